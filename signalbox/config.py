@@ -1,0 +1,68 @@
+"""How every service reads its settings: flags over environment variables over defaults.
+
+A service declares one frozen `Settings` subclass, a docstring under each field. `--num-blocks` and
+`SIGNALBOX_WORKER_NUM_BLOCKS` are the same setting; an unknown flag or variable is an error, never ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
+
+from signalbox.errors import StartupError
+
+S = TypeVar("S", bound="Settings")
+
+
+class Settings(BaseSettings):
+    """Base of the services' settings."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        use_attribute_docstrings=True,
+        nested_model_default_partial_update=True,
+    )
+
+
+def load(settings: type[S], arguments: list[str]) -> S:
+    """Reads `settings` from `arguments` and the environment.
+
+    Raises StartupError with a sentence that names the setting; `--help` and unknown flags exit as argparse does.
+    """
+    _refuse_unknown_variables(settings)
+    try:
+        return CliApp.run(settings, cli_args=arguments)
+    except ValidationError as error:
+        raise StartupError("; ".join(_sentence(settings, item) for item in error.errors())) from None
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field: `num_blocks` is `--num-blocks`."""
+    return "--" + name.replace("_", "-")
+
+
+def _sentence(settings: type[Settings], item: object) -> str:
+    assert isinstance(item, dict)
+    name = str(item["loc"][0]) if item["loc"] else ""
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not name:
+        return message
+    prefix = settings.model_config.get("env_prefix", "")
+    return f"{flag_of(name)} (or {prefix}{name.upper()}): {message}, got {item['input']!r}"
+
+
+def _refuse_unknown_variables(settings: type[Settings]) -> None:
+    """A misspelt variable must not vanish: pydantic reads only the ones it knows."""
+    prefix = settings.model_config.get("env_prefix", "")
+    known = {prefix + name.upper() for name in settings.model_fields}
+    unknown = sorted(name for name in os.environ if prefix and name.startswith(prefix) and name not in known)
+    if unknown:
+        raise StartupError(f"unknown environment variable {unknown[0]}; known are {', '.join(sorted(known))}")

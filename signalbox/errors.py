@@ -1,0 +1,136 @@
+"""Everything that can go wrong for a caller, and the one mapping to gRPC status and HTTP codes.
+
+    SignalboxError
+    ├── InvalidRequestError        the request itself is wrong; `field` names where
+    │   └── UnknownModelError      no such model is served
+    ├── AuthenticationError        no key, or an unknown one
+    ├── PermissionDeniedError      a known key that may not do this
+    ├── RequestNotFoundError       no such request
+    ├── DuplicateRequestError      the client's request id is running already
+    ├── UnsupportedError           understood, but this server cannot do it
+    ├── ResourceExhaustedError     a limit is reached; trying later can help
+    ├── UnavailableError           no worker, or the service is starting or stopping
+    ├── DeadlineExceededError      the request's time ran out
+    ├── CancelledError             the client cancelled
+    ├── InternalError              our bug
+    └── StartupError               a service cannot start: bad setting, port in use, unreadable model
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import grpc
+
+
+class SignalboxError(Exception):
+    """Base of all errors meant for a caller. `message` is a sentence; `field` names the offending input, if one does."""
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class InvalidRequestError(SignalboxError):
+    """The request is wrong and would be wrong again."""
+
+
+class UnknownModelError(InvalidRequestError):
+    """The request names a model that is not served here."""
+
+
+class AuthenticationError(SignalboxError):
+    """The caller gave no key, or one that is not known."""
+
+
+class PermissionDeniedError(SignalboxError):
+    """The caller is known but may not do this."""
+
+
+class RequestNotFoundError(SignalboxError):
+    """There is no such request."""
+
+
+class DuplicateRequestError(SignalboxError):
+    """The caller's request id belongs to a request that is still running."""
+
+
+class UnsupportedError(SignalboxError):
+    """The option is understood, but this server cannot do it."""
+
+
+class ResourceExhaustedError(SignalboxError):
+    """A limit is reached; `retry_after_s` says when trying again makes sense, if that is known."""
+
+    def __init__(self, message: str, *, field: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, field=field)
+        self.retry_after_s = retry_after_s
+
+
+class UnavailableError(SignalboxError):
+    """The service cannot serve now: no worker is attached, or it is starting or stopping."""
+
+
+class DeadlineExceededError(SignalboxError):
+    """The request's time ran out."""
+
+
+class CancelledError(SignalboxError):
+    """The client cancelled."""
+
+
+class InternalError(SignalboxError):
+    """A bug of ours, or a worker that failed on the request."""
+
+
+class StartupError(SignalboxError):
+    """A service cannot start; printed as one sentence, exit status 1."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How an error looks on the two faces."""
+
+    grpc: grpc.StatusCode
+    http: HTTPStatus
+    openai_type: str
+    """The `type` field of OpenAI's error body."""
+
+
+STATUS: dict[type[SignalboxError], Status] = {
+    SignalboxError: Status(grpc.StatusCode.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR, "server_error"),
+    InvalidRequestError: Status(grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"),
+    UnknownModelError: Status(grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"),
+    AuthenticationError: Status(grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED, "authentication_error"),
+    PermissionDeniedError: Status(grpc.StatusCode.PERMISSION_DENIED, HTTPStatus.FORBIDDEN, "permission_error"),
+    RequestNotFoundError: Status(grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND, "not_found_error"),
+    DuplicateRequestError: Status(grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT, "invalid_request_error"),
+    UnsupportedError: Status(grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"),
+    ResourceExhaustedError: Status(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.TOO_MANY_REQUESTS, "rate_limit_error"
+    ),
+    UnavailableError: Status(grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"),
+    DeadlineExceededError: Status(grpc.StatusCode.DEADLINE_EXCEEDED, HTTPStatus.GATEWAY_TIMEOUT, "timeout_error"),
+    CancelledError: Status(grpc.StatusCode.CANCELLED, HTTPStatus.BAD_REQUEST, "cancelled_error"),
+    InternalError: Status(grpc.StatusCode.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR, "server_error"),
+    StartupError: Status(grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"),
+}
+
+_BY_CODE = {error.__name__: error for error in STATUS}
+
+
+def status_of(error: SignalboxError) -> Status:
+    """How `error` looks on the faces."""
+    return STATUS[type(error)]
+
+
+def code_of(error: SignalboxError) -> str:
+    """The word that names `error` on a wire (`Error.code`)."""
+    return type(error).__name__
+
+
+def from_code(code: str, message: str, field: str = "") -> SignalboxError:
+    """The error that `code_of` named; a code of a newer version becomes InternalError."""
+    return _BY_CODE.get(code, InternalError)(message, field=field)

@@ -1,0 +1,51 @@
+"""The frame of a service process: settings, logging, signals, exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from signalbox import config
+from signalbox.errors import StartupError
+
+S = TypeVar("S", bound=config.Settings)
+_PR_SET_PDEATHSIG = 1
+
+
+def run(name: str, settings: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
+    """Main function of a service: reads settings from argv and environment, then runs `serve(settings, stop)`.
+
+    `stop` is set by SIGTERM and SIGINT; `serve` then drains and returns. Exits 1 with one sentence on stderr when the
+    service cannot start.
+    """
+    logging.basicConfig(
+        level=os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO").upper(),
+        format=f"%(asctime)s {name} %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        loaded = config.load(settings, sys.argv[1:])
+        asyncio.run(_until_stopped(loaded, serve))
+    except StartupError as error:
+        print(f"{name}: {error.message}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+async def _until_stopped(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(settings, stop)
+
+
+def die_with_parent() -> None:
+    """Asks the kernel (Linux) for SIGTERM when the parent dies, so that nothing is left running behind a killed one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

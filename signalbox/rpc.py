@@ -1,0 +1,104 @@
+"""How channels and servers are made, the same at both ends of every link.
+
+The two ends must agree: a client that pings more often than the server permits is cut off (`too_many_pings`), and a
+message above either side's limit breaks the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from signalbox.errors import InternalError, SignalboxError, StartupError, status_of
+
+MAX_MESSAGE_BYTES = 64 << 20
+"""Far above any step (below 256 KB); a payload is bounded by the longest context."""
+KEEPALIVE_TIME_MS = 20_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+
+_COMMON: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+_CLIENT: list[tuple[str, Any]] = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Each link is one stream of its own; sharing sockets between channels would couple them.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+_SERVER: list[tuple[str, Any]] = [
+    # Without this two servers may listen on one port and each get half of the calls.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+]
+
+
+def channel(address: str) -> grpc.aio.Channel:
+    """An unencrypted channel to `host:port` inside the cluster."""
+    return grpc.aio.insecure_channel(address, options=_COMMON + _CLIENT)
+
+
+class Server:
+    """A grpc.aio server with health and reflection. Health is NOT_SERVING until `set_serving(True)`."""
+
+    def __init__(self, services: Sequence[str], interceptors: Sequence[Any] = ()) -> None:
+        """`services` are full names, e.g. `signalbox.v1.SchedulerService`."""
+        self.grpc = grpc.aio.server(options=_COMMON + _SERVER, interceptors=list(interceptors))
+        self._names = ["", *services]
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
+        reflection.enable_server_reflection(
+            [*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self.grpc
+        )
+
+    async def start(self, address: str) -> int:
+        """Listens on `host:port` (port 0: any) and returns the port. Raises StartupError when it cannot."""
+        try:
+            port = self.grpc.add_insecure_port(address)
+        except RuntimeError:
+            raise StartupError(f"cannot listen on {address}: the port is in use or the address is not ours") from None
+        await self.set_serving(False)
+        await self.grpc.start()
+        return port
+
+    async def set_serving(self, serving: bool) -> None:
+        """Answers health checks of every service accordingly."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in self._names:
+            await self._health.set(name, status)
+
+    async def stop(self, grace_s: float) -> None:
+        """Says NOT_SERVING, lets running calls go on for `grace_s`, then ends them."""
+        await self._health.enter_graceful_shutdown()
+        await self.grpc.stop(grace_s)
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxError) -> NoReturn:
+    """Ends the call with the status of `error`; the field it names travels in the trailing metadata."""
+    trailing = (("signalbox-error", type(error).__name__), ("signalbox-field", error.field))
+    await context.abort(status_of(error).grpc, error.message, trailing_metadata=trailing)
+    raise AssertionError("context.abort returned")
+
+
+async def answer(
+    context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Awaitable[Any]]
+) -> Any:
+    """Runs a unary handler and maps its errors: ours as they are, any other to INTERNAL without its inside."""
+    try:
+        return await work()
+    except SignalboxError as error:
+        await abort(context, error)
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:
+        await abort(context, InternalError(f"internal error ({type(error).__name__})"))

@@ -1,0 +1,571 @@
+from signalbox.v1 import generation_pb2 as _generation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SlotStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SLOT_STATUS_UNSPECIFIED: _ClassVar[SlotStatus]
+    SLOT_STATUS_PREPARING: _ClassVar[SlotStatus]
+    SLOT_STATUS_PREFILL: _ClassVar[SlotStatus]
+    SLOT_STATUS_DECODE: _ClassVar[SlotStatus]
+    SLOT_STATUS_PREEMPTED: _ClassVar[SlotStatus]
+    SLOT_STATUS_ENDED: _ClassVar[SlotStatus]
+
+class NotRunReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NOT_RUN_REASON_UNSPECIFIED: _ClassVar[NotRunReason]
+    NOT_RUN_REASON_STALE: _ClassVar[NotRunReason]
+    NOT_RUN_REASON_ERROR: _ClassVar[NotRunReason]
+    NOT_RUN_REASON_ENDED: _ClassVar[NotRunReason]
+SLOT_STATUS_UNSPECIFIED: SlotStatus
+SLOT_STATUS_PREPARING: SlotStatus
+SLOT_STATUS_PREFILL: SlotStatus
+SLOT_STATUS_DECODE: SlotStatus
+SLOT_STATUS_PREEMPTED: SlotStatus
+SLOT_STATUS_ENDED: SlotStatus
+NOT_RUN_REASON_UNSPECIFIED: NotRunReason
+NOT_RUN_REASON_STALE: NotRunReason
+NOT_RUN_REASON_ERROR: NotRunReason
+NOT_RUN_REASON_ENDED: NotRunReason
+
+class AttachFrontendRequest(_message.Message):
+    __slots__ = ("hello", "operations")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    hello: FrontendHello
+    operations: _containers.RepeatedCompositeFieldContainer[FrontendOperation]
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ...) -> None: ...
+
+class FrontendHello(_message.Message):
+    __slots__ = ("frontend_instance", "live")
+    FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    frontend_instance: str
+    live: _containers.RepeatedCompositeFieldContainer[RequestRef]
+    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ...) -> None: ...
+
+class RequestRef(_message.Message):
+    __slots__ = ("request_id", "attempt")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class FrontendOperation(_message.Message):
+    __slots__ = ("submit", "cancel", "finish", "pause", "unpause")
+    SUBMIT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    UNPAUSE_FIELD_NUMBER: _ClassVar[int]
+    submit: SubmitRequest
+    cancel: CancelRequest
+    finish: FinishRequest
+    pause: PauseRequest
+    unpause: UnpauseRequest
+    def __init__(self, submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., finish: _Optional[_Union[FinishRequest, _Mapping]] = ..., pause: _Optional[_Union[PauseRequest, _Mapping]] = ..., unpause: _Optional[_Union[UnpauseRequest, _Mapping]] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("ref", "meta", "payload")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    META_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    meta: RequestMeta
+    payload: bytes
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., meta: _Optional[_Union[RequestMeta, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class RequestMeta(_message.Message):
+    __slots__ = ("model", "num_prompt_tokens", "num_prior_output_tokens", "max_tokens", "block_hashes", "hash_block_size", "root_hash", "adapter", "tenant", "priority", "deadline_ms", "n", "kind", "has_grammar", "wants_prompt_logprobs", "traceparent", "tracestate", "arrival_ms")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PRIOR_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_HASHES_FIELD_NUMBER: _ClassVar[int]
+    HASH_BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ROOT_HASH_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    HAS_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    WANTS_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    ARRIVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    num_prompt_tokens: int
+    num_prior_output_tokens: int
+    max_tokens: int
+    block_hashes: bytes
+    hash_block_size: int
+    root_hash: bytes
+    adapter: str
+    tenant: str
+    priority: int
+    deadline_ms: int
+    n: int
+    kind: _generation_pb2.RequestKind
+    has_grammar: bool
+    wants_prompt_logprobs: bool
+    traceparent: str
+    tracestate: str
+    arrival_ms: int
+    def __init__(self, model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_prior_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., block_hashes: _Optional[bytes] = ..., hash_block_size: _Optional[int] = ..., root_hash: _Optional[bytes] = ..., adapter: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., n: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., has_grammar: bool = ..., wants_prompt_logprobs: bool = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., arrival_ms: _Optional[int] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("ref",)
+    REF_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
+
+class FinishRequest(_message.Message):
+    __slots__ = ("ref", "reason", "num_output_tokens")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    reason: _generation_pb2.FinishReason
+    num_output_tokens: int
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
+
+class PauseRequest(_message.Message):
+    __slots__ = ("ref",)
+    REF_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
+
+class UnpauseRequest(_message.Message):
+    __slots__ = ("ref",)
+    REF_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
+
+class AttachFrontendResponse(_message.Message):
+    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch")
+    PLACED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    placed: _containers.RepeatedCompositeFieldContainer[RequestPlaced]
+    rejected: _containers.RepeatedCompositeFieldContainer[RequestRejected]
+    lost: _containers.RepeatedCompositeFieldContainer[RequestLost]
+    workers: WorkerDirectory
+    scheduler_epoch: int
+    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
+
+class RequestPlaced(_message.Message):
+    __slots__ = ("ref", "worker_id", "num_cached_tokens")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    worker_id: str
+    num_cached_tokens: int
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ...) -> None: ...
+
+class RequestRejected(_message.Message):
+    __slots__ = ("ref", "error")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    error: _generation_pb2.Error
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class RequestLost(_message.Message):
+    __slots__ = ("ref", "reason")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    reason: str
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class WorkerDirectory(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerEntry]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerEntry, _Mapping]]] = ...) -> None: ...
+
+class WorkerEntry(_message.Message):
+    __slots__ = ("worker_id", "worker_instance", "address", "model")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    worker_instance: str
+    address: str
+    model: ModelEntry
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ...) -> None: ...
+
+class ModelEntry(_message.Message):
+    __slots__ = ("model", "max_model_len", "block_size", "max_request_tokens", "vocab_size", "eos_token_ids", "tokenizer_fingerprint")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_REQUEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    max_model_len: int
+    block_size: int
+    max_request_tokens: int
+    vocab_size: int
+    eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    tokenizer_fingerprint: str
+    def __init__(self, model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_size: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., tokenizer_fingerprint: _Optional[str] = ...) -> None: ...
+
+class AttachWorkerRequest(_message.Message):
+    __slots__ = ("hello", "outputs", "events")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    hello: WorkerHello
+    outputs: _containers.RepeatedCompositeFieldContainer[ModelRunnerOutput]
+    events: _containers.RepeatedCompositeFieldContainer[WorkerEvent]
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
+
+class WorkerHello(_message.Message):
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    worker_instance: str
+    address: str
+    model: ModelEntry
+    num_slots: int
+    num_blocks: int
+    num_host_blocks: int
+    max_num_batched_tokens: int
+    max_draft_tokens: int
+    kinds: _containers.RepeatedScalarFieldContainer[_generation_pb2.RequestKind]
+    snapshot: WorkerSnapshot
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ...) -> None: ...
+
+class WorkerSnapshot(_message.Message):
+    __slots__ = ("scheduler_epoch", "last_step_id", "slots")
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    scheduler_epoch: int
+    last_step_id: int
+    slots: _containers.RepeatedCompositeFieldContainer[SlotSnapshot]
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., last_step_id: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
+
+class SlotSnapshot(_message.Message):
+    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "finish_reason", "scheduler_meta", "host_block_ids", "open_fences")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_HASHES_FIELD_NUMBER: _ClassVar[int]
+    NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TARGET_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_META_FIELD_NUMBER: _ClassVar[int]
+    HOST_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FENCES_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    ref: RequestRef
+    frontend_instance: str
+    status: SlotStatus
+    block_ids: bytes
+    sealed_hashes: bytes
+    num_computed_tokens: int
+    num_output_tokens: int
+    prefill_target: int
+    max_draft_tokens: int
+    paused: bool
+    finish_reason: _generation_pb2.FinishReason
+    scheduler_meta: bytes
+    host_block_ids: bytes
+    open_fences: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., scheduler_meta: _Optional[bytes] = ..., host_block_ids: _Optional[bytes] = ..., open_fences: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ModelRunnerOutput(_message.Message):
+    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    NOT_RUN_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    NOT_RUN_REASONS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_REASONS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    SEALED_HASHES_FIELD_NUMBER: _ClassVar[int]
+    NUM_DECODE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    exception_slots: bytes
+    exception_counts: bytes
+    decode_counts: bytes
+    not_run_slots: bytes
+    not_run_reasons: bytes
+    finished_slots: bytes
+    finished_reasons: bytes
+    finished_counts: bytes
+    sealed_slots: bytes
+    sealed_indexes: bytes
+    sealed_hashes: bytes
+    num_decode_rows: int
+    num_prefill_tokens: int
+    draft_slots: bytes
+    draft_limits: bytes
+    timings: StepTimings
+    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ...) -> None: ...
+
+class StepTimings(_message.Message):
+    __slots__ = ("queued_us", "prepare_us", "execute_us", "commit_us")
+    QUEUED_US_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_US_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_US_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_US_FIELD_NUMBER: _ClassVar[int]
+    queued_us: int
+    prepare_us: int
+    execute_us: int
+    commit_us: int
+    def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ...) -> None: ...
+
+class WorkerEvent(_message.Message):
+    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive")
+    GRAMMAR_READY_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FAILED_FIELD_NUMBER: _ClassVar[int]
+    FENCE_ENDED_FIELD_NUMBER: _ClassVar[int]
+    FRONTEND_LOST_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    grammar_ready: GrammarReady
+    grammar_failed: GrammarFailed
+    fence_ended: FenceEnded
+    frontend_lost: FrontendLost
+    alive: Alive
+    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
+
+class GrammarReady(_message.Message):
+    __slots__ = ("slot",)
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    def __init__(self, slot: _Optional[int] = ...) -> None: ...
+
+class GrammarFailed(_message.Message):
+    __slots__ = ("slot", "error")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    error: _generation_pb2.Error
+    def __init__(self, slot: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class FenceEnded(_message.Message):
+    __slots__ = ("fence",)
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    fence: int
+    def __init__(self, fence: _Optional[int] = ...) -> None: ...
+
+class FrontendLost(_message.Message):
+    __slots__ = ("frontend_instance",)
+    FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    frontend_instance: str
+    def __init__(self, frontend_instance: _Optional[str] = ...) -> None: ...
+
+class Alive(_message.Message):
+    __slots__ = ("oldest_step_ms",)
+    OLDEST_STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    oldest_step_ms: int
+    def __init__(self, oldest_step_ms: _Optional[int] = ...) -> None: ...
+
+class AttachWorkerResponse(_message.Message):
+    __slots__ = ("new_requests", "steps", "scheduler_epoch")
+    NEW_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    new_requests: _containers.RepeatedCompositeFieldContainer[NewRequestData]
+    steps: _containers.RepeatedCompositeFieldContainer[SchedulerOutput]
+    scheduler_epoch: int
+    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
+
+class NewRequestData(_message.Message):
+    __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "parent_slot")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_HASH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_META_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARENT_SLOT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    ref: RequestRef
+    frontend_instance: str
+    chain_hash: bytes
+    scheduler_meta: bytes
+    payload: bytes
+    traceparent: str
+    tracestate: str
+    max_tokens: int
+    max_draft_tokens: int
+    kind: _generation_pb2.RequestKind
+    parent_slot: int
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., parent_slot: _Optional[int] = ...) -> None: ...
+
+class SchedulerOutput(_message.Message):
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "num_steps")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_CACHED_REQS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    UNPAUSED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_COPIES_FIELD_NUMBER: _ClassVar[int]
+    NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    scheduler_epoch: int
+    scheduled_new_reqs: ScheduledNewReqs
+    scheduled_cached_reqs: CachedRequestData
+    preempted_slots: bytes
+    finished_slots: bytes
+    paused_slots: bytes
+    unpaused_slots: bytes
+    draft_slots: bytes
+    draft_limits: bytes
+    block_copies: BlockCopies
+    num_steps: int
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., num_steps: _Optional[int] = ...) -> None: ...
+
+class ScheduledNewReqs(_message.Message):
+    __slots__ = ("slots", "block_counts", "block_ids", "num_computed_tokens", "num_scheduled_tokens")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SCHEDULED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    slots: bytes
+    block_counts: bytes
+    block_ids: bytes
+    num_computed_tokens: bytes
+    num_scheduled_tokens: bytes
+    def __init__(self, slots: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., num_computed_tokens: _Optional[bytes] = ..., num_scheduled_tokens: _Optional[bytes] = ...) -> None: ...
+
+class CachedRequestData(_message.Message):
+    __slots__ = ("new_block_slots", "new_block_ids", "chunk_slots", "chunk_starts", "chunk_lengths", "resumed", "new_block_groups")
+    NEW_BLOCK_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    NEW_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_STARTS_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    NEW_BLOCK_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    new_block_slots: bytes
+    new_block_ids: bytes
+    chunk_slots: bytes
+    chunk_starts: bytes
+    chunk_lengths: bytes
+    resumed: ScheduledNewReqs
+    new_block_groups: bytes
+    def __init__(self, new_block_slots: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., chunk_slots: _Optional[bytes] = ..., chunk_starts: _Optional[bytes] = ..., chunk_lengths: _Optional[bytes] = ..., resumed: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., new_block_groups: _Optional[bytes] = ...) -> None: ...
+
+class BlockCopies(_message.Message):
+    __slots__ = ("source_block_ids", "target_block_ids", "fence")
+    SOURCE_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    source_block_ids: bytes
+    target_block_ids: bytes
+    fence: int
+    def __init__(self, source_block_ids: _Optional[bytes] = ..., target_block_ids: _Optional[bytes] = ..., fence: _Optional[int] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("scheduler_epoch", "num_waiting", "workers", "num_frontends")
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FRONTENDS_FIELD_NUMBER: _ClassVar[int]
+    scheduler_epoch: int
+    num_waiting: int
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
+    num_frontends: int
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ...) -> None: ...
+
+class WorkerStatus(_message.Message):
+    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_INFLIGHT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_QUERY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    address: str
+    model: str
+    attached: bool
+    num_running: int
+    num_preempted: int
+    num_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_inflight_steps: int
+    num_steps: int
+    num_preemptions: int
+    num_prefix_hit_tokens: int
+    num_prefix_query_tokens: int
+    num_output_tokens: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
+
+class ResetPrefixCacheRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResetPrefixCacheResponse(_message.Message):
+    __slots__ = ("num_blocks",)
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    num_blocks: int
+    def __init__(self, num_blocks: _Optional[int] = ...) -> None: ...

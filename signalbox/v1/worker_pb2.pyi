@@ -1,0 +1,64 @@
+from signalbox.v1 import generation_pb2 as _generation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class StreamOutputsRequest(_message.Message):
+    __slots__ = ("frontend_instance", "acknowledged")
+    FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    frontend_instance: str
+    acknowledged: int
+    def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ...) -> None: ...
+
+class StreamOutputsResponse(_message.Message):
+    __slots__ = ("worker_instance", "batches")
+    WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    worker_instance: str
+    batches: _containers.RepeatedCompositeFieldContainer[OutputBatch]
+    def __init__(self, worker_instance: _Optional[str] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ...) -> None: ...
+
+class OutputBatch(_message.Message):
+    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "time_us")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    attempts: bytes
+    starts: bytes
+    counts: bytes
+    token_ids: bytes
+    finished: _containers.RepeatedCompositeFieldContainer[OutputFinished]
+    logprobs: _containers.RepeatedCompositeFieldContainer[OutputLogprobs]
+    time_us: int
+    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., time_us: _Optional[int] = ...) -> None: ...
+
+class OutputFinished(_message.Message):
+    __slots__ = ("attempt", "reason", "num_output_tokens", "error")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    reason: _generation_pb2.FinishReason
+    num_output_tokens: int
+    error: _generation_pb2.Error
+    def __init__(self, attempt: _Optional[int] = ..., reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., num_output_tokens: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class OutputLogprobs(_message.Message):
+    __slots__ = ("attempt", "tokens")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.TokenLogprobs]
+    def __init__(self, attempt: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...

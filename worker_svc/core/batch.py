@@ -1,0 +1,103 @@
+"""What a model runner is given for one step, and what it gives back. Plain numpy; R rows, T query tokens, N samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_svc.core.sampling import SamplingTable
+
+I32 = NDArray[np.int32]
+
+
+@dataclass
+class Batch:
+    """One step's work, flattened: decode rows first (ascending slots), then prefill chunks.
+
+    Row `r` runs the query tokens `[query_starts[r], query_starts[r + 1])`. Their KV is written at their positions,
+    each attends to all positions of its sequence up to its own, and `seq_lens[r]` positions are valid afterwards.
+    """
+
+    step_id: int
+    slots: I32
+    """[R] table row of each request."""
+    num_decode_rows: int
+    query_starts: I32
+    """[R + 1]"""
+    token_ids: I32
+    """[T]"""
+    positions: I32
+    """[T]"""
+    seq_lens: I32
+    """[R] context length of each row after this step."""
+    block_tables: I32
+    """[R, W] block ids; entries behind the last block that a row needs are arbitrary valid ids."""
+    sample_index: I32
+    """[N] query tokens whose next token is wanted: the last of each final chunk, all of each decode row."""
+    sample_rows: I32
+    """[N] row of each sample, ascending."""
+    sample_output_positions: I32
+    """[N] index in the request's output that the sampled token would get; keys its random number."""
+    sampling: SamplingTable
+    """Parameters by slot."""
+    tokens: NDArray[np.int32]
+    """[num_slots, max_model_len] all known tokens by slot (for penalties); drafts are not in it."""
+    num_prompt_tokens: I32
+    """[num_slots] of them, how many are prompt; the rest is output."""
+    num_tokens: I32
+    """[num_slots] known tokens."""
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """Log-probabilities at one sampled position, after temperature-free softmax of the model's own logits."""
+
+    logprob: float
+    rank: int
+    top_token_ids: list[int]
+    top_logprobs: list[float]
+
+
+@dataclass
+class Sampled:
+    """What a runner returns: the target model's token at every sample of the batch."""
+
+    token_ids: I32
+    """[N]"""
+    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
+    """By sample number, for the rows that asked for them."""
+
+
+@dataclass(frozen=True)
+class RunnerInfo:
+    """What a runner can do; fixed for its life."""
+
+    model: str
+    """Name under which the model is served."""
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    max_draft_tokens: int = 0
+    tokenizer_fingerprint: str = ""
+
+
+class ModelRunner(Protocol):
+    """Runs batches on a model and its KV cache. One thread calls it, one batch at a time."""
+
+    info: RunnerInfo
+
+    def execute(self, batch: Batch) -> Sampled:
+        """Writes the KV of all query tokens and samples. Raises whatever went wrong; the cache then holds garbage at
+        the batch's positions only."""
+
+
+class Drafter(Protocol):
+    """Guesses next tokens for decode rows."""
+
+    def propose(self, slot: int, tokens: I32, limit: int) -> I32:
+        """At most `limit` guesses for what follows `tokens` (all known tokens of the slot's request)."""

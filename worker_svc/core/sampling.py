@@ -1,0 +1,74 @@
+"""How each request chooses its tokens: parameters as columns, one row per slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+NO_LOGPROBS = 255
+MAX_LOGPROBS = 20
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """One request's parameters, validated and with all defaults filled in. Fields as in generation.proto."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """0 keeps all tokens."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    choice_index: int = 0
+    min_tokens: int = 0
+    """Stop tokens cannot be sampled before this many output tokens."""
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the output; the end-of-sequence tokens are among them unless they are ignored."""
+    num_logprobs: int | None = None
+    """Alternatives to return per output token; None: no log-probabilities at all."""
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+
+
+class SamplingTable:
+    """The parameters of all slots, as columns for the sampler. Row `i` is meaningful while slot `i` is held."""
+
+    def __init__(self, num_slots: int) -> None:
+        self.temperature = np.ones(num_slots, np.float32)
+        self.top_k = np.zeros(num_slots, np.int32)
+        self.top_p = np.ones(num_slots, np.float32)
+        self.min_p = np.zeros(num_slots, np.float32)
+        self.seed = np.zeros(num_slots, np.uint64)
+        self.choice_index = np.zeros(num_slots, np.uint32)
+        self.min_tokens = np.zeros(num_slots, np.int32)
+        self.num_logprobs = np.full(num_slots, NO_LOGPROBS, np.uint8)
+        self.adjusts = np.zeros(num_slots, np.bool_)
+        """The row needs its logits adjusted one by one: penalties, bias, or stop tokens held back by min_tokens."""
+        self.params: list[SamplingParams | None] = [None] * num_slots
+
+    def set(self, slot: int, params: SamplingParams) -> None:
+        """Fills the row of `slot`."""
+        self.temperature[slot] = params.temperature
+        self.top_k[slot] = params.top_k
+        self.top_p[slot] = params.top_p
+        self.min_p[slot] = params.min_p
+        self.seed[slot] = params.seed
+        self.choice_index[slot] = params.choice_index
+        self.min_tokens[slot] = params.min_tokens
+        self.num_logprobs[slot] = NO_LOGPROBS if params.num_logprobs is None else params.num_logprobs
+        self.adjusts[slot] = (
+            (params.min_tokens > 0 and bool(params.stop_token_ids))
+            or params.repetition_penalty != 1.0
+            or params.frequency_penalty != 0.0
+            or params.presence_penalty != 0.0
+            or bool(params.logit_bias)
+        )
+        self.params[slot] = params
+
+    def clear(self, slot: int) -> None:
+        """Forgets the row of `slot`."""
+        self.params[slot] = None
+        self.adjusts[slot] = False

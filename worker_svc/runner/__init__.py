@@ -1,0 +1,1 @@
+"""Runs batches: the torch runner and the simulated one."""
