@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -49,6 +49,24 @@ class Batch:
     """[num_slots] of them, how many are prompt; the rest is output."""
     num_tokens: I32
     """[num_slots] known tokens."""
+
+    def rows(self, first: int, end: int) -> Batch:
+        """The part of the batch that consists of rows `[first, end)`."""
+        query = slice(self.query_starts[first], self.query_starts[end])
+        samples = slice(*np.searchsorted(self.sample_rows, (first, end)))
+        return replace(
+            self,
+            slots=self.slots[first:end],
+            num_decode_rows=min(max(self.num_decode_rows - first, 0), end - first),
+            query_starts=self.query_starts[first : end + 1] - self.query_starts[first],
+            token_ids=self.token_ids[query],
+            positions=self.positions[query],
+            seq_lens=self.seq_lens[first:end],
+            block_tables=self.block_tables[first:end],
+            sample_index=self.sample_index[samples] - self.query_starts[first],
+            sample_rows=self.sample_rows[samples] - first,
+            sample_output_positions=self.sample_output_positions[samples],
+        )
 
 
 @dataclass(frozen=True)

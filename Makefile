@@ -1,0 +1,35 @@
+# make up: a working system on this machine. make test, make lint: what a change has to pass.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help install up test lint protos clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## make .venv with everything in it (again only when the versions change)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (the first time this takes some minutes)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+up: install  ## start the ring with the demo model; options in ARGS, e.g. make up ARGS="--workers 2"
+	@exec $(BIN)/signalbox up $(ARGS)
+
+test: install  ## run the tests; options in ARGS, e.g. make test ARGS="tests/signalbox -n 0"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+lint: install  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy signalbox scheduler_svc worker_svc frontend_svc tools
+
+protos: install  ## write signalbox/v1 anew from protos/
+	$(BIN)/python protos/generate.py
+
+clean:  ## remove .venv and caches
+	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache

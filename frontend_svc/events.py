@@ -1,0 +1,65 @@
+"""What a session tells its client: deltas, and the one terminal event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from signalbox.errors import SignalboxError
+
+
+class FinishReason(IntEnum):
+    """Why a request ended; numbers as in generation.proto."""
+
+    STOP = 1
+    LENGTH = 2
+    ABORT = 3
+    ERROR = 4
+
+
+class TokenLogprobs(Protocol):
+    """Log-probabilities at one output position; the message of generation.proto is one."""
+
+    @property
+    def logprob(self) -> float:
+        """Of the chosen token."""
+
+    @property
+    def rank(self) -> int:
+        """Of the chosen token; 1 is the likeliest."""
+
+    @property
+    def top_token_ids(self) -> Sequence[int]:
+        """Likeliest tokens, best first."""
+
+    @property
+    def top_logprobs(self) -> Sequence[float]:
+        """Of top_token_ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a request ended."""
+
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_output_tokens: int
+    """Up to and including the token that completed a stop string."""
+    num_cached_tokens: int
+    stop: str = ""
+    """The stop string that was found."""
+    error: SignalboxError | None = None
+    """Why, when the reason is ERROR or ABORT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """All that became certain since the last one."""
+
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs]
+    """One per token, or none at all."""
+    finished: Finished | None

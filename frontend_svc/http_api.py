@@ -1,0 +1,294 @@
+"""The OpenAI-compatible face over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from typing import TypeVar
+
+import orjson
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from frontend_svc.events import TokenLogprobs
+from frontend_svc.generate_input import Asked, Trace
+from frontend_svc.intake import Intake
+from frontend_svc.metrics import Metrics
+from frontend_svc.models import ModelDirectory
+from frontend_svc.openai_format import DONE, ChatFormat, CompletionFormat, Format, FormatType, make_error
+from frontend_svc.openai_schema import Body, ChatBody, CommonBody, CompletionBody
+from frontend_svc.sessions import Session
+from signalbox.errors import (
+    InternalError,
+    InvalidRequestError,
+    RequestNotFoundError,
+    ResourceExhaustedError,
+    SignalboxError,
+    UnsupportedError,
+    status_of,
+)
+
+log = logging.getLogger(__name__)
+
+B = TypeVar("B", bound=Body)
+JSON = "application/json"
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class HttpApi:
+    """Endpoints; each turns one body into a session and the session's deltas into bytes."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        directory: ModelDirectory,
+        metrics: Metrics,
+        *,
+        max_request_bytes: int,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._intake = intake
+        self._directory = directory
+        self._metrics = metrics
+        self._max_request_bytes = max_request_bytes
+        self._is_ready = is_ready
+        self._created = int(time.time())
+        self.app = Starlette(
+            routes=[
+                Route("/v1/completions", self.complete, methods=["POST"]),
+                Route("/v1/chat/completions", self.chat, methods=["POST"]),
+                Route("/v1/models", self.list_models, methods=["GET"]),
+                Route("/health", self.health, methods=["GET"]),
+                Route("/ready", self.ready, methods=["GET"]),
+                Route("/metrics", self.render_metrics, methods=["GET"]),
+            ],
+            exception_handlers={
+                SignalboxError: answer_error,
+                HTTPException: answer_http_error,
+                Exception: answer_bug,
+            },
+        )
+
+    async def complete(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        body = await self._read(request, CompletionBody)
+        return await self._answer(request, body, body.read(_read_trace(request)), CompletionFormat)
+
+    async def chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        body = await self._read(request, ChatBody)
+        body.refuse_unsupported()
+        tokenizer = self._intake.tokenizer
+        if tokenizer is None or tokenizer.chat is None:
+            raise UnsupportedError("the model has no chat template", field="messages")
+        prompt = tokenizer.chat.render([message.render() for message in body.messages])
+        return await self._answer(request, body, body.read(prompt, _read_trace(request)), ChatFormat)
+
+    async def list_models(self, request: Request) -> Response:
+        """GET /v1/models."""
+        models = [
+            {
+                "id": model.name,
+                "object": "model",
+                "created": self._created,
+                "owned_by": "signalbox",
+                "max_model_len": model.max_tokens,
+            }
+            for model in self._directory.models
+        ]
+        return Response(orjson.dumps({"object": "list", "data": models}), media_type=JSON)
+
+    async def health(self, request: Request) -> Response:
+        """GET /health: the process is alive."""
+        return Response(b'{"status":"ok"}', media_type=JSON)
+
+    async def ready(self, request: Request) -> Response:
+        """GET /ready: a request would be served."""
+        if self._is_ready():
+            return Response(b'{"status":"ready"}', media_type=JSON)
+        return Response(b'{"status":"not ready"}', HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON)
+
+    async def render_metrics(self, request: Request) -> Response:
+        """GET /metrics."""
+        return Response(self._metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _read(self, request: Request, schema: type[B]) -> B:
+        try:
+            return read_body(await self._read_bytes(request), schema)
+        except SignalboxError as error:
+            self._metrics.on_refused(error)
+            raise
+
+    async def _read_bytes(self, request: Request) -> bytes:
+        """Raises an error as soon as the body is too large, read or not."""
+        announced = request.headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced) > self._max_request_bytes:
+            raise self._too_large()
+        chunks, size = [], 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > self._max_request_bytes:
+                raise self._too_large()
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _too_large(self) -> HTTPException:
+        return HTTPException(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {self._max_request_bytes} bytes"
+        )
+
+    async def _answer(self, request: Request, body: CommonBody, asked: Asked, form: FormatType) -> Response:
+        try:
+            session = await self._intake.open(asked)
+        except SignalboxError as error:
+            self._metrics.on_refused(error)
+            raise
+        answer = form(
+            session.request_id, session.given.model, self._intake.tokenizer, wants_usage=body.wants_usage
+        )
+        async with watching(request.receive, session):
+            await session.wait_accepted()
+        if body.stream:
+            return StreamAnswer(session, answer)
+        async with watching(request.receive, session):
+            return Response(await collect(session, answer), media_type=JSON)
+
+
+async def collect(session: Session, answer: Format) -> bytes:
+    """Reads the session to its end. Raises the error that ended it, if one did."""
+    text: list[str] = []
+    token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []
+    while True:
+        delta = await session.next_delta()
+        text.append(delta.text)
+        token_ids += delta.token_ids
+        logprobs += delta.logprobs
+        if delta.finished is not None:
+            if delta.finished.error is not None:
+                raise delta.finished.error
+            return answer.render_whole("".join(text), token_ids, logprobs, delta.finished)
+
+
+class StreamAnswer(Response):
+    """Server-sent events of one session. A client that leaves cancels it."""
+
+    def __init__(self, session: Session, answer: Format) -> None:
+        self.status_code = HTTPStatus.OK
+        self.background = None
+        self._session = session
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application of this answer."""
+        async with watching(receive, self._session):
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            if first := self._answer.render_first():
+                await send({"type": "http.response.body", "body": first, "more_body": True})
+            finished = False
+            while not finished:
+                chunk, finished = await self._next_chunk()
+                if chunk:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": not finished})
+
+    async def _next_chunk(self) -> tuple[bytes, bool]:
+        delta = await self._session.next_delta()
+        finished = delta.finished
+        if finished is None:
+            return self._answer.render_chunk(delta), False
+        if finished.error is not None:
+            return b"data: " + orjson.dumps(make_error(finished.error)) + b"\n\n" + DONE, True
+        return self._answer.render_chunk(delta) + self._answer.render_end(finished), True
+
+
+@contextlib.asynccontextmanager
+async def watching(receive: Receive, session: Session) -> AsyncIterator[None]:
+    """Cancels the session when its client disconnects, or when the block is left by an exception."""
+    watcher = asyncio.create_task(_cancel_on_disconnect(receive, session))
+    try:
+        yield
+    except BaseException:
+        session.cancel()
+        raise
+    finally:
+        watcher.cancel()
+
+
+async def _cancel_on_disconnect(receive: Receive, session: Session) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    session.cancel()
+
+
+def read_body(data: bytes, schema: type[B]) -> B:
+    """Raises InvalidRequestError, which names the first wrong field."""
+    try:
+        return schema.model_validate(orjson.loads(data))
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = _field_of(first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise InvalidRequestError(f"{field} is not a field of this request", field=field) from None
+        raise InvalidRequestError(f"{field or 'the body'}: {first['msg']}", field=field) from None
+
+
+_TAGS = {"text", "tokens", "texts", "token lists", "string", "list", "parts"}
+
+
+def _field_of(loc: tuple[int | str, ...]) -> str:
+    """`messages[0].content` of ("messages", 0, "content", "string")."""
+    field = ""
+    for depth, part in enumerate(loc):
+        if isinstance(part, int):
+            field += f"[{part}]"
+        elif depth == 0 or part not in _TAGS:
+            field += f".{part}" if field else part
+    return field
+
+
+def _read_trace(request: Request) -> Trace:
+    return Trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Our errors, with OpenAI's body."""
+    assert isinstance(error, SignalboxError)
+    headers = {}
+    if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    return Response(orjson.dumps(make_error(error)), status_of(error).http, headers, JSON)
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Wrong path, wrong method, body too large: HTTP's own status, OpenAI's body."""
+    assert isinstance(error, HTTPException)
+    ours: SignalboxError = InvalidRequestError(error.detail)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        ours = RequestNotFoundError(f"there is no {request.url.path}")
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        ours = InvalidRequestError(f"{request.url.path} does not take {request.method}")
+    return Response(orjson.dumps(make_error(ours)), error.status_code, error.headers, JSON)
+
+
+async def answer_bug(request: Request, error: Exception) -> Response:
+    """Anything else: without its inside."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=HTTPStatus.BAD_REQUEST)
+    log.exception("request failed", exc_info=error)
+    return await answer_error(request, InternalError(f"internal error ({type(error).__name__})"))

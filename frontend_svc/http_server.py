@@ -1,0 +1,73 @@
+"""uvicorn inside our event loop: our socket, our signals, our logging."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+from typing import Any
+
+import uvicorn
+
+from signalbox.errors import StartupError
+
+CLOSE_S = 2
+"""How long connections may take to end when the server stops."""
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """The process has its own handlers."""
+        yield
+
+
+class HttpServer:
+    """Serves an ASGI application."""
+
+    def __init__(self, app: Any) -> None:
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=CLOSE_S,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, address: str) -> int:
+        """Listens on `host:port` (port 0: any) and returns the port. Raises StartupError when it cannot."""
+        listener = bind(address)
+        self._task = asyncio.create_task(self._server.serve([listener]))
+        while not self._server.started and not self._task.done():
+            await asyncio.sleep(0.01)
+        port: int = listener.getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        """Takes no connection any more, and ends those that are open."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+def bind(address: str) -> socket.socket:
+    """A socket bound to `host:port`. Raises StartupError when it cannot be."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, int(port)))
+    except OSError as error:
+        listener.close()
+        raise StartupError(f"cannot listen on {address}: {error.strerror}") from None
+    listener.setblocking(False)
+    return listener

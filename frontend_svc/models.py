@@ -1,0 +1,125 @@
+"""The models that can be run now, as the scheduler's worker directory tells."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from signalbox.errors import UnavailableError, UnknownModelError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker of the directory."""
+
+    worker_id: str
+    instance: str
+    """UUID of its process."""
+    address: str
+    """host:port of its WorkerService."""
+    model: str
+    max_model_len: int
+    block_size: int
+    max_request_tokens: int
+    vocab_size: int
+    tokenizer_fingerprint: str
+    """Empty: unknown."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is served, with the widest limits of its workers: the scheduler places where it fits."""
+
+    name: str
+    max_model_len: int
+    """Longest prompt plus output, in tokens."""
+    max_request_tokens: int
+    """Prompt plus output that a worker's whole cache holds."""
+    block_size: int
+    vocab_size: int
+    num_workers: int
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest prompt plus output that can run."""
+        return min(self.max_model_len, self.max_request_tokens)
+
+
+class ModelDirectory:
+    """Which models are served, and by which workers."""
+
+    def __init__(self, *, tokenizer_fingerprint: str = "", served_model_name: str = "") -> None:
+        """An empty fingerprint fits every worker; an empty name serves every model."""
+        self._fingerprint = tokenizer_fingerprint
+        self._served_model_name = served_model_name
+        self._workers: tuple[Worker, ...] = ()
+        self._misfits: set[str] = set()
+        self._models: dict[str, Model] = {}
+        self._known: set[str] = set()
+        self._logged: set[str] = set()
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """Workers of served models."""
+        return self._workers
+
+    @property
+    def models(self) -> list[Model]:
+        """Served models that have a worker."""
+        return list(self._models.values())
+
+    def replace(self, workers: Iterable[Worker]) -> None:
+        """Takes a whole new directory."""
+        workers = tuple(workers)
+        self._misfits = {worker.worker_id for worker in workers if not self._fits(worker)}
+        self._workers = tuple(worker for worker in workers if self._is_served(worker))
+        by_name: dict[str, list[Worker]] = {}
+        for worker in self._workers:
+            by_name.setdefault(worker.model, []).append(worker)
+        self._models = {name: _join(name, group) for name, group in by_name.items()}
+        self._known.update(self._models)
+
+    def is_misfit(self, worker_id: str) -> bool:
+        """The worker has another tokenizer than ours: its tokens are not our text."""
+        return worker_id in self._misfits
+
+    def resolve(self, name: str) -> Model:
+        """The model of that name; an empty name is the only model.
+
+        Raises UnknownModelError, or UnavailableError when the model has no worker now.
+        """
+        if not name and len(self._models) == 1:
+            return next(iter(self._models.values()))
+        if name in self._models:
+            return self._models[name]
+        if not self._models or name in self._known:
+            raise UnavailableError("no worker is attached" + (f" for the model {name!r}" if name else ""))
+        served = ", ".join(sorted(self._models))
+        if not name:
+            raise UnknownModelError(f"several models are served, name one of {served}", field="model")
+        raise UnknownModelError(f"the model {name!r} is not served; served are {served}", field="model")
+
+    def _is_served(self, worker: Worker) -> bool:
+        named = not self._served_model_name or worker.model == self._served_model_name
+        return named and worker.worker_id not in self._misfits
+
+    def _fits(self, worker: Worker) -> bool:
+        fits = not self._fingerprint or worker.tokenizer_fingerprint in ("", self._fingerprint)
+        if not fits and worker.instance not in self._logged:
+            self._logged.add(worker.instance)
+            log.warning("worker %s has another tokenizer and is not served", worker.worker_id)
+        return fits
+
+
+def _join(name: str, workers: list[Worker]) -> Model:
+    return Model(
+        name=name,
+        max_model_len=max(worker.max_model_len for worker in workers),
+        max_request_tokens=max(worker.max_request_tokens for worker in workers),
+        block_size=workers[0].block_size,
+        vocab_size=min(worker.vocab_size for worker in workers),
+        num_workers=len(workers),
+    )

@@ -1,0 +1,109 @@
+"""What waits to be said to the scheduler, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from frontend_svc.sessions import Session
+from frontend_svc.submission import (
+    Operation,
+    make_cancel,
+    make_finish,
+    make_pause,
+    make_submit,
+    make_unpause,
+)
+from signalbox.errors import UnavailableError
+
+MAX_MESSAGE_BYTES = 4 << 20
+"""A message is closed when it has grown beyond this."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    """An attempt to submit; the message is made when it is sent."""
+
+    session: Session
+    attempt: int
+    since_s: float
+
+    @property
+    def is_stale(self) -> bool:
+        return self.session.ended or self.session.attempt != self.attempt
+
+
+class OperationQueue:
+    """The `Operations` of all sessions. Bounded by the number of open sessions, as each adds few.
+
+    Attempts that end before they were sent are never sent, and neither is anything about them.
+    """
+
+    def __init__(self) -> None:
+        self._entries: deque[_Submission | Operation] = deque()
+        self._filled = asyncio.Event()
+
+    def submit(self, session: Session) -> None:
+        """A new attempt."""
+        self._entries.append(_Submission(session, session.attempt, time.monotonic()))
+        self._filled.set()
+
+    def cancel(self, session: Session) -> None:
+        """Nobody wants the output any more."""
+        if session.submitted:
+            self._add(make_cancel(session))
+
+    def finish(self, session: Session, num_output_tokens: int) -> None:
+        """A stop string was found."""
+        self._add(make_finish(session, num_output_tokens))
+
+    def pause(self, session: Session) -> None:
+        """The client is slow."""
+        self._add(make_pause(session))
+
+    def unpause(self, session: Session) -> None:
+        """It has caught up."""
+        self._add(make_unpause(session))
+
+    async def wait(self) -> None:
+        """Returns when something is queued."""
+        await self._filled.wait()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits."""
+        return not self._entries
+
+    def take(self) -> list[Operation]:
+        """The next operations for one message; their submits count as submitted from here on."""
+        operations = []
+        size = 0
+        while self._entries and size < MAX_MESSAGE_BYTES:
+            entry = self._entries.popleft()
+            if isinstance(entry, _Submission):
+                if entry.is_stale:
+                    continue
+                entry.session.submitted = True
+                entry = make_submit(entry.session)
+            operations.append(entry)
+            size += entry.ByteSize()
+        if not self._entries:
+            self._filled.clear()
+        return operations
+
+    def expire(self, older_than_s: float) -> None:
+        """Refuses the submits that have waited longer; called while there is no scheduler to send them to."""
+        limit = time.monotonic() - older_than_s
+        waiting = [entry for entry in self._entries if isinstance(entry, _Submission)]
+        for entry in waiting:
+            if entry.since_s <= limit:
+                entry.session.on_rejected(entry.attempt, UnavailableError("the scheduler cannot be reached"))
+        self._entries = deque(
+            entry for entry in self._entries if not (isinstance(entry, _Submission) and entry.is_stale)
+        )
+
+    def _add(self, operation: Operation) -> None:
+        self._entries.append(operation)
+        self._filled.set()

@@ -1,0 +1,136 @@
+"""Wires the frontend together, and takes it down in order: NOT_SERVING, drain, cancel, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from uuid import uuid4
+
+from frontend_svc.config import FrontendSettings
+from frontend_svc.grpc_api import SERVICE, GenerationServicer
+from frontend_svc.http_api import HttpApi
+from frontend_svc.http_server import HttpServer
+from frontend_svc.intake import Intake
+from frontend_svc.metrics import Metrics
+from frontend_svc.models import ModelDirectory
+from frontend_svc.operations import OperationQueue
+from frontend_svc.scheduler_link import SchedulerLink
+from frontend_svc.sessions import SessionTable
+from frontend_svc.tokenizer import load_tokenizer
+from frontend_svc.worker_links import WorkerLinks
+from signalbox import rpc
+from signalbox.errors import UnavailableError
+from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.05
+FAREWELL_S = 1.0
+"""How long clients of cancelled requests have to read the terminal event."""
+
+
+class Frontend:
+    """One frontend process."""
+
+    def __init__(self, settings: FrontendSettings) -> None:
+        """Raises StartupError when the model directory cannot be read."""
+        self._settings = settings
+        instance = uuid4().hex
+        tokenizer = None if settings.model is None else load_tokenizer(settings.model)
+        queue = OperationQueue()
+        self.metrics = Metrics(settings.name, instance)
+        self.directory = ModelDirectory(
+            tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
+            served_model_name=settings.served_model_name,
+        )
+        self.table = SessionTable(
+            queue,
+            self.metrics,
+            replay_limit=settings.replay_limit,
+            max_backlog_tokens=settings.max_backlog_tokens,
+            max_open_requests=settings.max_open_requests,
+        )
+        self.metrics.watch_open(lambda: len(self.table))
+        self.intake = Intake(self.table, self.directory, tokenizer, settings.limits)
+        self.workers = WorkerLinks(instance, self.table)
+        self.scheduler = SchedulerLink(
+            settings.scheduler,
+            instance,
+            queue=queue,
+            table=self.table,
+            directory=self.directory,
+            on_workers=self.workers.update,
+            queue_s=settings.queue_s,
+        )
+        self.http_port = 0
+        self.grpc_port = 0
+        self._grpc = rpc.Server([SERVICE])
+        servicer = GenerationServicer(self.intake, self.directory, self.metrics)
+        add_GenerationServiceServicer_to_server(servicer, self._grpc.grpc)  # type: ignore[no-untyped-call]
+        api = HttpApi(
+            self.intake,
+            self.directory,
+            self.metrics,
+            max_request_bytes=settings.max_request_bytes,
+            is_ready=lambda: self.is_ready,
+        )
+        self._http = HttpServer(api.app)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """A request would be served."""
+        return (
+            not self.intake.stopping
+            and self.scheduler.connected
+            and any(self.workers.is_open(worker) for worker in self.directory.workers)
+        )
+
+    async def start(self) -> None:
+        """Listens and dials. Raises StartupError when a port cannot be had."""
+        self.http_port = await self._http.start(self._settings.http)
+        self.grpc_port = await self._grpc.start(self._settings.grpc)
+        self._tasks = [
+            asyncio.create_task(self.scheduler.run()),
+            asyncio.create_task(self._keep_health()),
+        ]
+        log.info("HTTP on port %d, gRPC on port %d", self.http_port, self.grpc_port)
+
+    async def stop(self) -> None:
+        """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
+        self.intake.stopping = True
+        await self._grpc.set_serving(False)
+        await self._wait_empty(self._settings.drain_s)
+        for session in self.table:
+            session.cancel(UnavailableError("the server is stopping"))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.scheduler.drained(), FAREWELL_S)
+        await asyncio.gather(self._http.stop(), self._grpc.stop(FAREWELL_S))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.workers.close()
+
+    async def _wait_empty(self, limit_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while len(self.table):
+                    await asyncio.sleep(POLL_S)
+
+    async def _keep_health(self) -> None:
+        """gRPC health says what /ready says."""
+        while True:
+            await self._grpc.set_serving(self.is_ready)
+            await asyncio.sleep(POLL_S)
+
+
+async def serve(settings: FrontendSettings, stop: asyncio.Event) -> None:
+    """Runs a frontend until `stop` is set."""
+    frontend = Frontend(settings)
+    try:
+        await frontend.start()
+        await stop.wait()
+        log.info("draining %d requests", len(frontend.table))
+    finally:
+        await frontend.stop()

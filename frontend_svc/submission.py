@@ -1,0 +1,97 @@
+"""Makes the messages with which a session speaks to the scheduler."""
+
+from __future__ import annotations
+
+from frontend_svc.generate_input import GenerateInput
+from frontend_svc.sessions import Session
+from signalbox.v1 import generation_pb2 as generation
+from signalbox.v1 import scheduler_pb2 as scheduler
+
+Operation = scheduler.FrontendOperation
+"""One thing said to the scheduler."""
+
+
+def make_ref(session: Session) -> scheduler.RequestRef:
+    """Names the session's current attempt."""
+    return scheduler.RequestRef(request_id=session.request_id, attempt=session.attempt)
+
+
+def make_cancel(session: Session) -> Operation:
+    """Nobody wants the output any more."""
+    return Operation(cancel=scheduler.CancelRequest(ref=make_ref(session)))
+
+
+def make_finish(session: Session, num_output_tokens: int) -> Operation:
+    """A stop string was found."""
+    request = scheduler.FinishRequest(
+        ref=make_ref(session), reason=generation.FINISH_REASON_STOP, num_output_tokens=num_output_tokens
+    )
+    return Operation(finish=request)
+
+
+def make_pause(session: Session) -> Operation:
+    """The client is slow."""
+    return Operation(pause=scheduler.PauseRequest(ref=make_ref(session)))
+
+
+def make_unpause(session: Session) -> Operation:
+    """It has caught up."""
+    return Operation(unpause=scheduler.UnpauseRequest(ref=make_ref(session)))
+
+
+def make_submit(session: Session) -> Operation:
+    """The current attempt: prompt plus output so far."""
+    token_ids = session.given.prompt + session.output.tobytes()
+    payload = generation.RequestPayload(
+        token_ids=token_ids,
+        num_prior_output_tokens=len(session.output),
+        sampling=make_sampling(session.given),
+    )
+    request = scheduler.SubmitRequest(
+        ref=make_ref(session),
+        meta=make_meta(session, token_ids),
+        payload=payload.SerializeToString(),
+    )
+    return Operation(submit=request)
+
+
+def make_meta(session: Session, token_ids: bytes) -> scheduler.RequestMeta:
+    """What the scheduler may see: counts, hashes and policy."""
+    given, hashes = session.given, session.hashes
+    return scheduler.RequestMeta(
+        model=given.model,
+        num_prompt_tokens=given.num_prompt_tokens,
+        num_prior_output_tokens=len(session.output),
+        max_tokens=given.max_tokens,
+        block_hashes=hashes.extend(token_ids) if hashes else b"",
+        hash_block_size=hashes.block_size if hashes else 0,
+        root_hash=hashes.root if hashes else b"",
+        priority=given.priority,
+        deadline_ms=given.deadline_ms,
+        n=1,
+        kind=generation.REQUEST_KIND_GENERATE,
+        traceparent=given.trace.traceparent,
+        tracestate=given.trace.tracestate,
+        arrival_ms=given.arrival_ms,
+    )
+
+
+def make_sampling(given: GenerateInput) -> generation.SamplingParams:
+    """The parameters that the worker needs, with the seed drawn; stop strings are ours to find."""
+    asked = given.sampling
+    return generation.SamplingParams(
+        temperature=asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        min_p=asked.min_p,
+        seed=given.seed,
+        max_tokens=given.max_tokens,
+        min_tokens=asked.min_tokens,
+        stop_token_ids=asked.stop_token_ids,
+        ignore_eos=asked.ignore_eos,
+        logprobs=asked.logprobs,
+        repetition_penalty=asked.repetition_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        presence_penalty=asked.presence_penalty,
+        logit_bias=asked.logit_bias,
+    )

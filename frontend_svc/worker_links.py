@@ -1,0 +1,151 @@
+"""The output streams of the workers: one for each, open before a token comes and always drained."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from frontend_svc import outputs
+from frontend_svc.backoff import Backoff
+from frontend_svc.models import Worker
+from frontend_svc.sessions import SessionTable
+from signalbox import rpc
+from signalbox.v1 import worker_pb2 as worker_pb
+from signalbox.v1.worker_pb2_grpc import WorkerServiceStub
+
+EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+log = logging.getLogger(__name__)
+
+ACKNOWLEDGE_EVERY_S = 0.05
+
+
+class WorkerLink:
+    """The stream of one worker process, opened again when it breaks while the directory lists the worker."""
+
+    def __init__(self, worker: Worker, frontend_instance: str, table: SessionTable) -> None:
+        self.worker = worker
+        self.listed = True
+        """The directory names the worker. An unlisted one is heard until its stream breaks: its scheduler may
+        be restarting while it goes on."""
+        self.is_open = False
+        self._frontend_instance = frontend_instance
+        self._table = table
+        self._sequence = 0
+        """Newest message processed."""
+        self._advanced = asyncio.Event()
+
+    async def run(self) -> None:
+        """Runs until the worker is unlisted and gone, or until cancelled."""
+        backoff = Backoff()
+        async with rpc.channel(self.worker.address) as channel:
+            stub: Any = WorkerServiceStub(channel)  # type: ignore[no-untyped-call]
+            while self.listed:
+                try:
+                    await self._stream(stub, backoff)
+                except grpc.aio.AioRpcError as error:
+                    if backoff.is_first:
+                        log.warning("no outputs from worker %s: %s", self.worker.worker_id, error.code().name)
+                await asyncio.sleep(backoff.next_s())
+
+    async def _stream(self, stub: Any, backoff: Backoff) -> None:
+        """One stream, from our first message to its end."""
+        call = stub.StreamOutputs()
+        writer = None
+        try:
+            await call.write(
+                worker_pb.StreamOutputsRequest(
+                    frontend_instance=self._frontend_instance, acknowledged=self._sequence
+                )
+            )
+            response = await call.read()
+            if not self._is_ours(response):
+                return
+            backoff.reset()
+            self.is_open = True
+            writer = asyncio.create_task(self._acknowledge(call))
+            while response is not EOF:
+                self._take(response)
+                response = await call.read()
+        finally:
+            self.is_open = False
+            if writer is not None:
+                writer.cancel()
+            call.cancel()
+
+    def _is_ours(self, response: Any) -> bool:
+        """Another process may have taken the address: the directory will name it, with numbers from 1."""
+        return response is not EOF and response.worker_instance in ("", self.worker.instance)
+
+    def _take(self, response: worker_pb.StreamOutputsResponse) -> None:
+        now = time.monotonic()
+        for batch in response.batches:
+            if batch.sequence <= self._sequence:
+                continue
+            if batch.sequence > self._sequence + 1:
+                log.error("worker %s skipped messages up to %d", self.worker.worker_id, batch.sequence)
+            self._sequence = batch.sequence
+            try:
+                outputs.feed(batch, self._table, now)
+            except ValueError as error:
+                log.error("worker %s sent a broken message: %s", self.worker.worker_id, error)
+        self._advanced.set()
+
+    async def _acknowledge(self, call: Any) -> None:
+        """The only writer after the first message: at most one acknowledgement every ACKNOWLEDGE_EVERY_S."""
+        acknowledged = self._sequence
+        try:
+            while True:
+                await self._advanced.wait()
+                self._advanced.clear()
+                if self._sequence > acknowledged:
+                    acknowledged = self._sequence
+                    await call.write(worker_pb.StreamOutputsRequest(acknowledged=acknowledged))
+                    await asyncio.sleep(ACKNOWLEDGE_EVERY_S)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # the reader hears of it too
+
+
+class WorkerLinks:
+    """The links of all workers, by the UUID of their processes."""
+
+    def __init__(self, frontend_instance: str, table: SessionTable) -> None:
+        self._frontend_instance = frontend_instance
+        self._table = table
+        self._links: dict[str, WorkerLink] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def update(self, workers: Sequence[Worker]) -> None:
+        """Takes a whole new directory: opens links to new workers at once."""
+        listed = {worker.instance for worker in workers}
+        for instance, link in self._links.items():
+            link.listed = instance in listed
+        for worker in workers:
+            if worker.instance not in self._links:
+                self._open(worker)
+
+    def is_open(self, worker: Worker) -> bool:
+        """The worker's output stream is open."""
+        link = self._links.get(worker.instance)
+        return link is not None and link.is_open
+
+    async def close(self) -> None:
+        """Ends all links."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _open(self, worker: Worker) -> None:
+        link = WorkerLink(worker, self._frontend_instance, self._table)
+        task = asyncio.create_task(link.run())
+        self._links[worker.instance] = link
+        self._tasks[worker.instance] = task
+        task.add_done_callback(lambda _: self._forget(worker.instance))
+
+    def _forget(self, instance: str) -> None:
+        del self._links[instance], self._tasks[instance]

@@ -1,0 +1,1 @@
+"""The scheduler: decides which blocks and which steps, and never sees a token."""

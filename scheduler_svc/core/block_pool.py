@@ -1,0 +1,207 @@
+"""The KV blocks of one worker: who holds them, what they contain, which goes next.
+
+A block is held (reference count above 0), cached (count 0, its content known by a hash, in the order of last use) or
+free (count 0, content worthless). held + cached + free = all. Each allocation raises the block's generation, so that
+late news about an earlier holder's content can be told apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Blocks = NDArray[np.int32]
+
+
+class BlockRing:
+    """A queue of (block, stamp). An entry whose stamp is no longer the block's own is dead and skipped when met, so
+    that a block leaves the middle of the queue by forgetting its stamp."""
+
+    def __init__(self, capacity: int) -> None:
+        self._blocks = np.zeros(2 * capacity + 1, np.int32)
+        self._stamps = np.zeros(2 * capacity + 1, np.int64)
+        self._head = 0
+        self._tail = 0
+        self.num_live = 0
+
+    def push(self, blocks: Blocks, stamps: NDArray[np.int64], own: NDArray[np.int64]) -> None:
+        """Appends `blocks`; `own` is the pool's stamp per block, already set to `stamps` for them."""
+        count = len(blocks)
+        if self._tail + count > len(self._blocks):
+            self._compact(own)
+        self._blocks[self._tail : self._tail + count] = blocks
+        self._stamps[self._tail : self._tail + count] = stamps
+        self._tail += count
+        self.num_live += count
+
+    def pop(self, count: int, own: NDArray[np.int64]) -> Blocks:
+        """Takes the `count` oldest live blocks. The caller has checked `num_live`."""
+        taken: list[Blocks] = []
+        self.num_live -= count
+        while count:
+            head, end = self._head, min(self._head + count, self._tail)
+            assert head < end, "ring holds fewer live blocks than it counts"
+            blocks = self._blocks[head:end]
+            live = own[blocks] == self._stamps[head:end]
+            blocks = blocks.copy() if live.all() else blocks[live]
+            self._head = end
+            count -= len(blocks)
+            taken.append(blocks)
+        return taken[0] if len(taken) == 1 else np.concatenate(taken) if taken else np.empty(0, np.int32)
+
+    def live(self, own: NDArray[np.int64]) -> Blocks:
+        """All live blocks, oldest first."""
+        blocks = self._blocks[self._head : self._tail]
+        return blocks[own[blocks] == self._stamps[self._head : self._tail]]
+
+    def _compact(self, own: NDArray[np.int64]) -> None:
+        blocks, stamps = self._blocks[self._head : self._tail], self._stamps[self._head : self._tail]
+        live = own[blocks] == stamps
+        blocks, stamps = blocks[live], stamps[live]
+        self._blocks[: len(blocks)] = blocks
+        self._stamps[: len(stamps)] = stamps
+        self._head, self._tail = 0, len(blocks)
+
+
+class BlockPool:
+    """All blocks of one worker, with the prefix cache's map from content hash to block."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.ref_counts = np.zeros(num_blocks, np.int32)
+        """Number of block tables that a block stands in."""
+        self.generations = np.zeros(num_blocks, np.uint32)
+        self._stamps = np.zeros(num_blocks, np.int64)
+        """Stamp of the block's live ring entry; 0 while it is held."""
+        self._next_stamp = 1
+        self._free = BlockRing(num_blocks)
+        self._cached = BlockRing(num_blocks)
+        self._block_of: dict[bytes, int] = {}
+        self._hash_of: list[bytes | None] = [None] * num_blocks
+        self._hashed = np.zeros(num_blocks, np.bool_)
+        self._enqueue(self._free, np.arange(num_blocks, dtype=np.int32))
+
+    @property
+    def num_free(self) -> int:
+        """Blocks without holder and without content."""
+        return self._free.num_live
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks without holder whose content can still be hit."""
+        return self._cached.num_live
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that `take` could give."""
+        return self._free.num_live + self._cached.num_live
+
+    def take(self, count: int) -> Blocks:
+        """Allocates `count` blocks: free ones first, then the cached ones unused for longest, which lose their content.
+
+        The caller has checked `num_available`.
+        """
+        from_free = min(count, self._free.num_live)
+        blocks = self._free.pop(from_free, self._stamps)
+        if count > from_free:
+            evicted = self._cached.pop(count - from_free, self._stamps)
+            self._forget(evicted)
+            blocks = np.concatenate((blocks, evicted)) if from_free else evicted
+        self._stamps[blocks] = 0
+        self.ref_counts[blocks] = 1
+        self.generations[blocks] += 1
+        return blocks
+
+    def share(self, blocks: Blocks) -> None:
+        """Adds a holder to blocks that `lookup` found."""
+        idle = blocks[self.ref_counts[blocks] == 0]
+        self._stamps[idle] = 0
+        self._cached.num_live -= len(idle)
+        self.ref_counts[blocks] += 1
+
+    def claim(self, blocks: Blocks) -> None:
+        """Adds a holder to blocks that a worker says are held, in a pool that is being rebuilt."""
+        idle = blocks[self.ref_counts[blocks] == 0]
+        self._stamps[idle] = 0
+        self._free.num_live -= len(idle)
+        self.generations[idle] += 1
+        self.ref_counts[blocks] += 1
+
+    def release(self, blocks: Blocks) -> None:
+        """Removes one holder of each of `blocks` (a block table in order). Later blocks are evicted first: a prefix is
+        worth more than its continuation."""
+        self.ref_counts[blocks] -= 1
+        idle = blocks[self.ref_counts[blocks] == 0][::-1]
+        hashed = self._hashed[idle]
+        self._enqueue(self._free, idle[~hashed])
+        self._enqueue(self._cached, idle[hashed])
+
+    def publish(self, blocks: list[int], hashes: list[bytes]) -> None:
+        """Makes the content of `blocks` findable. Content that another block already has is left with that one."""
+        moved: list[int] = []
+        for block, content in zip(blocks, hashes, strict=True):
+            if self._hash_of[block] is not None or self._block_of.setdefault(content, block) != block:
+                continue
+            self._hash_of[block] = content
+            self._hashed[block] = True
+            if self._stamps[block]:
+                moved.append(block)
+        if moved:
+            self._free.num_live -= len(moved)
+            self._enqueue(self._cached, np.array(moved, np.int32))
+
+    def lookup(self, hashes: list[bytes]) -> Blocks:
+        """The blocks of the longest known prefix of `hashes`."""
+        found: list[int] = []
+        for content in hashes:
+            block = self._block_of.get(content)
+            if block is None:
+                break
+            found.append(block)
+        return np.array(found, np.int32)
+
+    def num_idle(self, blocks: Blocks) -> int:
+        """How many of `blocks` have no holder: sharing these makes them unavailable."""
+        return int(np.count_nonzero(self.ref_counts[blocks] == 0))
+
+    def reset_cache(self) -> int:
+        """Forgets all content; returns how many blocks had some. Held blocks stay with their holders."""
+        hashed = np.flatnonzero(self._hashed).astype(np.int32)
+        idle = self._cached.live(self._stamps)
+        self._forget(hashed)
+        self._cached.num_live = 0
+        self._enqueue(self._free, idle)
+        return len(hashed)
+
+    def check_integrity(self, tables: list[Blocks]) -> None:
+        """Asserts all invariants; `tables` are the block tables of all requests that hold blocks."""
+        counts = np.zeros(self.num_blocks, np.int32)
+        for table in tables:
+            assert len(np.unique(table)) == len(table), "a block stands twice in one table"
+            counts[table] += 1
+        assert np.array_equal(counts, self.ref_counts), "reference counts differ from the tables"
+        free, cached = self._free.live(self._stamps), self._cached.live(self._stamps)
+        assert len(free) == self._free.num_live and len(cached) == self._cached.num_live, "rings miscount"
+        held = np.flatnonzero(self.ref_counts)
+        everything = np.concatenate((free, cached, held))
+        assert len(everything) == self.num_blocks == len(np.unique(everything)), "a block is lost or counted twice"
+        assert self._hashed[cached].all() and not self._hashed[free].any(), "a block waits in the wrong ring"
+        assert len(self._block_of) == int(self._hashed.sum()), "hash map and blocks differ"
+        for content, block in self._block_of.items():
+            assert self._hash_of[block] == content, "hash map and blocks differ"
+
+    def _enqueue(self, ring: BlockRing, blocks: Blocks) -> None:
+        if not len(blocks):
+            return
+        stamps = np.arange(self._next_stamp, self._next_stamp + len(blocks))
+        self._next_stamp += len(blocks)
+        self._stamps[blocks] = stamps
+        ring.push(blocks, stamps, self._stamps)
+
+    def _forget(self, blocks: Blocks) -> None:
+        self._hashed[blocks] = False
+        for block in blocks.tolist():
+            content = self._hash_of[block]
+            assert content is not None
+            del self._block_of[content]
+            self._hash_of[block] = None

@@ -1,0 +1,80 @@
+"""What an operator can set about scheduling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Limits and policy of the scheduler. Limits of one worker, not of all together."""
+
+    max_num_seqs: int | None = None
+    """Most running requests per worker; None: 256, or what the token budget and the worker's slots allow."""
+    max_num_batched_tokens: int | None = None
+    """Token budget of a step; None: 2,048, or what the worker's runner takes if that is less."""
+    max_model_len: int | None = None
+    """Longest prompt plus output; None: what the worker's model allows."""
+    long_prefill_token_threshold: int = 0
+    """Longest prefill chunk of one request per step; 0: only the budget limits it."""
+    max_num_partial_prefills: int = 0
+    """Most prompts that may be partly computed at once; 0: no limit."""
+    enable_chunked_prefill: bool = True
+    """False: a prompt runs in one step or waits; prompts above the budget are refused."""
+    enable_prefix_caching: bool = True
+    """Reuse KV blocks of equal prefixes."""
+    max_inflight_steps: int = 2
+    """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
+    num_speculative_tokens: int = 0
+    """Draft tokens allowed per request and step, at most what the worker can verify."""
+    watermark_blocks_per_seq: int = 2
+    """Free blocks kept per running request when another one is admitted or resumed, for the growth of the running."""
+    max_waiting: int = 100_000
+    """Requests that may wait; more are refused."""
+    worker_grace_s: float = 10.0
+    """How long a worker may be gone before its requests are lost."""
+    frontend_grace_s: float = 10.0
+    """How long a frontend may be gone before its requests are cancelled."""
+    start_grace_s: float = 5.0
+    """How long a new scheduler waits for workers to say hello before it calls unknown requests lost."""
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """`SchedulerConfig` with every `None` resolved against one worker."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    num_draft_tokens: int
+
+
+DEFAULT_MAX_NUM_SEQS = 256
+DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
+
+
+def resolve(
+    config: SchedulerConfig, *, num_slots: int, max_num_batched_tokens: int, max_request_tokens: int, max_draft_tokens: int
+) -> WorkerLimits:
+    """Resolves `config` for a worker that offers this much.
+
+    Raises ValueError with a sentence when explicit settings contradict each other. Every decode row needs 1 + drafts
+    tokens of the budget in every step, so that many rows must fit: then a running request is never held back by the
+    budget, and the oldest prefill always gets at least one token.
+    """
+    drafts = min(config.num_speculative_tokens, max_draft_tokens)
+    budget = config.max_num_batched_tokens or min(DEFAULT_MAX_NUM_BATCHED_TOKENS, max_num_batched_tokens)
+    if budget > max_num_batched_tokens:
+        raise ValueError(f"max_num_batched_tokens is {budget}, but the worker's runner takes {max_num_batched_tokens}")
+    affordable = budget // (1 + drafts)
+    seqs = config.max_num_seqs or min(DEFAULT_MAX_NUM_SEQS, affordable, num_slots)
+    if seqs > affordable:
+        raise ValueError(
+            f"max_num_seqs is {seqs}, but a budget of {budget} tokens pays for {affordable} rows of {1 + drafts} tokens"
+        )
+    return WorkerLimits(
+        max_num_seqs=min(seqs, num_slots),
+        max_num_batched_tokens=budget,
+        max_model_len=min(config.max_model_len or max_request_tokens, max_request_tokens),
+        num_draft_tokens=drafts,
+    )

@@ -1,0 +1,107 @@
+"""A request as the scheduler knows it: identity, counts and policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+HASH_BYTES = 16
+
+
+class RequestStatus(Enum):
+    """Where a request stands. `TRANSITIONS` says what may follow what; the comment names who causes it."""
+
+    WAITING = "waiting"
+    WAITING_FOR_FSM = "waiting_for_fsm"
+    WAITING_FOR_REMOTE_KVS = "waiting_for_remote_kvs"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED_STOPPED = "finished_stopped"
+    FINISHED_LENGTH_CAPPED = "finished_length_capped"
+    FINISHED_ABORTED = "finished_aborted"
+    FINISHED_IGNORED = "finished_ignored"
+    FINISHED_ERROR = "finished_error"
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing follows this status."""
+        return not TRANSITIONS[self]
+
+
+_S = RequestStatus
+_ENDS = {_S.FINISHED_STOPPED, _S.FINISHED_LENGTH_CAPPED, _S.FINISHED_ABORTED, _S.FINISHED_ERROR}
+TRANSITIONS: dict[RequestStatus, frozenset[RequestStatus]] = {
+    # Scheduler: placed; refused at submit (IGNORED). Frontend: cancelled.
+    _S.WAITING: frozenset({_S.WAITING_FOR_FSM, _S.WAITING_FOR_REMOTE_KVS, _S.RUNNING, _S.FINISHED_IGNORED, *_ENDS}),
+    # Worker: grammar ready (WAITING goes on to RUNNING at once) or failed.
+    _S.WAITING_FOR_FSM: frozenset({_S.RUNNING, *_ENDS}),
+    # Worker: fence ended. Reserved.
+    _S.WAITING_FOR_REMOTE_KVS: frozenset({_S.RUNNING, *_ENDS}),
+    # Scheduler: out of blocks. Worker: finished. Frontend: cancelled, stop string found.
+    _S.RUNNING: frozenset({_S.PREEMPTED, *_ENDS}),
+    # Scheduler: resumed. Worker: had ended before. Frontend: cancelled.
+    _S.PREEMPTED: frozenset({_S.RUNNING, *_ENDS}),
+    **{end: frozenset() for end in (*_ENDS, _S.FINISHED_IGNORED)},
+}
+
+
+class RequestKey(NamedTuple):
+    """Who is meant, whatever the attempt: ids are unique within a frontend instance."""
+
+    frontend_instance: str
+    request_id: str
+
+
+@dataclass(slots=True)
+class Request:
+    """One attempt of one request."""
+
+    key: RequestKey
+    attempt: int
+    model: str
+    num_prompt_tokens: int
+    num_prior_output_tokens: int
+    max_tokens: int
+    """Most output tokens in all, prior ones included."""
+    arrival_ms: int
+    sequence: int
+    """Order of submission to this scheduler; breaks ties of arrival."""
+    block_hashes: bytes = b""
+    """Chained hashes of the full blocks of the known tokens, 16 bytes each."""
+    root_hash: bytes = b""
+    hash_block_size: int = 0
+    priority: int = 0
+    tenant: str = ""
+    wants_prompt_logprobs: bool = False
+    is_pooling: bool = False
+    meta: bytes = b""
+    """The serialized RequestMeta, echoed by the worker in snapshots."""
+    payload: bytes = b""
+    """Tokens and sampling parameters: carried unread, dropped once sent."""
+    traceparent: str = ""
+    tracestate: str = ""
+    status: RequestStatus = RequestStatus.WAITING
+    slot: int | None = None
+    worker_id: str | None = None
+    num_preemptions: int = 0
+    preempted_at: int = 0
+    """Step whose delta took its blocks."""
+    num_cached_tokens: int = 0
+    """Tokens that the prefix cache saved at placement."""
+    client_paused: bool = field(default=False)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """First come, first served: also the age by which victims are chosen."""
+        return (self.arrival_ms, self.sequence)
+
+    @property
+    def num_known_tokens(self) -> int:
+        """Tokens that exist at placement: the prompt and the output of earlier attempts."""
+        return self.num_prompt_tokens + self.num_prior_output_tokens
+
+    def move(self, status: RequestStatus) -> None:
+        """Changes the status; an illegal change is a bug of ours."""
+        assert status in TRANSITIONS[self.status], f"{self.key}: {self.status} -> {status}"
+        self.status = status

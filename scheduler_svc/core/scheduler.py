@@ -1,0 +1,309 @@
+"""The scheduler: requests wait, are placed on workers, run in steps. Pure: time comes in, decisions and notices go out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler_svc.core.config import SchedulerConfig, resolve
+from scheduler_svc.core.notices import Lost, Notice, Placed, Rejected
+from scheduler_svc.core.placement import should_take
+from scheduler_svc.core.recovery import SlotStatus, WorkerSnapshot, adopt_slot, discard_slot
+from scheduler_svc.core.report_reader import DivergenceError, read_report
+from scheduler_svc.core.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.step import StepDecision, StepReport
+from scheduler_svc.core.step_builder import build_step
+from scheduler_svc.core.waiting_queue import WaitingQueue
+from scheduler_svc.core.worker import Worker, WorkerInfo
+
+__all__ = ["DivergenceError", "Scheduler"]
+
+
+@dataclass
+class Frontend:
+    """A frontend process that has or had a link."""
+
+    attached: bool = False
+    detached_at: float = 0.0
+    live: set[tuple[str, int]] = field(default_factory=set)
+    """What it said it was waiting for, in its last hello."""
+
+
+class Scheduler:
+    """All state of one scheduler process. `now` is any clock that only rises, in seconds."""
+
+    def __init__(self, config: SchedulerConfig, epoch: int, now: float) -> None:
+        self.config = config
+        self.epoch = epoch
+        self.workers: dict[str, Worker] = {}
+        self.frontends: dict[str, Frontend] = {}
+        self.requests: dict[RequestKey, Request] = {}
+        """The newest attempt of every request that has not ended."""
+        self._queues: dict[str, WaitingQueue] = {}
+        self._notices: list[Notice] = []
+        self._unsure: list[tuple[RequestKey, int]] = []
+        """Requests that a frontend waits for and nobody here knows yet: a worker may still say hello with them."""
+        self._settled_at = now + config.start_grace_s
+        self._next_sequence = 1
+
+    # -- requests --
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that no worker owns."""
+        return sum(len(queue) for queue in self._queues.values())
+
+    def submit(self, request: Request, now: float) -> None:
+        """Takes a new attempt; an older one of the same request is cancelled. A refusal becomes a notice."""
+        older = self.requests.get(request.key)
+        if older is not None:
+            self._end(older, RequestStatus.FINISHED_ABORTED)
+        request.sequence = self._next_sequence
+        self._next_sequence += 1
+        refusal = self._refusal(request)
+        if refusal is not None:
+            request.move(RequestStatus.FINISHED_IGNORED)
+            self._notices.append(refusal)
+            return
+        self.requests[request.key] = request
+        self._queues.setdefault(request.model, WaitingQueue()).push(request)
+
+    def cancel(self, key: RequestKey, attempt: int) -> None:
+        """Ends a request for its client's sake; the frontend has told the client already. Unknown ones are ignored:
+        they ended meanwhile."""
+        self._end_attempt(key, attempt, RequestStatus.FINISHED_ABORTED)
+
+    def finish(self, key: RequestKey, attempt: int) -> None:
+        """Ends a request whose stop string the frontend found."""
+        self._end_attempt(key, attempt, RequestStatus.FINISHED_STOPPED)
+
+    def set_paused(self, key: RequestKey, attempt: int, paused: bool) -> None:
+        """A client reads too slowly, or goes on."""
+        request = self.requests.get(key)
+        if request is None or request.attempt != attempt:
+            return
+        if request.worker_id is None:
+            request.client_paused = paused
+        else:
+            assert request.slot is not None
+            self.workers[request.worker_id].set_client_paused(request.slot, paused)
+
+    # -- steps --
+
+    def has_work(self, worker: Worker) -> bool:
+        """A step for this worker might have something in it."""
+        return worker.attached and (worker.has_own_work or bool(self._queue_of(worker)))
+
+    def schedule(self, worker_id: str, now: float) -> StepDecision | None:
+        """The next step of a worker; None when nothing would be in it or enough steps are in flight."""
+        worker = self.workers[worker_id]
+        if len(worker.records) >= self.config.max_inflight_steps or not self.has_work(worker):
+            return None
+        step = build_step(worker, self.config, lambda: self._next_for(worker), self._take)
+        for request in step.placed:
+            request.worker_id = worker_id
+            self._notices.append(Placed(request.key, request.attempt, worker_id, request.num_cached_tokens))
+        return None if step.is_empty else step
+
+    def update(self, worker_id: str, report: StepReport, now: float) -> None:
+        """Takes a worker's report. Raises DivergenceError: then close its link."""
+        for finish in read_report(self.workers[worker_id], report):
+            self._forget(finish.request)
+
+    def drain_notices(self) -> list[Notice]:
+        """What frontends have to be told since the last call."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    # -- links --
+
+    def attach_worker(self, info: WorkerInfo, snapshot: WorkerSnapshot | None, now: float) -> Worker:
+        """A worker said hello. Its table is built from its snapshot; what it should have and has not is lost.
+
+        Raises ValueError with a sentence when its offer and our settings contradict each other.
+        """
+        limits = resolve(
+            self.config,
+            num_slots=info.num_slots,
+            max_num_batched_tokens=info.max_num_batched_tokens,
+            max_request_tokens=info.max_request_tokens,
+            max_draft_tokens=info.max_draft_tokens,
+        )
+        worker, old = Worker(info, limits), self.workers.get(info.worker_id)
+        self.workers[info.worker_id] = worker
+        if snapshot is not None:
+            worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
+            self._adopt(worker, snapshot, now)
+        if old is not None:
+            kept = {id(request) for request in worker.requests()}
+            for request in old.requests():
+                if id(request) not in kept and self.requests.get(request.key) is request:
+                    self._lose(request, f"worker {info.worker_id} does not have it any more")
+        return worker
+
+    def detach_worker(self, worker_id: str, now: float) -> None:
+        """A worker's link ended. Its requests stay its own until it comes back or the grace time has passed."""
+        worker = self.workers.get(worker_id)
+        if worker is not None:
+            worker.attached, worker.detached_at = False, now
+
+    def attach_frontend(self, instance: str, live: list[tuple[str, int]], now: float) -> None:
+        """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for."""
+        frontend = self.frontends.setdefault(instance, Frontend())
+        frontend.attached, frontend.live = True, set(live)
+        for request in [r for r in self.requests.values() if r.key.frontend_instance == instance]:
+            if (request.key.request_id, request.attempt) not in frontend.live:
+                self._end(request, RequestStatus.FINISHED_ABORTED)  # cancelled while the link was down
+        for request_id, attempt in live:
+            self._unsure.append((RequestKey(instance, request_id), attempt))
+        self._resolve_unsure(now)
+
+    def detach_frontend(self, instance: str, now: float) -> None:
+        """A frontend's link ended. Its requests run on until the grace time has passed."""
+        frontend = self.frontends.get(instance)
+        if frontend is not None:
+            frontend.attached, frontend.detached_at = False, now
+
+    def lose_frontend(self, instance: str) -> None:
+        """Nobody reads the outputs for this frontend: its requests are cancelled."""
+        for request in [r for r in self.requests.values() if r.key.frontend_instance == instance]:
+            self._end(request, RequestStatus.FINISHED_ABORTED)
+
+    def tick(self, now: float) -> None:
+        """Lets grace times run out. To be called about every second, and after links change."""
+        for worker in [w for w in self.workers.values() if not w.attached]:
+            if now - worker.detached_at >= self.config.worker_grace_s:
+                self._remove_worker(worker)
+        for instance, frontend in list(self.frontends.items()):
+            if not frontend.attached and now - frontend.detached_at >= self.config.frontend_grace_s:
+                self.lose_frontend(instance)
+                del self.frontends[instance]
+        self._resolve_unsure(now)
+
+    def reset_prefix_cache(self) -> int:
+        """Forgets all cached content of all workers; returns the number of blocks that had some."""
+        return sum(worker.pool.reset_cache() for worker in self.workers.values())
+
+    def check_integrity(self) -> None:
+        """Asserts all invariants."""
+        for worker in self.workers.values():
+            worker.check_integrity()
+            for request in worker.requests():
+                assert self.requests.get(request.key) is request, f"{request.key} runs and is not known"
+                assert request.worker_id == worker.info.worker_id
+        placed = {id(r) for worker in self.workers.values() for r in worker.requests()}
+        waiting = {id(r) for queue in self._queues.values() for r in queue}
+        for request in self.requests.values():
+            assert (id(request) in placed) != (id(request) in waiting), f"{request.key} is nowhere or twice"
+            assert not request.status.is_finished
+        assert len(self.requests) == len(placed) + len(waiting)
+
+    # -- inside --
+
+    def _queue_of(self, worker: Worker) -> WaitingQueue:
+        return self._queues.setdefault(worker.info.model, WaitingQueue())
+
+    def _next_for(self, worker: Worker) -> Request | None:
+        queue = self._queue_of(worker)
+        head = queue.head()
+        if head is None:
+            return None
+        others = [w for w in self.workers.values() if w is not worker and w.info.model == worker.info.model]
+        return head if should_take(worker, others, head, self.config) else None
+
+    def _take(self, request: Request) -> None:
+        taken = self._queues[request.model].pop()
+        assert taken is request
+
+    def _refusal(self, request: Request) -> Rejected | None:
+        def refuse(code: str, message: str, field: str = "") -> Rejected:
+            return Rejected(request.key, request.attempt, code, message, field)
+
+        workers = [w for w in self.workers.values() if w.info.model == request.model]
+        if not workers:
+            return refuse("UnavailableError", f"no worker serves the model {request.model!r} now", "model")
+        longest = max(w.limits.max_model_len for w in workers)
+        if request.num_known_tokens >= longest:
+            message = f"the prompt has {request.num_known_tokens} tokens; prompt and output may have {longest} together"
+            return refuse("InvalidRequestError", message, "prompt")
+        budget = max(w.limits.max_num_batched_tokens for w in workers)
+        if not self.config.enable_chunked_prefill and request.num_known_tokens > budget:
+            message = f"the prompt has {request.num_known_tokens} tokens; without chunked prefill {budget} are allowed"
+            return refuse("InvalidRequestError", message, "prompt")
+        if request.max_tokens <= request.num_prior_output_tokens:
+            return refuse("InvalidRequestError", "max_tokens leaves no token to make", "max_tokens")
+        if self.num_waiting >= self.config.max_waiting:
+            return refuse("ResourceExhaustedError", f"{self.num_waiting} requests wait already; try again later")
+        return None
+
+    def _end_attempt(self, key: RequestKey, attempt: int, status: RequestStatus) -> None:
+        request = self.requests.get(key)
+        if request is not None and request.attempt == attempt:
+            self._end(request, status)
+
+    def _end(self, request: Request, status: RequestStatus) -> None:
+        """Ends a request, wherever it stands."""
+        if request.worker_id is None:
+            self._queues[request.model].remove(request)
+            request.move(status)
+        else:
+            assert request.slot is not None
+            self.workers[request.worker_id].release(request.slot, status)
+        self._forget(request)
+
+    def _forget(self, request: Request) -> None:
+        del self.requests[request.key]
+
+    def _lose(self, request: Request, reason: str) -> None:
+        """Nobody has the request any more: its frontend may submit it again."""
+        self._forget(request)
+        self._notices.append(Lost(request.key, request.attempt, reason))
+
+    def _remove_worker(self, worker: Worker) -> None:
+        del self.workers[worker.info.worker_id]
+        for request in worker.requests():
+            if self.requests.get(request.key) is request:
+                self._lose(request, f"worker {worker.info.worker_id} is gone")
+        if any(w.info.model == worker.info.model for w in self.workers.values()):
+            return
+        for request in list(self._queue_of(worker)):
+            self._end(request, RequestStatus.FINISHED_ERROR)
+            message = f"the last worker of the model {request.model!r} is gone"
+            self._notices.append(Rejected(request.key, request.attempt, "UnavailableError", message))
+
+    def _adopt(self, worker: Worker, snapshot: WorkerSnapshot, now: float) -> None:
+        for slot in snapshot.slots:
+            known = self.requests.get(slot.request.key)
+            if known is None and self._is_orphan(slot.request, snapshot):
+                slot.request.sequence = self._next_sequence
+                self._next_sequence += 1
+                known = self.requests[slot.request.key] = slot.request
+                self.frontends.setdefault(known.key.frontend_instance, Frontend(detached_at=now))
+            same = known is not None and known.attempt == slot.request.attempt
+            elsewhere = known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
+            if known is None or not same or elsewhere:
+                discard_slot(worker, slot, slot.request)
+            elif slot.status == SlotStatus.ENDED:
+                discard_slot(worker, slot, slot.request)
+                self._forget(known)
+            else:
+                adopt_slot(worker, slot, known)
+
+    def _is_orphan(self, request: Request, snapshot: WorkerSnapshot) -> bool:
+        """Placed by an earlier scheduler and still wanted. One that this scheduler placed, it would know."""
+        if snapshot.scheduler_epoch == self.epoch:
+            return False
+        frontend = self.frontends.get(request.key.frontend_instance)
+        return frontend is None or not frontend.attached or (request.key.request_id, request.attempt) in frontend.live
+
+    def _resolve_unsure(self, now: float) -> None:
+        """Calls requests lost that nobody has, once every worker that could have them has spoken."""
+        self._unsure = [(key, attempt) for key, attempt in self._unsure if not self._knows(key, attempt)]
+        if now < self._settled_at or any(not worker.attached for worker in self.workers.values()):
+            return
+        for key, attempt in self._unsure:
+            self._notices.append(Lost(key, attempt, "no worker has it any more"))
+        self._unsure = []
+
+    def _knows(self, key: RequestKey, attempt: int) -> bool:
+        request = self.requests.get(key)
+        return request is not None and request.attempt >= attempt

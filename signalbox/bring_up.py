@@ -1,0 +1,186 @@
+"""One run of `signalbox up`: start, wait until ready, prove it, stay, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from signalbox import __version__
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.readiness import tell_serving, wait_ready
+from signalbox.ring import Ring, worker_name
+from signalbox.supervisor import Supervisor, dialable
+
+PROOF_PROMPT = "def quicksort("
+PROOF_TOKENS = 64
+PROOF_TIMEOUT_S = 300.0
+STILL_WAITING_S = 10.0
+BLAME_S = 0.5
+"""How long a failed proof waits for the supervisor to find a dead service, the better explanation."""
+
+
+class BringUp:
+    """Runs a ring until a signal or the death of a service."""
+
+    def __init__(self, ring: Ring, supervisor: Supervisor, proof: bool) -> None:
+        self._ring = ring
+        self._supervisor = supervisor
+        self._proof = proof
+        self._ready = False
+        self._signal: signal.Signals | None = None
+        self._interrupted = asyncio.Event()
+
+    async def run(self) -> int:
+        """Returns the exit status; nothing is left running, however it ends."""
+        self._catch_signals()
+        try:
+            self._announce()
+            self._supervisor.start()
+            await first_of(self._supervisor.watch(), self._interrupted.wait(), self._serve())
+        except SignalboxError as error:
+            warn(f"signalbox: {error.message}")
+            return 1
+        finally:
+            say("stopping frontend, workers, scheduler (Ctrl-C: at once)")
+            await self._supervisor.stop()
+            say("stopped")
+        return 0 if self._ready or self._signal is None else 128 + self._signal
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        """The first one stops in order, the second one at once."""
+        if self._interrupted.is_set():
+            self._supervisor.kill()
+        self._signal = number
+        self._interrupted.set()
+
+    def _announce(self) -> None:
+        ring = self._ring
+        say(f"signalbox {__version__}, model {ring.served_model_name} ({ring.model})")
+        count = len(ring.workers)
+        workers = "1 worker" if count == 1 else f"{count} workers"
+        say(f"starting scheduler, {workers} and frontend; their logs are in {self._supervisor.log_dir}")
+
+    async def _serve(self) -> None:
+        await self._wait_until_ready()
+        if self._proof:
+            try:
+                await prove(dialable(self._ring.grpc))
+            except SignalboxError:
+                await asyncio.sleep(BLAME_S)
+                raise
+        say(next_steps(self._ring))
+        self._ready = True
+        await asyncio.Event().wait()
+
+    async def _wait_until_ready(self) -> None:
+        started = time.monotonic()
+        services = {"scheduler": self._ring.scheduler}
+        services |= {worker_name(index): at for index, at in enumerate(self._ring.workers)}
+        waiting = [*services, "frontend"]
+
+        def tell(name: str) -> None:
+            waiting.remove(name)
+            say(f"  {name} is ready after {time.monotonic() - started:.1f} s")
+
+        async def tell_waiting() -> None:
+            while True:
+                await asyncio.sleep(STILL_WAITING_S)
+                say(f"  still waiting for {', '.join(waiting)} ({time.monotonic() - started:.0f} s)")
+
+        telling = tell_serving({name: dialable(at) for name, at in services.items()}, tell)
+        async with in_background(telling, tell_waiting()):
+            await wait_ready(dialable(self._ring.http))
+        tell("frontend")
+
+
+async def prove(grpc_address: str) -> None:
+    """Streams one greedy completion to stdout."""
+    say(f"\nready; a first completion, greedy, {PROOF_TOKENS} tokens:\n")
+    started = time.monotonic()
+    async with Client(grpc_address) as client:
+        generation = client.generate(
+            PROOF_PROMPT, max_tokens=PROOF_TOKENS, temperature=0, timeout_s=PROOF_TIMEOUT_S
+        )
+        say(PROOF_PROMPT, end="")
+        async for delta in generation:
+            say(delta.text, end="")
+        result = await generation.result()
+    say(f"\n\n({result.finished.num_output_tokens} tokens in {time.monotonic() - started:.2f} s)")
+
+
+def next_steps(ring: Ring) -> str:
+    """Addresses, and commands that work as they stand."""
+    http, grpc, scheduler = dialable(ring.http), dialable(ring.grpc), dialable(ring.scheduler)
+    body = json.dumps({"model": ring.served_model_name, "prompt": PROOF_PROMPT, "temperature": 0})
+    program = program_name()
+    return f"""
+signalbox is up:
+  OpenAI API  http://{http}/v1
+  gRPC API    {grpc}
+  scheduler   {scheduler}
+
+Try, in another terminal:
+  {program} generate {shlex.quote(PROOF_PROMPT)}{"" if grpc == "127.0.0.1:7301" else f" --address {grpc}"}
+  {program} chat{"" if http == "127.0.0.1:8000" else f" --url http://{http}"}
+  {program} status{"" if scheduler == "127.0.0.1:7300" else f" --scheduler {scheduler}"}
+  curl http://{http}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
+
+Ctrl-C stops everything."""
+
+
+def program_name() -> str:
+    """What to type to run the command line again: it may not be on the PATH."""
+    here = Path(sys.argv[0])
+    if here.name != "signalbox":
+        return f"{sys.executable} -m signalbox"
+    if shutil.which("signalbox"):
+        return "signalbox"
+    return os.path.relpath(here)
+
+
+def say(text: str, end: str = "\n") -> None:
+    """To stdout; a reader that has gone must not keep us from stopping the services."""
+    with suppress(OSError):
+        print(text, end=end, flush=True)
+
+
+def warn(text: str) -> None:
+    """To stderr."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+async def first_of(*work: Awaitable[Any]) -> None:
+    """Returns or raises as the first one does, and cancels the others."""
+    async with in_background(*work) as tasks:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+
+@asynccontextmanager
+async def in_background(*work: Awaitable[Any]) -> AsyncIterator[Sequence[asyncio.Future[Any]]]:
+    """Runs `work` until the block ends."""
+    tasks = [asyncio.ensure_future(item) for item in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

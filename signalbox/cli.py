@@ -1,0 +1,80 @@
+"""The command line: `signalbox COMMAND`. One file per command in signalbox/commands.
+
+Only the file of the command that was asked for is imported: `signalbox --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from signalbox import __version__
+from signalbox.errors import SignalboxError
+
+COMMANDS = {
+    "up": "start scheduler, workers and frontend on this machine, with the demo model",
+    "generate": "continue a prompt and stream the text",
+    "chat": "talk with the model",
+    "status": "show queue, workers and cache",
+}
+"""Name of each command, which is its file, and its summary."""
+
+EXAMPLE = """\
+example:
+  signalbox up                                   # in one terminal
+  signalbox generate "def quicksort("            # in another
+"""
+INTERRUPTED = 130
+"""Exit status that shells give to Ctrl-C."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status; what goes wrong becomes one sentence on stderr."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    args = make_parser(arguments).parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except SignalboxError as error:
+        print(f"signalbox: {error.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); a second failure at exit has to stay silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def make_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser that knows all commands by name, and the options of the one that `arguments` name."""
+    parser = argparse.ArgumentParser(
+        prog="signalbox",
+        description="An open serving system for large language models.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"signalbox {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name == asked:
+            module = import_module(f"signalbox.commands.{name}")
+            command.epilog = module.EXAMPLE
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,309 @@
+"""The typed asynchronous client of a frontend.
+
+    async with Client("127.0.0.1:7301") as client:
+        async for delta in client.generate("def quicksort(", max_tokens=64, temperature=0):
+            print(delta.text, end="", flush=True)
+
+What goes wrong is raised as one of the classes of signalbox/errors.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self, TypedDict, Unpack
+
+import grpc
+
+from signalbox import rpc
+from signalbox.errors import (
+    STATUS,
+    CancelledError,
+    InternalError,
+    SignalboxError,
+    UnavailableError,
+    UnsupportedError,
+    from_code,
+)
+from signalbox.v1 import frontend_pb2, frontend_pb2_grpc, generation_pb2
+
+DEFAULT_ADDRESS = "127.0.0.1:7301"
+
+
+class Sampling(TypedDict, total=False):
+    """How the next token is chosen and when to stop. What is left out has the server's default."""
+
+    max_tokens: int
+    """Most output tokens, >= 1. Default: all that fit the context."""
+    min_tokens: int
+    """No stop token before this many output tokens. Default: 0."""
+    temperature: float
+    """0 is greedy. Default: 1."""
+    top_k: int
+    """Keep only the k likeliest tokens; 0 keeps all. Default: 0."""
+    top_p: float
+    """Keep the smallest set of tokens whose probabilities sum to at least p. Default: 1."""
+    min_p: float
+    """Drop tokens less likely than min_p times the likeliest one. Default: 0."""
+    seed: int
+    """Same seed, same output. Default: the server draws one."""
+    stop: Sequence[str]
+    """Strings that end the output; cut from the text."""
+    stop_token_ids: Sequence[int]
+    """Tokens that end the output."""
+    ignore_eos: bool
+    """Go on after the end-of-sequence token. Default: no."""
+    logprobs: int
+    """Return the log-probabilities of the chosen token and of the n likeliest, 0 to 20. Default: none."""
+    repetition_penalty: float
+    """Divide the logits of tokens seen in prompt or output; 1 is off. Default: 1."""
+    frequency_penalty: float
+    """Subtract per earlier use in the output, -2 to 2. Default: 0."""
+    presence_penalty: float
+    """Subtract once if used in the output, -2 to 2. Default: 0."""
+    logit_bias: Mapping[int, float]
+    """Added to the logits of these tokens, -100 to 100."""
+
+
+class FinishReason(StrEnum):
+    """How a request that did not fail ended; a failed or aborted one raises."""
+
+    STOP = "stop"
+    """A stop token, the end-of-sequence token or a stop string."""
+    LENGTH = "length"
+    """max_tokens, or the longest context that the model or the cache allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """The likeliest tokens at one output position."""
+
+    logprob: float
+    """Of the token that was chosen."""
+    rank: int
+    """Of the token that was chosen; 1 is the likeliest."""
+    top: tuple[tuple[int, float], ...]
+    """(token id, log-probability), best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How the request ended."""
+
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_output_tokens: int
+    """Output tokens that count, up to and including the one that completed a stop string."""
+    num_cached_tokens: int
+    """Prompt tokens that the prefix cache saved computing."""
+    stop: str
+    """The stop string that was found; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is new since the last one."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    """One per token of token_ids when asked for; else empty."""
+    finished: Finished | None
+    """Set in the last delta, and only there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The whole output of a request."""
+
+    request_id: str
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    finished: Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that the server can run now."""
+
+    id: str
+    max_model_len: int
+    """Longest prompt plus output, in tokens."""
+    num_workers: int
+    """Workers that run it now."""
+
+
+class Client:
+    """A connection to a frontend's gRPC address. Make it inside a running event loop."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, *, api_key: str | None = None) -> None:
+        self.address = address
+        self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
+        self._channel = rpc.channel(address)
+        self._stub: Any = frontend_pb2_grpc.GenerationServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection; requests that still run are cancelled."""
+        await self._channel.close(None)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        model: str = "",
+        request_id: str = "",
+        priority: int = 0,
+        cache_salt: str = "",
+        timeout_s: float | None = None,
+        **sampling: Unpack[Sampling],
+    ) -> Generation:
+        """Starts a request; iterate the answer for its deltas, or await its `result()`.
+
+        `prompt` is text or token ids. An empty `model` is the only one served. After `timeout_s` the
+        request ends with DeadlineExceededError.
+        """
+        request = frontend_pb2.GenerateRequest(
+            model=model,
+            sampling=generation_pb2.SamplingParams(**sampling),
+            request_id=request_id,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+        if isinstance(prompt, str):
+            request.text = prompt
+        else:
+            request.token_ids.ids.extend(prompt)
+        call = self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata)
+        return Generation(call, self.address)
+
+    async def list_models(self, *, timeout_s: float | None = 10) -> list[Model]:
+        """The models that the server can run now."""
+        try:
+            response = await self._stub.ListModels(
+                frontend_pb2.ListModelsRequest(), timeout=timeout_s, metadata=self._metadata
+            )
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, self.address) from None
+        return [Model(item.id, item.max_model_len, item.num_workers) for item in response.models]
+
+
+class Generation(AsyncIterator[Delta]):
+    """A running request: an iterator over its deltas. `request_id` is known from the first delta on."""
+
+    def __init__(self, call: Any, address: str) -> None:
+        self.request_id = ""
+        self._call = call
+        self._responses = aiter(call)
+        self._address = address
+        self._cancelled = False
+        self._deltas: list[Delta] = []
+
+    async def __anext__(self) -> Delta:
+        while True:
+            response = await self._read()
+            if response.HasField("accepted"):
+                self.request_id = response.accepted.request_id
+            if response.text or response.token_ids or response.HasField("finished"):
+                break
+        delta = Delta(
+            text=response.text,
+            token_ids=tuple(response.token_ids),
+            logprobs=tuple(map(_logprobs_of, response.logprobs)),
+            finished=_finished_of(response.finished) if response.HasField("finished") else None,
+        )
+        self._deltas.append(delta)
+        return delta
+
+    async def result(self) -> Result:
+        """Waits for the end and returns the whole output, deltas that were iterated before included."""
+        async for _ in self:
+            pass
+        finished = self._deltas[-1].finished
+        assert finished is not None
+        return Result(
+            request_id=self.request_id,
+            text="".join(delta.text for delta in self._deltas),
+            token_ids=tuple(token for delta in self._deltas for token in delta.token_ids),
+            logprobs=tuple(item for delta in self._deltas for item in delta.logprobs),
+            finished=finished,
+        )
+
+    def cancel(self) -> None:
+        """Ends the request at the server; whoever iterates gets CancelledError."""
+        self._cancelled = True
+        self._call.cancel()
+
+    async def _read(self) -> frontend_pb2.GenerateResponse:
+        try:
+            response = await anext(self._responses)
+        except StopAsyncIteration:
+            if self._deltas and self._deltas[-1].finished:
+                raise
+            raise InternalError(f"{self._address} closed the stream before the request ended") from None
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, self._address) from None
+        except asyncio.CancelledError:
+            if self._cancelled:
+                raise CancelledError("the request was cancelled by this client") from None
+            raise
+        assert isinstance(response, frontend_pb2.GenerateResponse)
+        return response
+
+
+def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
+    """The error that the service at `address` meant by a gRPC status, or what happened to the connection."""
+    metadata: Any = error.trailing_metadata()
+    trailing: dict[str, Any] = dict(metadata or ())
+    code, details = error.code(), error.details() or ""
+    if "signalbox-error" in trailing:
+        return from_code(str(trailing["signalbox-error"]), details, str(trailing.get("signalbox-field", "")))
+    if code == grpc.StatusCode.UNAVAILABLE and "onnect" in details and "failed" in details.lower():
+        return UnavailableError(f"nothing answers at {address}; start it with `signalbox up`")
+    if code == grpc.StatusCode.UNAVAILABLE:
+        return UnavailableError(f"the connection to {address} broke: {details}")
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return UnsupportedError(f"{address} is another service, or another version of it: {details}")
+    return _BY_STATUS.get(code, InternalError)(details or f"{address} answered {code.name}")
+
+
+_BY_STATUS: dict[grpc.StatusCode, type[SignalboxError]] = {}
+"""For servers and proxies that send a bare status: the most general class of each."""
+for _error, _status in STATUS.items():
+    if _error is not SignalboxError:
+        _BY_STATUS.setdefault(_status.grpc, _error)
+
+_REASONS = {
+    generation_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    generation_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+
+
+def _finished_of(message: frontend_pb2.Finished) -> Finished:
+    """Raises what made the request fail."""
+    if message.HasField("error"):
+        raise from_code(message.error.code, message.error.message, message.error.field)
+    if message.reason == generation_pb2.FINISH_REASON_ABORT:
+        raise CancelledError("the server aborted the request")
+    if message.reason not in _REASONS:
+        raise InternalError(f"the request ended for a reason unknown to this client ({message.reason})")
+    return Finished(
+        reason=_REASONS[message.reason],
+        num_prompt_tokens=message.num_prompt_tokens,
+        num_output_tokens=message.num_output_tokens,
+        num_cached_tokens=message.num_cached_tokens,
+        stop=message.stop,
+    )
+
+
+def _logprobs_of(message: generation_pb2.TokenLogprobs) -> TokenLogprobs:
+    top = tuple(zip(message.top_token_ids, message.top_logprobs, strict=True))
+    return TokenLogprobs(message.logprob, message.rank, top)

@@ -1,0 +1,1 @@
+"""One file per command: EXAMPLE, add_arguments(parser), run(args) -> exit status."""

@@ -1,0 +1,31 @@
+"""Kinds of argument that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+
+def address(text: str) -> str:
+    """`host:port`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8000")
+    return text
+
+
+def at_least_one(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def add_api_key(parser: argparse.ArgumentParser) -> None:
+    """`--api-key`, or the environment's."""
+    parser.add_argument(
+        "--api-key",
+        metavar="KEY",
+        default=os.environ.get("SIGNALBOX_API_KEY"),
+        help="key, for a frontend that asks for one (default: $SIGNALBOX_API_KEY)",
+    )

@@ -1,0 +1,171 @@
+"""`signalbox up`: the whole ring on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from signalbox.bring_up import BringUp, warn
+from signalbox.commands.arguments import address, at_least_one
+from signalbox.errors import StartupError
+from signalbox.ring import DEMO_MODEL, Ring, flags, worker_name
+from signalbox.supervisor import Supervisor, check_free
+
+EXAMPLE = """\
+examples:
+  signalbox up
+  signalbox up --model ~/models/Qwen3-0.6B --dtype bfloat16 --num-blocks 4096
+  signalbox up --workers 2 --max-inflight-steps 2 --worker-set max-model-len=1024
+
+`python -m scheduler_svc --help` (worker_svc, frontend_svc) lists the settings for --scheduler-set and
+so on. What is not given here is left to the services and their SIGNALBOX_* environment variables.
+"""
+LAST_PORT = 65_535
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command understands."""
+    _add_ring_arguments(parser.add_argument_group("the ring"))
+    _add_engine_arguments(parser.add_argument_group("the engine (default: the services' own)"))
+    other = parser.add_argument_group("other settings")
+    for service in ("scheduler", "worker", "frontend"):
+        help_text = f"any other setting of the {service}; repeatable"
+        other.add_argument(
+            f"--{service}-set", action="append", default=[], type=setting, metavar="K=V", help=help_text
+        )
+
+
+def _add_ring_arguments(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--model",
+        type=Path,
+        default=DEMO_MODEL,
+        metavar="DIR",
+        help="Hugging Face model directory (demo model)",
+    )
+    add("--served-model-name", metavar="NAME", help="name that clients use (name of the directory; demo)")
+    add("--workers", type=at_least_one, default=1, metavar="N", help="worker processes (%(default)s)")
+    add(
+        "--http", type=address, default="127.0.0.1:8000", metavar="HOST:PORT", help="OpenAI API (%(default)s)"
+    )
+    add("--grpc", type=address, default="127.0.0.1:7301", metavar="HOST:PORT", help="gRPC API (%(default)s)")
+    add(
+        "--scheduler",
+        type=address,
+        default="127.0.0.1:7300",
+        metavar="HOST:PORT",
+        help="scheduler (%(default)s)",
+    )
+    add(
+        "--worker-listen",
+        type=address,
+        default="127.0.0.1:7310",
+        metavar="HOST:PORT",
+        help="first worker; the others take the next ports (%(default)s)",
+    )
+    add("--log-dir", type=Path, metavar="DIR", help="where the services' logs go (a new temporary directory)")
+    add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
+
+
+def _add_engine_arguments(group: Any) -> None:
+    add = group.add_argument
+    add("--runner", choices=("torch", "sim"), help="sim makes tokens without a model, for tests of scale")
+    add("--dtype", choices=("auto", "float32", "bfloat16"), help="of weights and KV cache")
+    add(
+        "--threads",
+        type=at_least_one,
+        metavar="N",
+        help="CPU threads per worker (all cores but one, shared out)",
+    )
+    add("--num-blocks", type=at_least_one, metavar="N", help="blocks of the KV cache per worker")
+    add("--block-size", type=at_least_one, metavar="N", help="tokens per block")
+    add("--max-num-seqs", type=at_least_one, metavar="N", help="most requests that run at once per worker")
+    add("--max-num-batched-tokens", type=at_least_one, metavar="N", help="most tokens per step")
+    add(
+        "--max-inflight-steps",
+        type=at_least_one,
+        metavar="D",
+        help="1 is synchronous, 2 asynchronous scheduling",
+    )
+
+
+def setting(text: str) -> str:
+    """`num_blocks=8` as the flag of a service; true and false as its switches."""
+    name, equals, value = text.partition("=")
+    name = name.removeprefix("--").replace("_", "-")
+    if not equals or not re.fullmatch("[a-z][a-z0-9-]*", name):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as max-num-seqs=32")
+    switches = {"true": f"--{name}", "false": f"--no-{name}"}
+    return switches.get(value, f"--{name}={value}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit status 0 after a clean stop, 1 when a service failed, 128 + signal when stopped too early."""
+    ring = make_ring(args)
+    if not ring.model.is_dir():
+        raise StartupError(f"the model directory {ring.model} does not exist")
+    workers = {f"--worker-listen ({worker_name(index)})": at for index, at in enumerate(ring.workers)}
+    check_free({"--scheduler": ring.scheduler, "--http": ring.http, "--grpc": ring.grpc, **workers})
+    supervisor = Supervisor(ring.stages(), _make_log_dir(args.log_dir), warn)
+    return asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
+
+
+def make_ring(args: argparse.Namespace) -> Ring:
+    """The processes that the arguments ask for."""
+    engine = flags(
+        runner=args.runner,
+        dtype=args.dtype,
+        threads=args.threads or max(1, (_count_cores() - 1) // args.workers),
+        num_blocks=args.num_blocks,
+        block_size=args.block_size,
+    )
+    limits = flags(
+        max_num_seqs=args.max_num_seqs,
+        max_num_batched_tokens=args.max_num_batched_tokens,
+        max_inflight_steps=args.max_inflight_steps,
+    )
+    model = args.model.expanduser().absolute()
+    return Ring(
+        model=model,
+        served_model_name=args.served_model_name or ("demo" if model == DEMO_MODEL else model.name),
+        scheduler=args.scheduler,
+        http=args.http,
+        grpc=args.grpc,
+        workers=_worker_addresses(args.worker_listen, args.workers),
+        scheduler_flags=(*limits, *args.scheduler_set),
+        worker_flags=(*engine, *args.worker_set),
+        frontend_flags=tuple(args.frontend_set),
+    )
+
+
+def _worker_addresses(first: str, count: int) -> tuple[str, ...]:
+    host, port = first.rsplit(":", 1)
+    if int(port) + count - 1 > LAST_PORT:
+        raise StartupError(f"there are no {count} ports from {first} on; choose another with --worker-listen")
+    return tuple(f"{host}:{int(port) + index}" for index in range(count))
+
+
+def _count_cores() -> int:
+    """Those that we may use; a container may have fewer than the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _wants_proof(args: argparse.Namespace, ring: Ring) -> bool:
+    """The sim runner proves nothing, and without a tokenizer there is no text."""
+    return args.proof and args.runner != "sim" and (ring.model / "tokenizer.json").exists()
+
+
+def _make_log_dir(chosen: Path | None) -> Path:
+    if chosen is None:
+        return Path(tempfile.mkdtemp(prefix="signalbox-"))
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupError(f"cannot make the log directory {chosen}: {error.strerror}") from None
+    return chosen

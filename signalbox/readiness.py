@@ -1,0 +1,58 @@
+"""Asking services whether they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from signalbox import rpc
+from signalbox.supervisor import split_address
+
+POLL_S = 0.1
+PROBE_TIMEOUT_S = 5.0
+
+
+async def wait_ready(address: str) -> None:
+    """Returns when GET /ready at `host:port` is answered with 200."""
+    while await http_status(address, "/ready") != 200:
+        await asyncio.sleep(POLL_S)
+
+
+async def http_status(address: str, path: str) -> int:
+    """Status of a GET; 0 when nothing answers."""
+    host, port = split_address(address)
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+                _, status, *_ = (await reader.readline()).split()
+                return int(status)
+            finally:
+                writer.close()
+    except (OSError, ValueError):
+        return 0
+
+
+async def tell_serving(services: Mapping[str, str], tell: Callable[[str], None]) -> None:
+    """Calls `tell(name)` when the gRPC health of a service turns SERVING; `services` are name: host:port."""
+    await asyncio.gather(*(_tell_one(name, address, tell) for name, address in services.items()))
+
+
+async def _tell_one(name: str, address: str, tell: Callable[[str], None]) -> None:
+    async with rpc.channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while not await _is_serving(stub):
+            await asyncio.sleep(POLL_S)
+    tell(name)
+
+
+async def _is_serving(stub: health_pb2_grpc.HealthStub) -> bool:
+    try:
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

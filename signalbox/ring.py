@@ -1,0 +1,66 @@
+"""Which processes make a ring on one machine, and with which flags."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from signalbox.config import flag_of
+from signalbox.supervisor import Service
+
+DEMO_MODEL = Path(__file__).parent / "demo_model"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One scheduler, one frontend and some workers. Each `*_flags` goes to its service as it stands."""
+
+    model: Path
+    served_model_name: str
+    scheduler: str
+    """host:port, as the other addresses."""
+    http: str
+    grpc: str
+    workers: tuple[str, ...]
+    scheduler_flags: tuple[str, ...] = ()
+    worker_flags: tuple[str, ...] = ()
+    frontend_flags: tuple[str, ...] = ()
+
+    def stages(self) -> list[list[Service]]:
+        """In the order of starting; a later stage dials an earlier one."""
+        model = flags(model=self.model, served_model_name=self.served_model_name)
+        scheduler = _service("scheduler", "scheduler_svc", flags(listen=self.scheduler), self.scheduler_flags)
+        frontend = _service(
+            "frontend",
+            "frontend_svc",
+            flags(scheduler=self.scheduler, http=self.http, grpc=self.grpc),
+            model,
+            self.frontend_flags,
+        )
+        workers = [
+            _service(
+                worker_name(index),
+                "worker_svc",
+                flags(scheduler=self.scheduler, listen=address, worker_id=worker_name(index)),
+                model,
+                self.worker_flags,
+            )
+            for index, address in enumerate(self.workers)
+        ]
+        return [[scheduler], workers, [frontend]]
+
+
+def flags(**settings: object) -> tuple[str, ...]:
+    """`num_blocks=8` becomes `--num-blocks=8`; None leaves a setting to its service."""
+    return tuple(f"{flag_of(name)}={value}" for name, value in settings.items() if value is not None)
+
+
+def worker_name(index: int) -> str:
+    """Stable name of a worker on this machine."""
+    return f"worker-{index}"
+
+
+def _service(name: str, package: str, *groups: tuple[str, ...]) -> Service:
+    arguments = (argument for group in groups for argument in group)
+    return Service(name, (sys.executable, "-m", package, *arguments))

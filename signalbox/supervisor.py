@@ -1,0 +1,219 @@
+"""Child processes that live and die together: start in stages, watch, stop in the reverse order.
+
+Children write to log files, not to pipes: none of them can block on us or die of a broken pipe. They are in
+sessions of their own, so that Ctrl-C reaches only the supervisor, and die with it (PR_SET_PDEATHSIG).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from errno import EADDRINUSE
+from os import killpg
+from pathlib import Path
+from typing import NoReturn
+
+from signalbox.errors import StartupError, UnavailableError
+from signalbox.process import die_with_parent
+
+POLL_S = 0.05
+STOP_GRACE_S = 15.0
+"""Between SIGTERM and SIGKILL, per stage."""
+TAIL_LINES = 15
+
+_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
+"""The format of signalbox.process.run; other lines (a traceback) belong to the log line above them."""
+_LOUD = ("WARNING", "ERROR", "CRITICAL")
+
+
+@dataclass(frozen=True)
+class Service:
+    """A process to run."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+class Child:
+    """A running service and how far its log has been read."""
+
+    def __init__(self, service: Service, log: Path) -> None:
+        self.name = service.name
+        self.log = log
+        self._reader = _LogReader(log)
+        with log.open("ab") as output:
+            # die_with_parent runs between fork and exec, where a lock that another thread holds would never
+            # come free; the supervisor starts no thread before its children.
+            self.process = subprocess.Popen(
+                service.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509
+            )
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """To the whole process group: a service may have helpers of its own."""
+        with suppress(ProcessLookupError):
+            killpg(self.process.pid, number)
+
+    def new_warnings(self) -> list[str]:
+        """Lines of warnings and errors since the last call."""
+        return self._reader.new_warnings()
+
+    def obituary(self) -> str:
+        """How the service ended and its last words."""
+        self._reader.new_warnings()
+        return f"{self.name} {_ending(self.process.returncode)}{self._reader.last_words()}\n(log: {self.log})"
+
+
+class _LogReader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._partial = b""
+        self._loud = False
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+
+    def new_warnings(self) -> list[str]:
+        warnings = []
+        for line in self._new_lines():
+            match = _LOG_LINE.match(line)
+            if match:
+                self._loud = match[1] in _LOUD
+            if line.strip():
+                self._tail.append(line)
+                if self._loud:
+                    warnings.append(line)
+        return warnings
+
+    def last_words(self) -> str:
+        """The one sentence of a service that could not start, or the last lines of one that crashed."""
+        lines = [*self._tail, self._partial.decode(errors="replace")]
+        lines = [line for line in lines if line.strip()]
+        if not lines:
+            return " without a word"
+        crashed = any(line.startswith("Traceback") for line in lines)
+        if not crashed and not _LOG_LINE.match(lines[-1]):
+            return f": {lines[-1]}"
+        return "; its last lines:\n" + "\n".join(f"  {line}" for line in lines)
+
+    def _new_lines(self) -> list[str]:
+        with self._path.open("rb") as log:
+            log.seek(self._position)
+            data = log.read()
+        self._position += len(data)
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        return [line.decode(errors="replace").rstrip() for line in lines]
+
+
+class Supervisor:
+    """Runs stages of services. `say` gets lines for the user: the services' warnings, with their name."""
+
+    def __init__(
+        self, stages: Sequence[Sequence[Service]], log_dir: Path, say: Callable[[str], None]
+    ) -> None:
+        self.log_dir = log_dir
+        self._services = stages
+        self._say = say
+        self._stages: list[list[Child]] = []
+
+    def start(self) -> None:
+        """Starts everything at once, in the order of the stages. They find each other by themselves."""
+        for stage in self._services:
+            self._stages.append([])
+            for service in stage:
+                try:
+                    child = Child(service, self.log_dir / f"{service.name}.log")
+                except OSError as error:
+                    raise StartupError(f"cannot start {service.name}: {error}") from None
+                self._stages[-1].append(child)
+
+    async def watch(self) -> NoReturn:
+        """Passes on warnings; raises UnavailableError as soon as a child ends."""
+        while True:
+            for child in self._children():
+                running = child.running
+                for line in child.new_warnings():
+                    self._say(f"{child.name}: {line}")
+                if not running:
+                    raise UnavailableError(child.obituary())
+            await asyncio.sleep(POLL_S)
+
+    async def stop(self) -> None:
+        """Ends the stages, last one first: SIGTERM, a bounded wait, SIGKILL. Nothing is left running."""
+        for stage in reversed(self._stages):
+            for child in stage:
+                if child.running:
+                    child.send(signal.SIGTERM)
+            await self._wait(stage)
+            for child in stage:
+                if child.running:
+                    self._say(f"{child.name} did not stop within {STOP_GRACE_S:.0f} s and was killed")
+                # Also for what a child left behind in its group.
+                child.send(signal.SIGKILL)
+                child.process.wait()
+
+    def kill(self) -> None:
+        """Ends everything at once; `stop` then has nothing to wait for."""
+        for child in self._children():
+            child.send(signal.SIGKILL)
+
+    async def _wait(self, stage: Sequence[Child]) -> None:
+        give_up = time.monotonic() + STOP_GRACE_S
+        while any(child.running for child in stage) and time.monotonic() < give_up:
+            await asyncio.sleep(POLL_S)
+
+    def _children(self) -> list[Child]:
+        return [child for stage in self._stages for child in stage]
+
+
+def check_free(addresses: dict[str, str]) -> None:
+    """Raises StartupError when one of the `host:port` cannot be listened on; the keys are their flags."""
+    owners: dict[str, str] = {}
+    for flag, address in addresses.items():
+        if address in owners:
+            raise StartupError(f"{owners[address]} and {flag} cannot both be {address}")
+        owners[address] = flag
+        host, port = split_address(address)
+        try:
+            family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(target)
+        except OSError as error:
+            what = "in use" if error.errno == EADDRINUSE else f"not to be had ({error.strerror})"
+            raise StartupError(f"port {port} on {host} is {what}; choose another with {flag}") from None
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`, brackets of IPv6 removed."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def dialable(address: str) -> str:
+    """Where to reach a server that listens on `address`: a wildcard is not a place."""
+    host, port = split_address(address)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    name = signal.Signals(-status).name
+    return f"was ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")

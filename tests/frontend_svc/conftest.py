@@ -1,0 +1,77 @@
+"""A tiny model directory, and a frontend against the scripted cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from frontend_svc.config import FrontendSettings
+from frontend_svc.server import Frontend
+from frontend_svc.tokenizer import Tokenizer, load_tokenizer
+from tests.frontend_svc.helpers import until
+from tests.frontend_svc.scripted_cluster import Cluster
+
+CORPUS = ["the quick brown fox jumps over the lazy dog", "größe naïve 東京 🚂🚃 café", "def main() -> None:\n    return 1"]
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'assistant' and loop.first %}"
+    "{{ raise_exception('the user speaks first') }}{% endif %}"
+    "<|{{ m['role'] }}|>{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level BPE of about 300 tokens, a chat template, special tokens."""
+    directory = tmp_path_factory.mktemp("model")
+    fast = FastTokenizer(models.BPE())
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<eos>", "<bos>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    fast.train_from_iterator(CORPUS, trainer)
+    fast.add_tokens(["<tool call>"])
+    fast.save(str(directory / "tokenizer.json"))
+    config = {"eos_token": "<eos>", "bos_token": {"content": "<bos>"}, "chat_template": CHAT_TEMPLATE}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_directory: Path) -> Tokenizer:
+    return load_tokenizer(model_directory)
+
+
+@pytest.fixture
+async def cluster(tokenizer: Tokenizer) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tokenizer.fingerprint, tokenizer.fast.get_vocab_size())
+    await cluster.start()
+    yield cluster
+    await cluster.stop()
+
+
+@pytest.fixture
+async def frontend(cluster: Cluster, model_directory: Path) -> AsyncIterator[Frontend]:
+    settings = FrontendSettings(
+        scheduler=f"127.0.0.1:{cluster.scheduler_port}",
+        http="127.0.0.1:0",
+        grpc="127.0.0.1:0",
+        model=model_directory,
+        queue_s=0.5,
+        drain_s=0.2,
+        max_request_bytes=100_000,
+        max_backlog_tokens=64,
+    )
+    frontend = Frontend(settings)
+    await frontend.start()
+    await until(lambda: frontend.is_ready)
+    yield frontend
+    await frontend.stop()

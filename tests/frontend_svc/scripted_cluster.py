@@ -1,0 +1,208 @@
+"""A scheduler and a worker on real gRPC servers that do what a test scripts, instead of what they should."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from signalbox import rpc
+from signalbox.v1 import generation_pb2 as generation
+from signalbox.v1 import scheduler_pb2 as scheduler
+from signalbox.v1 import worker_pb2 as worker
+from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
+from signalbox.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
+
+END = None
+"""Put into a link's outbox, it ends the stream."""
+
+
+class ScriptedScheduler(SchedulerServiceServicer):
+    """Records what frontends say; `on_operation` answers, by default with a placement."""
+
+    def __init__(self) -> None:
+        self.server = rpc.Server(["signalbox.v1.SchedulerService"])
+        self.hellos: list[scheduler.FrontendHello] = []
+        self.operations: asyncio.Queue[scheduler.FrontendOperation] = asyncio.Queue()
+        self.directory = scheduler.WorkerDirectory()
+        self.outbox: asyncio.Queue[scheduler.AttachFrontendResponse | None] = asyncio.Queue()
+        self.on_operation: Callable[[scheduler.FrontendOperation], None] = lambda operation: None
+        add_SchedulerServiceServicer_to_server(self, self.server.grpc)
+
+    async def AttachFrontend(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        outbox = self.outbox = asyncio.Queue()
+        outbox.put_nowait(scheduler.AttachFrontendResponse(workers=self.directory, scheduler_epoch=1))
+        reader = asyncio.create_task(self._read(requests))
+        try:
+            while (response := await outbox.get()) is not END:
+                yield response
+        finally:
+            reader.cancel()
+
+    async def _read(self, requests: Any) -> None:
+        async for request in requests:
+            if request.HasField("hello"):
+                self.hellos.append(request.hello)
+            for operation in request.operations:
+                self.operations.put_nowait(operation)
+                self.on_operation(operation)
+
+    def send(self, **fields: Any) -> None:
+        self.outbox.put_nowait(scheduler.AttachFrontendResponse(**fields))
+
+    def place(self, ref: scheduler.RequestRef, num_cached_tokens: int = 0) -> None:
+        placed = scheduler.RequestPlaced(ref=ref, worker_id="w", num_cached_tokens=num_cached_tokens)
+        self.send(placed=[placed])
+
+    def lose(self, ref: scheduler.RequestRef) -> None:
+        self.send(lost=[scheduler.RequestLost(ref=ref, reason="its worker died")])
+
+    def reject(self, ref: scheduler.RequestRef, code: str, message: str, name: str = "") -> None:
+        error = generation.Error(code=code, message=message, field=name)
+        self.send(rejected=[scheduler.RequestRejected(ref=ref, error=error)])
+
+    def break_link(self) -> None:
+        self.outbox.put_nowait(END)
+
+    async def next(self, kind: str) -> Any:
+        """The next operation, which has to be of this kind."""
+        operation = await asyncio.wait_for(self.operations.get(), 5)
+        assert operation.WhichOneof("operation") == kind, operation
+        return getattr(operation, kind)
+
+
+class ScriptedWorker(WorkerServiceServicer):
+    """Numbers batches, keeps them until they are acknowledged, sends them again on a new stream."""
+
+    def __init__(self) -> None:
+        self.server = rpc.Server(["signalbox.v1.WorkerService"])
+        self.instance = "worker-process-1"
+        self.hellos: list[worker.StreamOutputsRequest] = []
+        self.acknowledged = 0
+        self.log: list[worker.OutputBatch] = []
+        self.sequence = 0
+        self.outbox: asyncio.Queue[worker.OutputBatch | None] = asyncio.Queue()
+        add_WorkerServiceServicer_to_server(self, self.server.grpc)
+
+    async def StreamOutputs(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        hello = await anext(aiter(requests))
+        self.hellos.append(hello)
+        self._acknowledge(hello)
+        reader = asyncio.create_task(self._read(requests))
+        outbox = self.outbox = asyncio.Queue()
+        try:
+            yield worker.StreamOutputsResponse(worker_instance=self.instance, batches=self.log)
+            while (batch := await outbox.get()) is not END:
+                yield worker.StreamOutputsResponse(batches=[batch])
+        finally:
+            reader.cancel()
+
+    async def _read(self, requests: Any) -> None:
+        async for request in requests:
+            self._acknowledge(request)
+
+    def _acknowledge(self, request: worker.StreamOutputsRequest) -> None:
+        self.acknowledged = max(self.acknowledged, request.acknowledged)
+        self.log = [batch for batch in self.log if batch.sequence > self.acknowledged]
+
+    def break_link(self) -> None:
+        self.outbox.put_nowait(END)
+
+    def emit(self, *rows: Row) -> None:
+        """One step's output."""
+        self.sequence += 1
+        batch = make_batch(self.sequence, rows)
+        self.log.append(batch)
+        self.outbox.put_nowait(batch)
+
+
+@dataclass
+class Row:
+    """What a step made for one request."""
+
+    attempt: int
+    start: int
+    token_ids: Iterable[int] = ()
+    reason: int = 0
+    """Not 0: the request ended with this step."""
+    error: generation.Error | None = None
+    logprobs: list[generation.TokenLogprobs] = field(default_factory=list)
+
+
+def make_batch(sequence: int, rows: Iterable[Row]) -> worker.OutputBatch:
+    rows = [Row(**{**vars(row), "token_ids": list(row.token_ids)}) for row in rows]
+    made = [row for row in rows if row.token_ids]
+    tokens = [token for row in made for token in row.token_ids]
+    counts = bytes(len(list(row.token_ids)) for row in made)
+    return worker.OutputBatch(
+        sequence=sequence,
+        attempts=struct.pack(f"<{len(made)}I", *(row.attempt for row in made)),
+        starts=struct.pack(f"<{len(made)}I", *(row.start for row in made)),
+        counts=b"" if set(counts) <= {1} else counts,
+        token_ids=struct.pack(f"<{len(tokens)}i", *tokens),
+        finished=[
+            worker.OutputFinished(
+                attempt=row.attempt,
+                reason=row.reason,  # type: ignore[arg-type]
+                num_output_tokens=row.start + len(list(row.token_ids)),
+                error=row.error,
+            )
+            for row in rows
+            if row.reason
+        ],
+        logprobs=[worker.OutputLogprobs(attempt=row.attempt, tokens=row.logprobs) for row in rows if row.logprobs],
+    )
+
+
+class Cluster:
+    """One scripted scheduler with one scripted worker, known to it."""
+
+    def __init__(self, fingerprint: str, vocab_size: int) -> None:
+        self.scheduler = ScriptedScheduler()
+        self.worker = ScriptedWorker()
+        self.model = scheduler.ModelEntry(
+            model="toy",
+            max_model_len=256,
+            block_size=16,
+            max_request_tokens=200,
+            vocab_size=vocab_size,
+            eos_token_ids=[0],
+            tokenizer_fingerprint=fingerprint,
+        )
+        self.scheduler_port = 0
+        self.worker_port = 0
+
+    async def start(self) -> None:
+        self.worker_port = await self.worker.server.start("127.0.0.1:0")
+        self.scheduler.directory = scheduler.WorkerDirectory(workers=[self.entry()])
+        self.scheduler_port = await self.scheduler.server.start("127.0.0.1:0")
+
+    async def stop(self) -> None:
+        await asyncio.gather(self.scheduler.server.grpc.stop(0), self.worker.server.grpc.stop(0))
+
+    def entry(self) -> scheduler.WorkerEntry:
+        return scheduler.WorkerEntry(
+            worker_id="w",
+            worker_instance=self.worker.instance,
+            address=f"127.0.0.1:{self.worker_port}",
+            model=self.model,
+        )
+
+    def serve(self, output: Callable[[generation.RequestPayload], list[int]], reason: int = 2) -> None:
+        """From now on every submit is placed, and answered with the tokens that `output` returns, one per step."""
+
+        def answer(operation: scheduler.FrontendOperation) -> None:
+            if operation.WhichOneof("operation") != "submit":
+                return
+            submit = operation.submit
+            payload = generation.RequestPayload.FromString(submit.payload)
+            self.scheduler.place(submit.ref)
+            tokens = output(payload)
+            prior = payload.num_prior_output_tokens
+            for index, token in enumerate(tokens):
+                last = index == len(tokens) - 1
+                self.worker.emit(Row(submit.ref.attempt, prior + index, [token], reason if last else 0))
+
+        self.scheduler.on_operation = answer

@@ -1,0 +1,160 @@
+"""Children that live and die together; the children are real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from signalbox import supervisor as supervisor_module
+from signalbox.errors import StartupError, UnavailableError
+from signalbox.supervisor import Service, Supervisor, check_free, dialable, split_address
+from tests.signalbox import fake_services as fake
+from tests.signalbox.fake_services import alive, pids, wait_until
+
+Start = Callable[..., Supervisor]
+
+
+@pytest.fixture
+def said() -> list[str]:
+    """What the supervisor tells the user."""
+    return []
+
+
+@pytest.fixture
+async def start(tmp_path: Path, said: list[str]) -> AsyncIterator[Start]:
+    """Starts stages of services; whatever a test leaves is stopped."""
+    running: list[Supervisor] = []
+
+    def start_stages(*stages: list[Service]) -> Supervisor:
+        running.append(Supervisor(stages, tmp_path, said.append))
+        running[-1].start()
+        wait_until(lambda: len(pids(tmp_path)) >= sum(map(len, stages)))
+        return running[-1]
+
+    yield start_stages
+    for supervisor in running:
+        supervisor.kill()
+        await supervisor.stop()
+
+
+async def the_end(supervisor: Supervisor) -> str:
+    """What `watch` says when a child has died."""
+    async with asyncio.timeout(20):
+        with pytest.raises(UnavailableError) as error:
+            await supervisor.watch()
+    return error.value.message
+
+
+async def test_a_service_that_cannot_start_is_quoted(start: Start, tmp_path: Path) -> None:
+    sentence = "worker: the model directory /nowhere does not exist"
+    supervisor = start([fake.patient("scheduler")], [fake.refusing("worker-0", sentence)])
+    assert await the_end(supervisor) == (
+        f"worker-0 ended with status 1: {sentence}\n(log: {tmp_path / 'worker-0.log'})"
+    )
+    await supervisor.stop()
+    assert alive(tmp_path) == []
+
+
+async def test_the_last_lines_of_a_crash_are_shown(start: Start) -> None:
+    message = await the_end(start([fake.crashing("worker-0")]))
+    assert message.startswith("worker-0 ended with status 1; its last lines:\n")
+    assert "ValueError: a bug" in message
+
+
+async def test_a_signal_is_named(start: Start) -> None:
+    assert "worker-0 was ended by SIGKILL, perhaps for want of memory" in await the_end(
+        start([fake.killed("worker-0")])
+    )
+
+
+async def test_ending_without_being_asked_is_a_failure(start: Start) -> None:
+    assert "ended with status 0: done" in await the_end(start([fake.refusing("worker-0", "done", 0)]))
+
+
+async def test_only_warnings_are_passed_on(start: Start, said: list[str]) -> None:
+    watching = asyncio.create_task(start([fake.logging("worker-0")]).watch())
+    async with asyncio.timeout(20):
+        while not said:
+            await asyncio.sleep(0.02)
+    watching.cancel()
+    assert len(said) == 1
+    assert said[0].startswith("worker-0: ")
+    assert said[0].endswith("WARNING less well")
+
+
+async def test_stages_stop_in_reverse_order(start: Start, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    stages = [
+        [fake.noting("scheduler", notes)],
+        [fake.noting("worker-0", notes), fake.noting("worker-1", notes)],
+        [fake.noting("frontend", notes)],
+    ]
+    await start(*stages).stop()
+    first, *workers, last = notes.read_text().split()
+    assert (first, sorted(workers), last) == ("frontend", ["worker-0", "worker-1"], "scheduler")
+    assert alive(tmp_path) == []
+
+
+async def test_who_does_not_stop_is_killed(
+    start: Start, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "STOP_GRACE_S", 0.3)
+    supervisor = start([fake.stubborn("worker-0")])
+    wait_until(lambda: "deaf" in (tmp_path / "worker-0.log").read_text())
+    await supervisor.stop()
+    assert alive(tmp_path) == []
+    assert "worker-0 did not stop" in said[0]
+
+
+async def test_helpers_of_a_service_end_with_it(start: Start, tmp_path: Path) -> None:
+    supervisor = start([fake.with_helper("worker-0")])
+    wait_until(lambda: len(pids(tmp_path)) == 2)
+    await supervisor.stop()
+    wait_until(lambda: not alive(tmp_path))
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    supervisor = Supervisor([[Service("worker-0", ("/no/such/program",))]], tmp_path, print)
+    with pytest.raises(StartupError, match="cannot start worker-0: .*No such file"):
+        supervisor.start()
+
+
+def test_a_port_in_use_is_named_with_its_flag() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(StartupError) as error:
+            check_free({"--http": f"127.0.0.1:{port}"})
+    assert error.value.message == f"port {port} on 127.0.0.1 is in use; choose another with --http"
+    check_free({"--http": f"127.0.0.1:{port}"})
+
+
+def test_two_services_cannot_share_an_address() -> None:
+    with pytest.raises(StartupError, match="--http and --grpc cannot both be"):
+        check_free({"--http": "127.0.0.1:7399", "--grpc": "127.0.0.1:7399"})
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(StartupError, match=r"port 80 on 192\.0\.2\.1 is not to be had"):
+        check_free({"--http": "192.0.2.1:80"})
+
+
+@pytest.mark.parametrize(
+    ("listened", "dialled"),
+    [
+        ("127.0.0.1:80", "127.0.0.1:80"),
+        ("0.0.0.0:80", "127.0.0.1:80"),
+        ("[::]:80", "[::1]:80"),
+        ("[::1]:80", "[::1]:80"),
+        ("example.org:80", "example.org:80"),
+    ],
+)
+def test_a_wildcard_is_dialled_at_this_machine(listened: str, dialled: str) -> None:
+    assert dialable(listened) == dialled
+
+
+def test_an_address_is_split_at_its_last_colon() -> None:
+    assert split_address("[::1]:8000") == ("::1", 8000)

@@ -1,0 +1,1 @@
+"""Deterministic simulation of the ring: both cores, the real messages, and a model of the frontend."""

@@ -1,0 +1,484 @@
+"""The three processes of the ring around the real cores, without threads and sockets."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from scheduler_svc import delta as scheduler_delta
+from scheduler_svc.core import notices
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.scheduler import DivergenceError, Scheduler
+from signalbox.hash_chain import chain_hashes, root_hash
+from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from tests.simulation.world import Link, World
+from worker_svc import delta as worker_delta
+from worker_svc.core.batch import RunnerInfo, Sampled
+from worker_svc.core.isolation import execute_isolated
+from worker_svc.core.outbound_log import OutboundLog
+from worker_svc.core.step import NewRequest, StepDelta
+from worker_svc.core.worker_core import RunningStep, StepRefusedError, WorkerCore
+from worker_svc.runner.sim import SimDrafter, SimRunner, continuation
+
+MODEL = "sim"
+
+
+class SchedulerNode:
+    """A scheduler process; `restart` makes it a new one."""
+
+    def __init__(self, world: World, config: SchedulerConfig) -> None:
+        self.world, self.config, self.alive = world, config, False
+        self.epoch = 0
+        self.num_divergences = 0
+        self.restart()
+        world.at(0.5, self._tick)
+
+    def restart(self) -> None:
+        self.epoch += 1
+        self.core = Scheduler(self.config, self.epoch, self.world.now)
+        self.worker_links: dict[str, Link] = {}
+        self.frontend_links: dict[str, Link] = {}
+        self.nodes: dict[int, Any] = {}
+        self.alive = True
+
+    def _tick(self) -> None:
+        if self.alive:
+            self.core.tick(self.world.now)
+            self.pump()
+        self.world.at(0.5, self._tick)
+
+    def receive(self, link: Link, message: Any) -> None:
+        node, payload = message
+        self.nodes[id(link)] = node
+        if isinstance(payload, scheduler_pb2.AttachWorkerRequest):
+            self._from_worker(link, node, payload)
+        else:
+            self._from_frontend(link, node, payload)
+        self.pump()
+
+    def _from_worker(self, link: Link, node: WorkerNode, message: scheduler_pb2.AttachWorkerRequest) -> None:
+        worker_id = node.worker_id
+        if message.HasField("hello"):
+            info, snapshot = scheduler_delta.parse_hello(message.hello)
+            self.core.attach_worker(info, snapshot, self.world.now)
+            self.worker_links[worker_id] = link
+        if self.worker_links.get(worker_id) is not link:
+            return
+        for output in message.outputs:
+            try:
+                self.core.update(worker_id, scheduler_delta.parse_report(output), self.world.now)
+            except DivergenceError:
+                self.num_divergences += 1
+                link.break_()
+                self.core.detach_worker(worker_id, self.world.now)
+                del self.worker_links[worker_id]
+                return
+
+    def _from_frontend(self, link: Link, node: FrontendNode, message: scheduler_pb2.AttachFrontendRequest) -> None:
+        if message.HasField("hello"):
+            live = [(ref.request_id, ref.attempt) for ref in message.hello.live]
+            self.core.attach_frontend(node.instance, live, self.world.now)
+            self.frontend_links[node.instance] = link
+        if self.frontend_links.get(node.instance) is not link:
+            return
+        for operation in message.operations:
+            self._operate(node.instance, operation)
+
+    def _operate(self, instance: str, operation: scheduler_pb2.FrontendOperation) -> None:
+        kind = operation.WhichOneof("operation")
+        assert kind is not None
+        body = getattr(operation, kind)
+        key, attempt = RequestKey(instance, body.ref.request_id), body.ref.attempt
+        if kind == "submit":
+            self.core.submit(scheduler_delta.parse_submit(body, instance), self.world.now)
+        elif kind == "cancel":
+            self.core.cancel(key, attempt)
+        elif kind == "finish":
+            self.core.finish(key, attempt)
+        else:
+            self.core.set_paused(key, attempt, kind == "pause")
+
+    def link_broken(self, link: Link) -> None:
+        for worker_id, current in list(self.worker_links.items()):
+            if current is link:
+                del self.worker_links[worker_id]
+                self.core.detach_worker(worker_id, self.world.now)
+        for instance, current in list(self.frontend_links.items()):
+            if current is link:
+                del self.frontend_links[instance]
+                self.core.detach_frontend(instance, self.world.now)
+        self.pump()
+
+    def pump(self) -> None:
+        """Sends every step that can be sent, and every notice."""
+        for worker_id, link in self.worker_links.items():
+            while (step := self.core.schedule(worker_id, self.world.now)) is not None:
+                worker = self.core.workers[worker_id]
+                message = scheduler_pb2.AttachWorkerResponse(
+                    new_requests=[scheduler_delta.build_new_request(r, worker) for r in step.placed],
+                    steps=[scheduler_delta.build_step(step, self.core.epoch)],
+                )
+                link.send(self.nodes[id(link)], message)
+        for notice in self.core.drain_notices():
+            link_to = self.frontend_links.get(notice.key.frontend_instance)
+            if link_to is not None:
+                link_to.send(self.nodes[id(link_to)], notice)
+
+    def kill(self) -> None:
+        self.alive = False
+        for link in (*self.worker_links.values(), *self.frontend_links.values()):
+            link.break_()
+
+
+class WorkerNode:
+    """A worker process; `restart` makes it a new one, without memory of its requests."""
+
+    def __init__(self, world: World, scheduler: SchedulerNode, worker_id: str, info: RunnerInfo, setup: Setup) -> None:
+        self.world, self.scheduler, self.worker_id, self.info, self.setup = world, scheduler, worker_id, info, setup
+        self.incarnation = 0
+        self.link: Link | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        self.alive = True
+        self.incarnation += 1
+        drafter = SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
+        self.core = WorkerCore(self.info, self.setup.num_slots, drafter)
+        self.runner = SimRunner(self.info)
+        self.inbox: deque[NewRequest | StepDelta] = deque()
+        self.running: RunningStep | None = None
+        self.logs: dict[str, OutboundLog] = {}
+        self.output_links: dict[str, tuple[Link, FrontendNode]] = {}
+        self.link = None
+        self._connect()
+
+    def kill(self) -> None:
+        self.alive = False
+        for link in (self.link, *(link for link, _ in self.output_links.values())):
+            if link is not None:
+                link.break_()
+
+    def _connect(self) -> None:
+        incarnation = self.incarnation
+        self.world.at(self.world.rng.uniform(0.001, 0.2), lambda: self._hello(incarnation))
+
+    def _hello(self, incarnation: int) -> None:
+        if not self.alive or incarnation != self.incarnation or self.link is not None:
+            return
+        if not self.scheduler.alive or self.running is not None or self.inbox:
+            self._connect()
+            return
+        self.core.rest()
+        hello = scheduler_pb2.WorkerHello(
+            worker_id=self.worker_id,
+            worker_instance=f"{self.worker_id}/{self.incarnation}",
+            model=scheduler_pb2.ModelEntry(
+                model=MODEL, max_model_len=self.info.max_model_len, block_size=self.info.block_size
+            ),
+            num_slots=self.setup.num_slots,
+            num_blocks=self.info.num_blocks,
+            max_num_batched_tokens=1 << 20,
+            max_draft_tokens=self.info.max_draft_tokens,
+        )
+        if self.core.last_step_id:
+            hello.snapshot.CopyFrom(
+                worker_delta.build_snapshot(
+                    self.core.table, self.core.held_slots(), self.core.scheduler_epoch, self.core.last_step_id
+                )
+            )
+        self.link = Link(self.world, self, self.scheduler)
+        self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(hello=hello)))
+
+    def receive(self, link: Link, message: Any) -> None:
+        if isinstance(message, tuple):  # a frontend's stream
+            node, request = message
+            self._from_frontend(link, node, request)
+        elif link is self.link:
+            self.inbox.extend(worker_delta.parse_new_request(new, self.info) for new in message.new_requests)
+            self.inbox.extend(worker_delta.parse_step(step) for step in message.steps)
+            self._next()
+
+    def _from_frontend(self, link: Link, node: FrontendNode, request: worker_pb2.StreamOutputsRequest) -> None:
+        log = self.logs.setdefault(node.instance, OutboundLog(1 << 30))
+        log.acknowledge(request.acknowledged)
+        if request.frontend_instance:
+            self.output_links[node.instance] = (link, node)
+            for _, batch in log.after(request.acknowledged):
+                link.send(node, (self, self.incarnation, batch))
+
+    def link_broken(self, link: Link) -> None:
+        if link is self.link:
+            self.link = None
+            self._connect()
+        for instance, (current, _) in list(self.output_links.items()):
+            if current is link:
+                del self.output_links[instance]
+
+    def _next(self) -> None:
+        while self.running is None and self.inbox:
+            item = self.inbox.popleft()
+            if isinstance(item, NewRequest):
+                self.core.add(item)
+                continue
+            try:
+                self.running = self.core.apply(item)
+            except StepRefusedError:
+                if self.link is not None:
+                    self.link.break_()
+                continue
+            incarnation = self.incarnation
+            self.world.at(self.world.rng.uniform(0.002, 0.03), lambda: self._done(incarnation))
+
+    def _done(self, incarnation: int) -> None:
+        if not self.alive or incarnation != self.incarnation:
+            return
+        step, self.running = self.running, None
+        assert step is not None
+        empty = Sampled(np.empty(0, np.int32))
+        sampled, failed = execute_isolated(self.runner, step.batch) if len(step.batch.slots) else (empty, {})
+        report, outputs = self.core.commit(step, sampled, failed)
+        for output in outputs:
+            log = self.logs.setdefault(output.frontend_instance, OutboundLog(1 << 30))
+            batch = worker_delta.build_outputs(output, log.next_sequence, 0).SerializeToString()
+            log.append(batch)
+            if output.frontend_instance in self.output_links:
+                link, node = self.output_links[output.frontend_instance]
+                link.send(node, (self, self.incarnation, batch))
+        if self.link is not None:
+            message = scheduler_pb2.AttachWorkerRequest(outputs=[worker_delta.build_report(report)])
+            self.link.send(self.scheduler, (self, message))
+        self._next()
+
+
+@dataclass
+class Session:
+    """A client's request and what became of it."""
+
+    request_id: str
+    prompt: list[int]
+    max_tokens: int
+    stop_token_ids: list[int]
+    stop_after: int | None = None
+    """The frontend finds a stop string at this many output tokens."""
+    attempt: int = 0
+    output: list[int] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)
+    """Terminal events; there must be exactly one."""
+    num_attempts: int = 0
+    paused: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.ends)
+
+    def expected(self, vocab_size: int, limit: int) -> list[int]:
+        """The output of an undisturbed run."""
+        count = min(self.max_tokens, limit - len(self.prompt))
+        output = continuation(self.prompt, count, vocab_size)
+        ends = [i + 1 for i, token in enumerate(output) if token in self.stop_token_ids]
+        return output[: ends[0]] if ends else output
+
+
+class FrontendNode:
+    """A frontend process with its clients."""
+
+    def __init__(self, world: World, scheduler: SchedulerNode, workers: list[WorkerNode], setup: Setup) -> None:
+        self.world, self.scheduler, self.workers, self.setup = world, scheduler, workers, setup
+        self.instance = "frontend"
+        self.alive = True
+        self.link: Link | None = None
+        self.sessions: list[Session] = []
+        self.by_attempt: dict[int, Session] = {}
+        self.last_attempt = 0
+        self.outbox: list[scheduler_pb2.FrontendOperation] = []
+        self.output_links: dict[str, Link] = {}
+        self.seen: dict[str, tuple[int, int]] = {}
+        """By worker id: its incarnation and the newest batch."""
+        self._connect()
+        for worker in workers:
+            self._open_outputs(worker)
+
+    # -- to the scheduler --
+
+    def _connect(self) -> None:
+        self.world.at(self.world.rng.uniform(0.001, 0.2), self._hello)
+
+    def _hello(self) -> None:
+        if self.link is not None:
+            return
+        if not self.scheduler.alive:
+            self._connect()
+            return
+        self.link = Link(self.world, self, self.scheduler)
+        unsent = {
+            op.submit.ref.attempt for op in self.outbox if op.WhichOneof("operation") == "submit"
+        }
+        live = [
+            scheduler_pb2.RequestRef(request_id=s.request_id, attempt=s.attempt)
+            for s in self.by_attempt.values()
+            if not s.is_done and s.attempt not in unsent
+        ]
+        hello = scheduler_pb2.FrontendHello(frontend_instance=self.instance, live=live)
+        self.link.send(self.scheduler, (self, scheduler_pb2.AttachFrontendRequest(hello=hello)))
+        self._flush()
+
+    def _send(self, operation: scheduler_pb2.FrontendOperation) -> None:
+        self.outbox.append(operation)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self.link is not None and self.outbox:
+            message = scheduler_pb2.AttachFrontendRequest(operations=self.outbox)
+            self.link.send(self.scheduler, (self, message))
+            self.outbox = []
+
+    def link_broken(self, link: Link) -> None:
+        if link is self.link:
+            self.link = None
+            self._connect()
+        for worker in self.workers:
+            if self.output_links.get(worker.worker_id) is link:
+                del self.output_links[worker.worker_id]
+                self._open_outputs(worker)
+
+    # -- requests --
+
+    def submit(self, session: Session) -> None:
+        """Submits a new request, or a lost one again with what it has put out so far."""
+        if session.attempt == 0:
+            self.sessions.append(session)
+        self.last_attempt += 1
+        self.by_attempt.pop(session.attempt, None)
+        session.attempt = self.last_attempt
+        session.num_attempts += 1
+        self.by_attempt[session.attempt] = session
+        known = session.prompt + session.output
+        raw = np.array(known, "<i4").tobytes()
+        root = root_hash(MODEL)
+        payload = generation_pb2.RequestPayload(
+            token_ids=raw,
+            num_prior_output_tokens=len(session.output),
+            sampling=generation_pb2.SamplingParams(
+                max_tokens=session.max_tokens, stop_token_ids=session.stop_token_ids, seed=1
+            ),
+        )
+        meta = scheduler_pb2.RequestMeta(
+            model=MODEL,
+            num_prompt_tokens=len(session.prompt),
+            num_prior_output_tokens=len(session.output),
+            max_tokens=session.max_tokens,
+            block_hashes=chain_hashes(root, raw, self.setup.block_size),
+            hash_block_size=self.setup.block_size,
+            root_hash=root,
+            kind=generation_pb2.REQUEST_KIND_GENERATE,
+            arrival_ms=int(self.world.now * 1000),
+        )
+        ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+        submit = scheduler_pb2.SubmitRequest(ref=ref, meta=meta, payload=payload.SerializeToString())
+        self._send(scheduler_pb2.FrontendOperation(submit=submit))
+
+    def cancel(self, session: Session) -> None:
+        """The client goes away."""
+        if not session.is_done:
+            session.ends.append("cancelled")
+            ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+            self._send(scheduler_pb2.FrontendOperation(cancel=scheduler_pb2.CancelRequest(ref=ref)))
+
+    def set_paused(self, session: Session, paused: bool) -> None:
+        """The client reads too slowly, or goes on."""
+        if session.is_done or session.paused == paused:
+            return
+        session.paused = paused
+        ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+        operation = scheduler_pb2.FrontendOperation()
+        (operation.pause if paused else operation.unpause).ref.CopyFrom(ref)
+        self._send(operation)
+
+    # -- what comes back --
+
+    def receive(self, link: Link, message: Any) -> None:
+        if isinstance(message, tuple):
+            self._outputs(link, *message)
+            return
+        session = self.by_attempt.get(message.attempt)
+        if session is None or session.is_done:
+            return
+        if isinstance(message, notices.Lost):
+            self.submit(session)
+        elif isinstance(message, notices.Rejected):
+            session.ends.append(f"rejected: {message.message}")
+
+    def _open_outputs(self, worker: WorkerNode) -> None:
+        self.world.at(self.world.rng.uniform(0.001, 0.2), lambda: self._open(worker))
+
+    def _open(self, worker: WorkerNode) -> None:
+        if worker.worker_id in self.output_links:
+            return
+        if not worker.alive:
+            self._open_outputs(worker)
+            return
+        incarnation, sequence = self.seen.get(worker.worker_id, (0, 0))
+        if incarnation != worker.incarnation:
+            sequence = 0
+            self.seen[worker.worker_id] = (worker.incarnation, 0)
+        link = self.output_links[worker.worker_id] = Link(self.world, self, worker)
+        link.send(
+            worker,
+            (self, worker_pb2.StreamOutputsRequest(frontend_instance=self.instance, acknowledged=sequence)),
+        )
+
+    def _outputs(self, link: Link, worker: WorkerNode, incarnation: int, raw: bytes) -> None:
+        batch = worker_pb2.OutputBatch.FromString(raw)
+        if self.seen[worker.worker_id] >= (incarnation, batch.sequence):
+            return
+        expected = self.seen[worker.worker_id][1] + 1
+        assert batch.sequence == expected, f"batch {batch.sequence}, expected {expected}"
+        self.seen[worker.worker_id] = (incarnation, batch.sequence)
+        attempts = np.frombuffer(batch.attempts, "<u4").tolist()
+        starts = np.frombuffer(batch.starts, "<u4").tolist()
+        counts = np.frombuffer(batch.counts, "<u1").tolist() or [1] * len(attempts)
+        tokens, offset = np.frombuffer(batch.token_ids, "<i4").tolist(), 0
+        assert len(tokens) == sum(counts)
+        for attempt, start, count in zip(attempts, starts, counts, strict=True):
+            self._tokens(attempt, start, tokens[offset : offset + count])
+            offset += count
+        for finished in batch.finished:
+            session = self.by_attempt.get(finished.attempt)
+            if session is not None and not session.is_done:
+                assert len(session.output) == finished.num_output_tokens, "the final count is wrong"
+                session.ends.append(generation_pb2.FinishReason.Name(finished.reason))
+        if self.world.rng.random() < 0.5:
+            link.send(worker, (self, worker_pb2.StreamOutputsRequest(acknowledged=batch.sequence)))
+
+    def _tokens(self, attempt: int, start: int, tokens: list[int]) -> None:
+        session = self.by_attempt.get(attempt)
+        if session is None or session.is_done:
+            return
+        assert start == len(session.output), f"tokens from {start}, have {len(session.output)}"
+        session.output += tokens
+        if session.stop_after is not None and len(session.output) >= session.stop_after:
+            session.ends.append("stop string")
+            session.output = session.output[: session.stop_after]
+            ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+            finish = scheduler_pb2.FinishRequest(
+                ref=ref, reason=generation_pb2.FINISH_REASON_STOP, num_output_tokens=session.stop_after
+            )
+            self._send(scheduler_pb2.FrontendOperation(finish=finish))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Sizes of the simulated ring."""
+
+    num_workers: int
+    num_blocks: int
+    block_size: int
+    num_slots: int
+    max_model_len: int
+    vocab_size: int
+    max_draft_tokens: int
+    acceptance: float

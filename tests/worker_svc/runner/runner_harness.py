@@ -1,0 +1,146 @@
+"""Drives a TorchRunner by hand-built batches: a block pool in random order, chunked prompts, decode rows, drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worker_svc.core.batch import Batch, Sampled
+from worker_svc.core.sampling import SamplingParams, SamplingTable
+from worker_svc.runner.torch_runner import TorchRunner
+
+GREEDY = SamplingParams(temperature=0.0)
+GARBAGE = 1e4
+
+
+@dataclass
+class Request:
+    """A request in the harness: `tokens` are prompt and output, KV is there for `[0, num_computed)`."""
+
+    slot: int
+    tokens: list[int]
+    num_prompt: int
+    max_tokens: int
+    blocks: list[int]
+    num_computed: int = 0
+    drafts: list[int] = field(default_factory=list)
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.num_prompt :]
+
+    @property
+    def is_decoding(self) -> bool:
+        return len(self.output) > 0 and not self.is_finished
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.output) >= self.max_tokens
+
+
+class Driver:
+    """Requests on a runner whose cache was filled with garbage."""
+
+    def __init__(self, runner: TorchRunner, num_slots: int = 16, seed: int = 0) -> None:
+        self.runner = runner
+        self.requests: list[Request] = []
+        self.sampling = SamplingTable(num_slots)
+        self.sampled: Sampled | None = None
+        self._tokens = np.zeros((num_slots, runner.info.max_model_len), np.int32)
+        self._random = np.random.default_rng(seed)
+        self._free_blocks = self._random.permutation(runner.info.num_blocks).tolist()
+        self._free_slots = self._random.permutation(num_slots).tolist()
+        self._step_id = 0
+        runner._cache.fill(GARBAGE)
+
+    def add(self, prompt: list[int], max_tokens: int, params: SamplingParams = GREEDY) -> Request:
+        """Takes a slot and all blocks that the request can come to need."""
+        slot = self._free_slots.pop()
+        num_blocks = -(-(len(prompt) + max_tokens) // self.runner.info.block_size)
+        blocks = [self._free_blocks.pop() for _ in range(num_blocks)]
+        self.sampling.set(slot, params)
+        request = Request(slot, list(prompt), len(prompt), max_tokens, blocks)
+        self.requests.append(request)
+        return request
+
+    def step(self, chunks: dict[int, int]) -> Batch:
+        """Runs all decoding requests, and for each slot in `chunks` so many more prompt tokens."""
+        decoding = sorted((r for r in self.requests if r.is_decoding), key=lambda r: r.slot)
+        prefilling = [r for r in self.requests if r.slot in chunks]
+        rows = [(r, 1 + len(r.drafts)) for r in decoding] + [(r, chunks[r.slot]) for r in prefilling]
+        batch = self._build(rows, len(decoding))
+        self.sampled = self.runner.execute(batch)
+        self._apply(rows, batch)
+        return batch
+
+    def run(self, chunk_size: int = 7) -> None:
+        """Runs until all requests end, prompts in chunks of random size up to `chunk_size`, two prompts a step."""
+        while not all(r.is_finished for r in self.requests):
+            waiting = [r for r in self.requests if not r.output][:2]
+            sizes = self._random.integers(1, chunk_size + 1, len(waiting)).tolist()
+            self.step(
+                {
+                    r.slot: min(size, r.num_prompt - r.num_computed)
+                    for r, size in zip(waiting, sizes, strict=True)
+                }
+            )
+
+    def _build(self, rows: list[tuple[Request, int]], num_decode_rows: int) -> Batch:
+        self._step_id += 1
+        spans = [(r.num_computed, r.num_computed + n) for r, n in rows]
+        starts = np.concatenate([[0], np.cumsum([n for _, n in rows])]).astype(np.int32)
+        samples = [
+            (int(starts[i]) + j, i, spans[i][0] + j + 1 - r.num_prompt)
+            for i, (r, n) in enumerate(rows)
+            for j in range(n)
+            if spans[i][0] + j + 1 >= len(r.tokens)
+        ]
+        columns = np.array(samples, np.int32).reshape(-1, 3).T
+        num_tokens = np.zeros(len(self._tokens), np.int32)
+        num_prompt = np.zeros(len(self._tokens), np.int32)
+        for r in self.requests:
+            self._tokens[r.slot, : len(r.tokens)] = r.tokens
+            num_tokens[r.slot], num_prompt[r.slot] = len(r.tokens), r.num_prompt
+        return Batch(
+            step_id=self._step_id,
+            slots=np.array([r.slot for r, _ in rows], np.int32),
+            num_decode_rows=num_decode_rows,
+            query_starts=starts,
+            token_ids=np.array(
+                [t for (r, _), (a, b) in zip(rows, spans, strict=True) for t in (r.tokens + r.drafts)[a:b]],
+                np.int32,
+            ),
+            positions=np.array([p for span in spans for p in range(*span)], np.int32),
+            seq_lens=np.array([end for _, end in spans], np.int32),
+            block_tables=self._block_tables([r for r, _ in rows]),
+            sample_index=np.ascontiguousarray(columns[0]),
+            sample_rows=np.ascontiguousarray(columns[1]),
+            sample_output_positions=np.ascontiguousarray(columns[2]),
+            sampling=self.sampling,
+            tokens=self._tokens,
+            num_prompt_tokens=num_prompt,
+            num_tokens=num_tokens,
+        )
+
+    def _block_tables(self, requests: list[Request]) -> np.ndarray:
+        width = max(len(r.blocks) for r in requests) + 2
+        tables = self._random.integers(0, self.runner.info.num_blocks, (len(requests), width), dtype=np.int32)
+        for table, r in zip(tables, requests, strict=True):
+            table[: len(r.blocks)] = r.blocks
+        return tables
+
+    def _apply(self, rows: list[tuple[Request, int]], batch: Batch) -> None:
+        """Takes the sampled tokens: of a row with drafts those up to the first draft that was not the sample."""
+        assert self.sampled is not None
+        for i, (r, n) in enumerate(rows):
+            tokens = self.sampled.token_ids[batch.sample_rows == i].tolist()
+            if not tokens:
+                r.num_computed += n
+                continue
+            accepted = 0
+            while accepted < len(r.drafts) and r.drafts[accepted] == tokens[accepted]:
+                accepted += 1
+            r.tokens += tokens[: accepted + 1]
+            r.drafts = []
+            r.num_computed = len(r.tokens) - 1

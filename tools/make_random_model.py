@@ -1,0 +1,125 @@
+"""Write a model directory with random weights, for tests and for timing without a download.
+
+    python tools/make_random_model.py qwen3-60m /tmp/model --dtype bfloat16 --tokenizer some/model
+
+The outputs mean nothing, but vary with the whole context: weights are scaled by the width of their input, so
+that attention is neither flat nor drowned by the residual stream, as with the initialisation for training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedConfig, Qwen3Config
+
+EOS_TOKEN_ID = 2
+TINY = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 128,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": EOS_TOKEN_ID,
+}
+PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
+    "tiny-llama": (LlamaConfig, TINY | {"tie_word_embeddings": False}),
+    "tiny-qwen3": (Qwen3Config, TINY | {"tie_word_embeddings": True}),
+    "tiny-mistral": (MistralConfig, TINY | {"sliding_window": 16, "tie_word_embeddings": False}),
+    "qwen3-60m": (
+        Qwen3Config,
+        TINY
+        | {
+            "vocab_size": 32000,
+            "hidden_size": 512,
+            "num_hidden_layers": 8,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 64,
+            "intermediate_size": 1536,
+            "max_position_embeddings": 4096,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3-0.6b": (
+        Qwen3Config,
+        TINY
+        | {
+            "vocab_size": 151936,
+            "hidden_size": 1024,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 3072,
+            "max_position_embeddings": 40960,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+        },
+    ),
+}
+GAINS = {"q_proj": 2.0, "k_proj": 2.0, "q_norm": 1.5, "k_norm": 1.5, "o_proj": 3.0}
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def make_model(preset: str, out_dir: Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
+    """Writes config.json, generation_config.json and model.safetensors to `out_dir`, and returns that."""
+    config_class, settings = PRESETS[preset]
+    config = config_class(**settings)
+    auto_model: Any = AutoModelForCausalLM
+    model = auto_model.from_config(config, dtype=torch.float32)
+    fill_weights(model, torch.Generator().manual_seed(seed))
+    model.generation_config.eos_token_id = EOS_TOKEN_ID
+    model.to(dtype).save_pretrained(out_dir)
+    return out_dir
+
+
+@torch.no_grad()
+def fill_weights(model: torch.nn.Module, generator: torch.Generator) -> None:
+    """Matrices get variance 1 / inputs and norms about 1, both times the gain of the module."""
+    for name, parameter in sorted(model.named_parameters()):
+        gain = GAINS.get(name.split(".")[-2], 1.0)
+        if parameter.dim() == 2:
+            parameter.normal_(std=gain * parameter.shape[1] ** -0.5, generator=generator)
+        else:
+            parameter.uniform_(0.8 * gain, 1.2 * gain, generator=generator)
+
+
+def copy_tokenizer(source: Path, out_dir: Path) -> None:
+    """Copies a tokenizer. ValueError if it has tokens that the model lacks."""
+    vocab_size = json.loads((out_dir / "config.json").read_text())["vocab_size"]
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    added = [token["id"] for token in tokenizer.get("added_tokens", ())]
+    largest = max([*tokenizer["model"]["vocab"].values(), *added])
+    if largest >= vocab_size:
+        raise ValueError(f"{source} has token {largest}, but the model has {vocab_size} tokens")
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out_dir / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("preset", choices=PRESETS)
+    parser.add_argument("out_dir", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--tokenizer", type=Path, help="directory whose tokenizer is copied")
+    options = parser.parse_args()
+    make_model(options.preset, options.out_dir, options.seed, getattr(torch, options.dtype))
+    if options.tokenizer is not None:
+        copy_tokenizer(options.tokenizer, options.out_dir)
+
+
+if __name__ == "__main__":
+    main()

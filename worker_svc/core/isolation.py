@@ -1,0 +1,33 @@
+"""Runs a batch so that one bad request fails alone."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from worker_svc.core.batch import Batch, ModelRunner, Sampled
+
+logger = logging.getLogger(__name__)
+
+
+def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[int, str]]:
+    """Executes `batch`; when that fails, halves it until the rows that make it fail stand alone.
+
+    Running a row again is harmless: it writes the same KV at the same positions. Returns the samples (0 for those of
+    failed rows) and the failed rows with what they raised.
+    """
+    try:
+        return runner.execute(batch), {}
+    except Exception as error:
+        rows = len(batch.slots)
+        if rows == 1:
+            logger.exception("a request failed in the model")
+            return Sampled(np.zeros(len(batch.sample_index), np.int32)), {0: f"{type(error).__name__}: {error}"}
+    half = rows // 2
+    first, failed_first = execute_isolated(runner, batch.rows(0, half))
+    second, failed_second = execute_isolated(runner, batch.rows(half, rows))
+    offset = len(first.token_ids)
+    logprobs = first.logprobs | {offset + sample: value for sample, value in second.logprobs.items()}
+    failed = failed_first | {half + row: message for row, message in failed_second.items()}
+    return Sampled(np.concatenate((first.token_ids, second.token_ids)), logprobs), failed

@@ -1,0 +1,137 @@
+"""A step in the worker's words: the delta that comes, the report and the tokens that go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_svc.core.batch import TokenLogprobs
+from worker_svc.core.sampling import SamplingParams
+
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+
+
+def _none() -> I64:
+    return np.empty(0, np.int64)
+
+
+class FinishReason(IntEnum):
+    """Why a request ended; numbers as in generation.proto."""
+
+    STOP = 1
+    LENGTH = 2
+    ABORT = 3
+    ERROR = 4
+
+
+class NotRunReason(IntEnum):
+    """Why a row did not run; numbers as in scheduler.proto."""
+
+    STALE = 1
+    ERROR = 2
+    ENDED = 3
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong with a request. `code` is the name of a class of signalbox/errors.py."""
+
+    code: str
+    message: str
+    field: str = ""
+
+
+@dataclass(frozen=True)
+class RequestRef:
+    """Whose request it is."""
+
+    request_id: str
+    attempt: int
+    frontend_instance: str
+
+
+@dataclass(frozen=True)
+class NewRequest:
+    """A request that moves in, ahead of any step that names its slot."""
+
+    slot: int
+    ref: RequestRef
+    token_ids: I32
+    """Prompt, then output of earlier attempts."""
+    num_prior_output_tokens: int
+    max_tokens: int
+    """Most output tokens in all, prior ones included."""
+    sampling: SamplingParams
+    chain_hash: bytes
+    """Hash of the last full block of `token_ids`, or the chain's root; empty: seal nothing."""
+    max_draft_tokens: int = 0
+    scheduler_meta: bytes = b""
+    failure: Failure | None = None
+    """The payload could not be read: the request ends with this."""
+
+
+@dataclass
+class SlotStart:
+    """A slot that runs for the first time, or again after a preemption."""
+
+    slot: int
+    blocks: I32
+    start: int
+    length: int
+
+
+@dataclass
+class StepDelta:
+    """What changes with a step. Everything not named goes on as it was."""
+
+    step_id: int
+    scheduler_epoch: int
+    started: list[SlotStart] = field(default_factory=list)
+    resumed: list[SlotStart] = field(default_factory=list)
+    grant_slots: I64 = field(default_factory=_none)
+    grant_blocks: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    chunks: list[tuple[int, int, int]] = field(default_factory=list)
+    """(slot, start, length)"""
+    finished_slots: list[int] = field(default_factory=list)
+    preempted_slots: list[int] = field(default_factory=list)
+    paused_slots: list[int] = field(default_factory=list)
+    unpaused_slots: list[int] = field(default_factory=list)
+    draft_limits: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class StepReport:
+    """What the scheduler is told of a step; columns as in ModelRunnerOutput."""
+
+    step_id: int
+    num_decode_rows: int = 0
+    num_prefill_tokens: int = 0
+    exceptions: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, count) of decode rows and final chunks that did not make exactly one token."""
+    decode_counts: NDArray[np.uint8] | None = None
+    """One per decode row, when that is shorter than the exceptions."""
+    not_run: list[tuple[int, NotRunReason]] = field(default_factory=list)
+    finished: list[tuple[int, FinishReason, int]] = field(default_factory=list)
+    sealed_slots: list[int] = field(default_factory=list)
+    sealed_indexes: list[int] = field(default_factory=list)
+    sealed_hashes: list[bytes] = field(default_factory=list)
+
+
+@dataclass
+class FrontendOutput:
+    """What one frontend is told of a step; columns as in OutputBatch, rows in the order of `attempts`."""
+
+    frontend_instance: str
+    attempts: NDArray[np.uint32]
+    starts: NDArray[np.uint32]
+    counts: NDArray[np.uint8] | None
+    """None: one token each."""
+    token_ids: I32
+    finished: list[tuple[int, FinishReason, int, Failure | None]] = field(default_factory=list)
+    """(attempt, reason, output tokens in all, why)"""
+    logprobs: list[tuple[int, list[TokenLogprobs]]] = field(default_factory=list)
+    """(attempt, one per token)"""

@@ -1,0 +1,242 @@
+"""Messages as deltas, and reports as messages: the only place of the worker that knows how columns are packed."""
+
+from __future__ import annotations
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from worker_svc.core.batch import RunnerInfo
+from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.sampling import SamplingParams
+from worker_svc.core.step import (
+    Failure,
+    FrontendOutput,
+    NewRequest,
+    RequestRef,
+    SlotStart,
+    StepDelta,
+    StepReport,
+)
+
+U8, U16, U32, I32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4"))
+
+
+def _pack(values: object, dtype: np.dtype[np.generic]) -> bytes:
+    return np.asarray(values, dtype).tobytes()
+
+
+def _column(raw: bytes, dtype: np.dtype[np.generic]) -> NDArray[np.int64]:
+    return np.frombuffer(raw, dtype).astype(np.int64)
+
+
+# -- down --
+
+
+def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
+    """A step, unpacked."""
+    cached = message.scheduled_cached_reqs
+    chunks = (
+        _column(cached.chunk_slots, U16).tolist(),
+        _column(cached.chunk_starts, U32).tolist(),
+        _column(cached.chunk_lengths, U32).tolist(),
+    )
+    drafts = (_column(message.draft_slots, U16).tolist(), _column(message.draft_limits, U8).tolist())
+    return StepDelta(
+        step_id=message.step_id,
+        scheduler_epoch=message.scheduler_epoch,
+        started=_parse_starts(message.scheduled_new_reqs),
+        resumed=_parse_starts(cached.resumed),
+        grant_slots=_column(cached.new_block_slots, U16),
+        grant_blocks=_column(cached.new_block_ids, U32).astype(np.int32),
+        chunks=list(zip(*chunks, strict=True)),
+        finished_slots=_column(message.finished_slots, U16).tolist(),
+        preempted_slots=_column(message.preempted_slots, U16).tolist(),
+        paused_slots=_column(message.paused_slots, U16).tolist(),
+        unpaused_slots=_column(message.unpaused_slots, U16).tolist(),
+        draft_limits=list(zip(*drafts, strict=True)),
+    )
+
+
+def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
+    slots = _column(message.slots, U16).tolist()
+    if not slots:
+        return []
+    counts = _column(message.block_counts, U32)
+    tables = np.split(_column(message.block_ids, U32).astype(np.int32), np.cumsum(counts)[:-1])
+    starts = _column(message.num_computed_tokens, U32).tolist()
+    lengths = _column(message.num_scheduled_tokens, U32).tolist()
+    return [SlotStart(*row) for row in zip(slots, tables, starts, lengths, strict=True)]
+
+
+def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -> NewRequest:
+    """A request with its payload. One that cannot run here carries a `failure`: it must still end properly."""
+    ref = RequestRef(message.ref.request_id, message.ref.attempt, message.frontend_instance)
+    try:
+        payload = generation_pb2.RequestPayload.FromString(message.payload)
+    except DecodeError:
+        return _failed(message, ref, Failure("InvalidRequestError", "the payload cannot be read"))
+    token_ids = np.frombuffer(payload.token_ids, I32)
+    failure = _refusal(message, payload, token_ids, info)
+    if failure is not None:
+        return _failed(message, ref, failure)
+    return NewRequest(
+        slot=message.slot,
+        ref=ref,
+        token_ids=token_ids,
+        num_prior_output_tokens=payload.num_prior_output_tokens,
+        max_tokens=message.max_tokens,
+        sampling=_sampling(payload, info),
+        chain_hash=message.chain_hash,
+        max_draft_tokens=message.max_draft_tokens,
+        scheduler_meta=message.scheduler_meta,
+    )
+
+
+def _failed(message: scheduler_pb2.NewRequestData, ref: RequestRef, failure: Failure) -> NewRequest:
+    return NewRequest(
+        slot=message.slot,
+        ref=ref,
+        token_ids=np.zeros(message.num_known_tokens, np.int32),
+        num_prior_output_tokens=0,
+        max_tokens=1,
+        sampling=SamplingParams(),
+        chain_hash=b"",
+        scheduler_meta=message.scheduler_meta,
+        failure=failure,
+    )
+
+
+def _refusal(
+    message: scheduler_pb2.NewRequestData,
+    payload: generation_pb2.RequestPayload,
+    token_ids: NDArray[np.int32],
+    info: RunnerInfo,
+) -> Failure | None:
+    """Why this worker cannot run the request. Frontends check first; this guards the worker against all others."""
+    if len(token_ids) != message.num_known_tokens or payload.num_prior_output_tokens >= len(token_ids):
+        announced = f"{message.num_known_tokens} were announced"
+        return Failure("InvalidRequestError", f"the prompt has {len(token_ids)} tokens, {announced}", "prompt")
+    if int(token_ids.min()) < 0 or int(token_ids.max()) >= info.vocab_size:
+        return Failure("InvalidRequestError", f"a token id is outside of 0 to {info.vocab_size - 1}", "prompt")
+    if message.kind == generation_pb2.REQUEST_KIND_POOLING:
+        return Failure("UnsupportedError", "this worker does not run pooling requests", "kind")
+    if payload.grammar:
+        return Failure("UnsupportedError", "this worker does not follow grammars", "grammar")
+    if payload.adapter:
+        return Failure("UnsupportedError", "this worker has no adapters", "adapter")
+    if payload.sampling.HasField("prompt_logprobs"):
+        return Failure("UnsupportedError", "this worker gives no prompt logprobs", "prompt_logprobs")
+    return None
+
+
+def _sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> SamplingParams:
+    given = payload.sampling
+
+    def value(name: str, default: float) -> float:
+        return float(getattr(given, name)) if given.HasField(name) else default
+
+    stops = set(given.stop_token_ids) | (set() if given.ignore_eos else set(info.eos_token_ids))
+    return SamplingParams(
+        temperature=value("temperature", 1.0),
+        top_k=int(value("top_k", 0)),
+        top_p=value("top_p", 1.0),
+        min_p=value("min_p", 0.0),
+        seed=given.seed,
+        choice_index=payload.choice_index,
+        min_tokens=given.min_tokens,
+        stop_token_ids=frozenset(stops),
+        num_logprobs=given.logprobs if given.HasField("logprobs") else None,
+        repetition_penalty=value("repetition_penalty", 1.0),
+        frequency_penalty=value("frequency_penalty", 0.0),
+        presence_penalty=value("presence_penalty", 0.0),
+        logit_bias=dict(given.logit_bias),
+    )
+
+
+# -- up --
+
+
+def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
+    """A report as a message. An absent group stays unset."""
+    message = scheduler_pb2.ModelRunnerOutput(
+        step_id=report.step_id,
+        num_decode_rows=report.num_decode_rows,
+        num_prefill_tokens=report.num_prefill_tokens,
+    )
+    if report.exceptions:
+        slots, counts = zip(*report.exceptions, strict=True)
+        message.exception_slots, message.exception_counts = _pack(slots, U16), _pack(counts, U8)
+    if report.decode_counts is not None:
+        message.decode_counts = report.decode_counts.tobytes()
+    if report.not_run:
+        slots, reasons = zip(*report.not_run, strict=True)
+        message.not_run_slots, message.not_run_reasons = _pack(slots, U16), _pack(reasons, U8)
+    if report.finished:
+        slots, reasons, counts = zip(*report.finished, strict=True)
+        message.finished_slots, message.finished_reasons = _pack(slots, U16), _pack(reasons, U8)
+        message.finished_counts = _pack(counts, U32)
+    if report.sealed_slots:
+        message.sealed_slots = _pack(report.sealed_slots, U16)
+        message.sealed_indexes = _pack(report.sealed_indexes, U16)
+        message.sealed_hashes = b"".join(report.sealed_hashes)
+    return message
+
+
+def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker_pb2.OutputBatch:
+    """What one frontend is told of a step, as a message."""
+    message = worker_pb2.OutputBatch(
+        sequence=sequence,
+        attempts=output.attempts.astype(U32).tobytes(),
+        starts=output.starts.astype(U32).tobytes(),
+        counts=b"" if output.counts is None else output.counts.tobytes(),
+        token_ids=output.token_ids.astype(I32).tobytes(),
+        time_us=time_us,
+    )
+    for attempt, reason, count, failure in output.finished:
+        finished = message.finished.add(attempt=attempt, reason=int(reason), num_output_tokens=count)  # type: ignore[arg-type]
+        if failure is not None:
+            finished.error.code, finished.error.message, finished.error.field = (
+                failure.code,
+                failure.message,
+                failure.field,
+            )
+    for attempt, tokens in output.logprobs:
+        row = message.logprobs.add(attempt=attempt)
+        for token in tokens:
+            row.tokens.add(
+                logprob=token.logprob,
+                rank=token.rank,
+                top_token_ids=token.top_token_ids,
+                top_logprobs=token.top_logprobs,
+            )
+    return message
+
+
+def build_snapshot(table: RequestTable, slots: list[int], epoch: int, last_step_id: int) -> scheduler_pb2.WorkerSnapshot:
+    """Everything that a scheduler needs to take this table over."""
+    return scheduler_pb2.WorkerSnapshot(
+        scheduler_epoch=epoch, last_step_id=last_step_id, slots=[_build_slot(table, slot) for slot in slots]
+    )
+
+
+def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
+    ref = table.refs[slot]
+    assert ref is not None
+    status = SlotStatus(int(table.status[slot]))
+    return scheduler_pb2.SlotSnapshot(
+        slot=slot,
+        ref=scheduler_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
+        frontend_instance=ref.frontend_instance,
+        status=int(status),  # type: ignore[arg-type]
+        block_ids=_pack(table.blocks[slot, : table.num_blocks[slot]], U32),
+        sealed_hashes=b"".join(table.sealed[slot]),
+        num_computed_tokens=int(table.num_computed[slot]),
+        num_output_tokens=table.num_output(slot),
+        prefill_target=int(table.prefill_target[slot]),
+        max_draft_tokens=int(table.max_drafts[slot]),
+        paused=bool(table.paused[slot]),
+        finish_reason=int(table.finish_reasons[slot]) if status == SlotStatus.ENDED else 0,  # type: ignore[arg-type]
+        scheduler_meta=table.metas[slot],
+    )

@@ -1,0 +1,83 @@
+"""Checks a model directory before anything is loaded from it, so that a fault is told by the file's name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from worker_svc.runner.errors import ModelLoadError
+
+CONFIG, GENERATION_CONFIG, TOKENIZER = "config.json", "generation_config.json", "tokenizer.json"
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED_PATTERNS = ("*.bin", "*.pt", "*.pth")
+MAX_HEADER_BYTES = 100_000_000
+"""As the safetensors library has it."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. ModelLoadError if it is missing, unreadable or not an object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelLoadError(f"{path} does not exist.") from error
+    except OSError as error:
+        raise ModelLoadError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ModelLoadError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise ModelLoadError(f"{path} does not hold a JSON object.")
+    return value
+
+
+def check_weights(model_dir: Path) -> None:
+    """Checks that the safetensors files are there and whole. ModelLoadError names the first that is not."""
+    for path in _weight_files(model_dir):
+        _check_safetensors(path)
+
+
+def _weight_files(model_dir: Path) -> list[Path]:
+    if (model_dir / WEIGHTS).is_file():
+        return [model_dir / WEIGHTS]
+    index = model_dir / WEIGHTS_INDEX
+    if index.is_file():
+        return [model_dir / name for name in _shard_names(index)]
+    pickled = sorted(path.name for pattern in PICKLED_PATTERNS for path in model_dir.glob(pattern))
+    if pickled:
+        raise ModelLoadError(
+            f"{model_dir} has only pickled weights ({pickled[0]}), which can run code when loaded; "
+            "convert them to safetensors."
+        )
+    raise ModelLoadError(f"{model_dir} has neither {WEIGHTS} nor {WEIGHTS_INDEX}.")
+
+
+def _shard_names(index: Path) -> list[str]:
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelLoadError(f"{index} has no weight_map.")
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise ModelLoadError(f"{index} names {name!r}, which is not a safetensors file beside it.")
+    return names
+
+
+def _check_safetensors(path: Path) -> None:
+    """Compares the file's length with its header: 8 bytes little endian, so many bytes of JSON, then data."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+            if size < 8 or header_bytes > min(size - 8, MAX_HEADER_BYTES):
+                raise ModelLoadError(f"{path} is truncated or not a safetensors file ({size} bytes).")
+            header = json.loads(file.read(header_bytes))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    except OSError as error:
+        raise ModelLoadError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ModelLoadError(f"{path} has a header that is not valid safetensors.") from error
+    wanted = 8 + header_bytes + max(ends, default=0)
+    if size < wanted:
+        raise ModelLoadError(f"{path} is truncated: it has {size} of {wanted} bytes.")
+    if size > wanted:
+        raise ModelLoadError(f"{path} has {size} bytes, but its header accounts for {wanted}.")

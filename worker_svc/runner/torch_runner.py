@@ -1,0 +1,148 @@
+"""The runner that computes a real model with torch: one flattened forward per step, then the sampler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from worker_svc.core.batch import Batch, RunnerInfo, Sampled
+from worker_svc.runner import attention, checkpoint
+from worker_svc.runner.attention import PagedBatch
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.kv_cache import KVCache, blocks_that_fit, bytes_per_block
+from worker_svc.runner.model import LoadedModel, load_model
+from worker_svc.runner.probe import check_paged_attention
+from worker_svc.runner.sampler import sample
+
+
+class TorchRunner:
+    """A `ModelRunner` over a Hugging Face model directory. One thread calls it.
+
+    In float32 on a CPU the logits of a step with a single query token differ by rounding from those of the same
+    token in a larger step (another matrix product routine); in bfloat16 they were found equal bit for bit.
+    """
+
+    info: RunnerInfo
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str],
+        *,
+        served_model_name: str,
+        dtype: str = "auto",
+        device: str = "cpu",
+        num_blocks: int | None = None,
+        block_size: int = 16,
+        max_model_len: int | None = None,
+        threads: int | None = None,
+        kv_cache_memory: int | None = None,
+    ) -> None:
+        """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
+
+        dtype: auto, float32 or bfloat16, for weights and cache. device: cpu or cuda. num_blocks: size of the
+        cache; None: as many as kv_cache_memory bytes hold (None: a share of the free memory). max_model_len:
+        positions of one request; None: what the model was made for, or the whole cache if that is less.
+        threads: of torch and numba, for the whole process; None leaves their own choice.
+        """
+        set_threads(threads)
+        path = Path(model_dir)
+        self._model = load_model(path, dtype=dtype, device=device)
+        check_paged_attention(self._model, block_size)
+        self._cache = make_cache(self._model, num_blocks, block_size, kv_cache_memory)
+        self.info = RunnerInfo(
+            model=served_model_name,
+            num_blocks=self._cache.num_blocks,
+            block_size=block_size,
+            max_model_len=resolve_max_model_len(
+                max_model_len, self._model.max_position_embeddings, self._cache.num_blocks * block_size
+            ),
+            vocab_size=self._model.vocab_size,
+            eos_token_ids=self._model.eos_token_ids,
+            tokenizer_fingerprint=tokenizer_fingerprint(path),
+        )
+
+    @torch.inference_mode()
+    def execute(self, batch: Batch) -> Sampled:
+        """Writes the KV of all query tokens and samples; see `ModelRunner`."""
+        if not len(batch.token_ids):
+            return Sampled(token_ids=np.empty(0, np.int32))
+        return sample(self.forward(batch), batch)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Writes the KV of all query tokens. Returns the samples' logits `[N, V]` in the model's dtype."""
+        paged = PagedBatch(
+            cache=self._cache,
+            num_decode_rows=batch.num_decode_rows,
+            query_starts=batch.query_starts,
+            positions=batch.positions,
+            block_tables=batch.block_tables,
+            device=self._model.device,
+        )
+        with attention.running(paged):
+            output = self._model.module(
+                input_ids=self._to_device(batch.token_ids)[None],
+                position_ids=self._to_device(batch.positions)[None],
+                use_cache=False,
+                logits_to_keep=self._to_device(batch.sample_index),
+            )
+        return output.logits[0]  # type: ignore[no-any-return]
+
+    def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._model.device, torch.int64)
+
+
+def set_threads(threads: int | None) -> None:
+    """Threads of this process's compute libraries; before the first operation, when their pools are made."""
+    if threads is None:
+        return
+    if threads < 1:
+        raise ModelLoadError(f"threads is {threads}, but at least 1 is needed.")
+    torch.set_num_threads(threads)
+    attention.set_threads(threads)
+
+
+def make_cache(
+    model: LoadedModel, num_blocks: int | None, block_size: int, kv_cache_memory: int | None
+) -> KVCache:
+    """The KV cache of `num_blocks` blocks, or of as many as fit."""
+    for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
+        if value is not None and value < 1:
+            raise ModelLoadError(f"{name} is {value}, but at least 1 is needed.")
+    block_bytes = bytes_per_block(model.layer_shapes, block_size, model.dtype)
+    if num_blocks is None:
+        num_blocks = blocks_that_fit(block_bytes, kv_cache_memory, model.device)
+    try:
+        return KVCache(
+            model.layer_shapes,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            dtype=model.dtype,
+            device=model.device,
+        )
+    except RuntimeError as error:
+        raise ModelLoadError(
+            f"num_blocks of {num_blocks} takes {num_blocks * block_bytes} bytes, more than the device gave."
+        ) from error
+
+
+def resolve_max_model_len(requested: int | None, model_limit: int, cache_positions: int) -> int:
+    """Positions of one request. ModelLoadError if more are asked for than the model was made for."""
+    if requested is None:
+        return min(model_limit, cache_positions)
+    if not 1 <= requested <= model_limit:
+        raise ModelLoadError(
+            f"max_model_len is {requested}, but max_position_embeddings of the model is {model_limit}."
+        )
+    return requested
+
+
+def tokenizer_fingerprint(model_dir: Path) -> str:
+    """SHA-256 of tokenizer.json in hexadecimal; empty if there is none."""
+    path = model_dir / checkpoint.TOKENIZER
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
