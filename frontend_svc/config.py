@@ -76,6 +76,8 @@ class FrontendSettings(Settings):
     """How often a request is submitted anew after its worker or scheduler lost it."""
     queue_s: Annotated[float, Field(ge=0)] = 5.0
     """How long a new request waits for the link to the scheduler before it is refused, in seconds."""
+    stall_s: Annotated[float, Field(gt=0)] = 120.0
+    """How long a request may be paused for a client that reads nothing before it is cancelled, in seconds."""
     drain_s: Annotated[float, Field(ge=0)] = 30.0
     """How long open requests may go on after SIGTERM, in seconds."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,17 @@ class Trace:
 
     traceparent: str = ""
     tracestate: str = ""
+
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_MAX_TRACESTATE_CHARS = 512
+
+
+def read_trace(traceparent: str, tracestate: str) -> Trace:
+    """Of a call's headers; what is no trace context is dropped, as the W3C's rules want it."""
+    if not _TRACEPARENT.fullmatch(traceparent):
+        return Trace()
+    return Trace(traceparent, tracestate if len(tracestate) <= _MAX_TRACESTATE_CHARS else "")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from frontend_svc.events import Delta, Finished
-from frontend_svc.generate_input import Asked, Sampling, Trace
+from frontend_svc.generate_input import Asked, Sampling, Trace, read_trace
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
@@ -112,7 +112,7 @@ def read_request(request: frontend.GenerateRequest, context: grpc.aio.ServicerCo
     if prompt is None:
         raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
     return Asked(
-        prompt=request.text if prompt == "text" else request.token_ids.ids,
+        prompt=request.text if prompt == "text" else list(request.token_ids.ids),
         sampling=_read_sampling(request.sampling),
         model=request.model,
         prompt_field=prompt,
@@ -172,7 +172,7 @@ def _read_sampling(params: generation.SamplingParams) -> Sampling:
 
 def _read_trace(context: grpc.aio.ServicerContext[Any, Any]) -> Trace:
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    return Trace(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
+    return read_trace(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
 
 
 def _refuse_unknown_fields(request: frontend.GenerateRequest) -> None:

@@ -21,12 +21,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from frontend_svc.events import TokenLogprobs
-from frontend_svc.generate_input import Asked, Trace
+from frontend_svc.generate_input import Asked, Trace, read_trace
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.openai_format import DONE, ChatFormat, CompletionFormat, Format, FormatType, make_error
-from frontend_svc.openai_schema import Body, ChatBody, CommonBody, CompletionBody
+from frontend_svc.openai_schema import TAG, Body, ChatBody, CommonBody, CompletionBody
 from frontend_svc.sessions import Session
 from signalbox.errors import (
     InternalError,
@@ -157,10 +157,9 @@ class HttpApi:
         except SignalboxError as error:
             self._metrics.on_refused(error)
             raise
-        answer = form(
-            session.request_id, session.given.model, self._intake.tokenizer, wants_usage=body.wants_usage
-        )
         async with watching(request.receive, session):
+            tokenizer, given = self._intake.tokenizer, session.given
+            answer = form(given.request_id, given.model, tokenizer, wants_usage=body.wants_usage)
             await session.wait_accepted()
         if body.stream:
             return StreamAnswer(session, answer)
@@ -248,22 +247,19 @@ def read_body(data: bytes, schema: type[B]) -> B:
         raise InvalidRequestError(f"{field or 'the body'}: {first['msg']}", field=field) from None
 
 
-_TAGS = {"text", "tokens", "texts", "token lists", "string", "list", "parts"}
-
-
 def _field_of(loc: tuple[int | str, ...]) -> str:
-    """`messages[0].content` of ("messages", 0, "content", "string")."""
+    """`messages[0].content` of ("messages", 0, "content", "as string")."""
     field = ""
-    for depth, part in enumerate(loc):
+    for part in loc:
         if isinstance(part, int):
             field += f"[{part}]"
-        elif depth == 0 or part not in _TAGS:
+        elif not part.startswith(TAG):
             field += f".{part}" if field else part
     return field
 
 
 def _read_trace(request: Request) -> Trace:
-    return Trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
+    return read_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

@@ -11,6 +11,8 @@ from signalbox.errors import InvalidRequestError, UnsupportedError
 
 DEFAULT_COMPLETION_TOKENS = 16
 """What OpenAI's completions endpoint makes when max_tokens is not given."""
+TAG = "as "
+"""Begins the names of alternatives, which pydantic puts among the names of fields."""
 _SEED_MASK = 2**64 - 1
 
 
@@ -30,23 +32,23 @@ class StreamOptions(Body):
 def _kind_of(prompt: Any) -> str:
     """Chooses the one alternative whose errors a client should hear."""
     if isinstance(prompt, str):
-        return "text"
+        return "as text"
     first = prompt[0] if isinstance(prompt, list) and prompt else None
     if isinstance(first, str):
-        return "texts"
-    return "token lists" if isinstance(first, list) else "tokens"
+        return "as texts"
+    return "as token lists" if isinstance(first, list) else "as tokens"
 
 
 Prompt = Annotated[
-    Annotated[str, Tag("text")]
-    | Annotated[list[int], Tag("tokens")]
-    | Annotated[list[str], Tag("texts")]
-    | Annotated[list[list[int]], Tag("token lists")],
+    Annotated[str, Tag("as text")]
+    | Annotated[list[int], Tag("as tokens")]
+    | Annotated[list[str], Tag("as texts")]
+    | Annotated[list[list[int]], Tag("as token lists")],
     Discriminator(_kind_of),
 ]
 Stop = Annotated[
-    Annotated[str, Tag("string")] | Annotated[list[str], Tag("list")],
-    Discriminator(lambda value: "string" if isinstance(value, str) else "list"),
+    Annotated[str, Tag("as string")] | Annotated[list[str], Tag("as list")],
+    Discriminator(lambda value: "as string" if isinstance(value, str) else "as list"),
 ]
 
 
@@ -73,7 +75,8 @@ class CommonBody(Body):
     priority: int | None = None
     cache_salt: str | None = None
     user: str | None = None
-    """A label only."""
+    """A label only, like `metadata`."""
+    metadata: dict[str, str] | None = None
     # Understood, and refused unless they ask for what happens anyway:
     n: int | None = None
     best_of: int | None = None
@@ -84,6 +87,8 @@ class CommonBody(Body):
     guided_grammar: Any = None
     guided_choice: Any = None
     structured_outputs: Any = None
+    store: bool | None = None
+    service_tier: str | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -111,6 +116,8 @@ class CommonBody(Body):
             "guided_grammar": nothing,
             "guided_choice": nothing,
             "structured_outputs": nothing,
+            "store": (None, False),
+            "service_tier": (None, "auto", "default"),
         }
 
     def make_sampling(self, max_tokens: int | None, logprobs: int | None) -> Sampling:
@@ -180,8 +187,8 @@ class Message(Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: (
         Annotated[
-            Annotated[str, Tag("string")] | Annotated[list[TextPart], Tag("parts")],
-            Discriminator(lambda value: "string" if isinstance(value, str) else "parts"),
+            Annotated[str, Tag("as string")] | Annotated[list[TextPart], Tag("as parts")],
+            Discriminator(lambda value: "as string" if isinstance(value, str) else "as parts"),
         ]
         | None
     ) = None

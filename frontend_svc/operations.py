@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from frontend_svc.submission import (
     make_submit,
     make_unpause,
 )
-from signalbox.errors import UnavailableError
+from signalbox.errors import InternalError, UnavailableError
+
+log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 4 << 20
 """A message is closed when it has grown beyond this."""
@@ -33,6 +36,19 @@ class _Submission:
     @property
     def is_stale(self) -> bool:
         return self.session.ended or self.session.attempt != self.attempt
+
+    def make(self) -> Operation | None:
+        """The message, unless it is stale. A session whose message cannot be made fails alone."""
+        if self.is_stale:
+            return None
+        try:
+            operation = make_submit(self.session)
+        except Exception:
+            log.exception("request %s cannot be submitted", self.session.request_id)
+            self.session.fail(InternalError("the request could not be submitted"))
+            return None
+        self.session.submitted = True
+        return operation
 
 
 class OperationQueue:
@@ -78,17 +94,14 @@ class OperationQueue:
 
     def take(self) -> list[Operation]:
         """The next operations for one message; their submits count as submitted from here on."""
-        operations = []
+        operations: list[Operation] = []
         size = 0
         while self._entries and size < MAX_MESSAGE_BYTES:
             entry = self._entries.popleft()
-            if isinstance(entry, _Submission):
-                if entry.is_stale:
-                    continue
-                entry.session.submitted = True
-                entry = make_submit(entry.session)
-            operations.append(entry)
-            size += entry.ByteSize()
+            operation = entry.make() if isinstance(entry, _Submission) else entry
+            if operation is not None:
+                operations.append(operation)
+                size += operation.ByteSize()
         if not self._entries:
             self._filled.clear()
         return operations

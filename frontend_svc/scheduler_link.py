@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from frontend_svc.backoff import Backoff
+from frontend_svc.link import EOF, Backoff, describe, run_until_first_ends
 from frontend_svc.models import ModelDirectory, Worker
 from frontend_svc.operations import OperationQueue
 from frontend_svc.sessions import SessionTable
@@ -19,7 +19,6 @@ from signalbox.errors import UnavailableError, from_code
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
-EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 log = logging.getLogger(__name__)
 
 FIRST_MESSAGE_S = 10.0
@@ -71,50 +70,47 @@ class SchedulerLink:
                     log.warning("the scheduler at %s ended the link", self._address)
                 except (grpc.aio.AioRpcError, TimeoutError) as error:
                     if backoff.is_first:
-                        log.warning("no link to the scheduler at %s: %s", self._address, _reason(error))
+                        log.warning("no link to the scheduler at %s: %s", self._address, describe(error))
+                except Exception:
+                    log.exception("the link to the scheduler failed")
                 await asyncio.sleep(backoff.next_s())
 
     async def _attach(self, stub: Any, backoff: Backoff) -> None:
         """One stream, from hello to its end."""
         call = stub.AttachFrontend()
-        writer = None
         try:
             await call.write(scheduler.AttachFrontendRequest(hello=self._make_hello()))
             async with asyncio.timeout(FIRST_MESSAGE_S):
                 response = await call.read()
+            if response is EOF:
+                return
+            log.info("attached to the scheduler at %s", self._address)
             backoff.reset()
-            writer = asyncio.create_task(self._write(call))
-            while response is not EOF:
-                self._take(response)
-                response = await call.read()
+            self._take(response)
+            self.connected = True
+            await run_until_first_ends(self._read(call), self._write(call))
         finally:
             self.connected = False
-            if writer is not None:
-                writer.cancel()
             call.cancel()
 
     def _make_hello(self) -> scheduler.FrontendHello:
-        live = [make_ref(session) for session in self._table if session.submitted]
-        return scheduler.FrontendHello(frontend_instance=self._frontend_instance, live=live)
+        live = [session for session in self._table if session.submitted]
+        return scheduler.FrontendHello(
+            frontend_instance=self._frontend_instance,
+            live=[make_ref(session) for session in live],
+            paused=[make_ref(session) for session in live if session.paused_s is not None],
+        )
+
+    async def _read(self, call: Any) -> None:
+        while (response := await call.read()) is not EOF:
+            self._take(response)
 
     async def _write(self, call: Any) -> None:
-        """The only writer of the stream: all that is queued goes into one message."""
-        self.connected = True
-        log.info("attached to the scheduler at %s", self._address)
-        self._repeat_pauses()
-        try:
-            while True:
-                await self._queue.wait()
-                if operations := self._queue.take():
-                    await call.write(scheduler.AttachFrontendRequest(operations=operations))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            self.connected = False  # the reader hears of it too
-
-    def _repeat_pauses(self) -> None:
-        """A toggle may have been lost with the last stream."""
-        for session in self._table:
-            if session.submitted and session.was_paused:
-                (self._queue.pause if session.paused else self._queue.unpause)(session)
+        """The only writer from here on: all that is queued goes into one message."""
+        while not call.done():
+            await self._queue.wait()
+            if operations := self._queue.take():
+                await call.write(scheduler.AttachFrontendRequest(operations=operations))
 
     def _take(self, response: scheduler.AttachFrontendResponse) -> None:
         if response.HasField("workers"):
@@ -127,9 +123,10 @@ class SchedulerLink:
             if session := self._table.by_attempt(rejected.ref.attempt):
                 error = rejected.error
                 session.on_rejected(rejected.ref.attempt, from_code(error.code, error.message, error.field))
+        if response.lost:
+            log.warning("%d requests were lost: %s", len(response.lost), response.lost[0].reason)
         for lost in response.lost:
             if session := self._table.by_attempt(lost.ref.attempt):
-                log.warning("request %s was lost: %s", session.request_id, lost.reason)
                 session.on_lost(lost.ref.attempt, lost.reason)
 
     def _take_placed(self, placed: scheduler.RequestPlaced) -> None:
@@ -161,9 +158,3 @@ def _worker_of(entry: scheduler.WorkerEntry) -> Worker:
         vocab_size=model.vocab_size,
         tokenizer_fingerprint=model.tokenizer_fingerprint,
     )
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name} {error.details()}"
-    return f"it said nothing for {FIRST_MESSAGE_S:g} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from uuid import uuid4
 
 from frontend_svc.config import FrontendSettings
@@ -94,6 +95,7 @@ class Frontend:
         self._tasks = [
             asyncio.create_task(self.scheduler.run()),
             asyncio.create_task(self._keep_health()),
+            asyncio.create_task(self._keep_cancelling_stalled()),
         ]
         log.info("HTTP on port %d, gRPC on port %d", self.http_port, self.grpc_port)
 
@@ -120,9 +122,17 @@ class Frontend:
 
     async def _keep_health(self) -> None:
         """gRPC health says what /ready says."""
+        serving = False
         while True:
-            await self._grpc.set_serving(self.is_ready)
+            if serving != self.is_ready:
+                serving = self.is_ready
+                await self._grpc.set_serving(serving)
             await asyncio.sleep(POLL_S)
+
+    async def _keep_cancelling_stalled(self) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, self._settings.stall_s / 2))
+            self.table.cancel_stalled(time.monotonic(), self._settings.stall_s)
 
 
 async def serve(settings: FrontendSettings, stop: asyncio.Event) -> None:

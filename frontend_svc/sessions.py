@@ -84,8 +84,8 @@ class Session:
         self.output = array("i")
         """Output tokens so far, of all attempts."""
         self.num_cached_tokens = 0
-        self.paused = False
-        self.was_paused = False
+        self.paused_s: float | None = None
+        """Since when the current attempt is paused; None: it is not."""
         self.arrival_s = time.monotonic()
         self.last_output_s = 0.0
         """When output last came; 0: none yet."""
@@ -113,8 +113,8 @@ class Session:
     async def next_delta(self) -> Delta:
         """All output since the last call, as soon as there is some; the last delta has `finished`."""
         delta = await self._deltas.get()
-        if self.paused and not self.ended:
-            self.paused = False
+        if self.paused_s is not None and not self.ended:
+            self.paused_s = None
             self._table.operations.unpause(self)
         return delta
 
@@ -149,6 +149,11 @@ class Session:
         known = len(self.output)
         if start > known:
             self.fail(InternalError(f"output tokens {known} to {start - 1} of the request were lost"))
+            return
+        if self.given.sampling.logprobs is None:
+            logprobs = ()
+        elif len(logprobs) != len(token_ids):
+            self.fail(InternalError("the worker sent tokens without their log-probabilities"))
             return
         if start < known:
             token_ids, logprobs = token_ids[known - start :], logprobs[known - start :]
@@ -199,7 +204,7 @@ class Session:
         self.submitted = False
         self.status = SessionStatus.WAITING
         # If its client is still slow, the next output pauses the new attempt.
-        self.paused = self.was_paused = False
+        self.paused_s = None
         self._table.operations.submit(self)
 
     # ---- inside
@@ -219,8 +224,8 @@ class Session:
         if found is not None:
             self._table.operations.finish(self, len(self.output))
             self._end(FinishReason.STOP, stop=found.stop)
-        elif not self.paused and self._deltas.backlog > self._table.max_backlog_tokens:
-            self.paused = self.was_paused = True
+        elif self.paused_s is None and self._deltas.backlog > self._table.max_backlog_tokens:
+            self.paused_s = now
             self._table.operations.pause(self)
 
     def _flush_text(self) -> str:
@@ -292,6 +297,12 @@ class SessionTable:
         self._by_request_id[given.request_id] = session
         session.begin_attempt()
         return session
+
+    def cancel_stalled(self, now: float, stall_s: float) -> None:
+        """Cancels requests paused for longer: their clients read nothing, but hold cache blocks."""
+        for session in self:
+            if session.paused_s is not None and now - session.paused_s > stall_s:
+                session.cancel(CancelledError("the client left its output unread for too long"))
 
     def by_attempt(self, attempt: int) -> Session | None:
         """The open request that this attempt is the newest of."""

@@ -11,14 +11,13 @@ from typing import Any
 import grpc
 
 from frontend_svc import outputs
-from frontend_svc.backoff import Backoff
+from frontend_svc.link import EOF, Backoff, describe, run_until_first_ends
 from frontend_svc.models import Worker
 from frontend_svc.sessions import SessionTable
 from signalbox import rpc
 from signalbox.v1 import worker_pb2 as worker_pb
 from signalbox.v1.worker_pb2_grpc import WorkerServiceStub
 
-EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 log = logging.getLogger(__name__)
 
 ACKNOWLEDGE_EVERY_S = 0.05
@@ -49,33 +48,33 @@ class WorkerLink:
                     await self._stream(stub, backoff)
                 except grpc.aio.AioRpcError as error:
                     if backoff.is_first:
-                        log.warning("no outputs from worker %s: %s", self.worker.worker_id, error.code().name)
+                        log.warning("no outputs from worker %s: %s", self.worker.worker_id, describe(error))
+                except Exception:
+                    log.exception("the link to worker %s failed", self.worker.worker_id)
                 await asyncio.sleep(backoff.next_s())
 
     async def _stream(self, stub: Any, backoff: Backoff) -> None:
         """One stream, from our first message to its end."""
         call = stub.StreamOutputs()
-        writer = None
         try:
-            await call.write(
-                worker_pb.StreamOutputsRequest(
-                    frontend_instance=self._frontend_instance, acknowledged=self._sequence
-                )
+            hello = worker_pb.StreamOutputsRequest(
+                frontend_instance=self._frontend_instance, acknowledged=self._sequence
             )
+            await call.write(hello)
             response = await call.read()
             if not self._is_ours(response):
                 return
             backoff.reset()
             self.is_open = True
-            writer = asyncio.create_task(self._acknowledge(call))
-            while response is not EOF:
-                self._take(response)
-                response = await call.read()
+            self._take(response)
+            await run_until_first_ends(self._read(call), self._acknowledge(call))
         finally:
             self.is_open = False
-            if writer is not None:
-                writer.cancel()
             call.cancel()
+
+    async def _read(self, call: Any) -> None:
+        while (response := await call.read()) is not EOF:
+            self._take(response)
 
     def _is_ours(self, response: Any) -> bool:
         """Another process may have taken the address: the directory will name it, with numbers from 1."""
@@ -89,25 +88,19 @@ class WorkerLink:
             if batch.sequence > self._sequence + 1:
                 log.error("worker %s skipped messages up to %d", self.worker.worker_id, batch.sequence)
             self._sequence = batch.sequence
+            self._advanced.set()
             try:
                 outputs.feed(batch, self._table, now)
             except ValueError as error:
                 log.error("worker %s sent a broken message: %s", self.worker.worker_id, error)
-        self._advanced.set()
 
     async def _acknowledge(self, call: Any) -> None:
         """The only writer after the first message: at most one acknowledgement every ACKNOWLEDGE_EVERY_S."""
-        acknowledged = self._sequence
-        try:
-            while True:
-                await self._advanced.wait()
-                self._advanced.clear()
-                if self._sequence > acknowledged:
-                    acknowledged = self._sequence
-                    await call.write(worker_pb.StreamOutputsRequest(acknowledged=acknowledged))
-                    await asyncio.sleep(ACKNOWLEDGE_EVERY_S)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # the reader hears of it too
+        while not call.done():
+            await self._advanced.wait()
+            self._advanced.clear()
+            await call.write(worker_pb.StreamOutputsRequest(acknowledged=self._sequence))
+            await asyncio.sleep(ACKNOWLEDGE_EVERY_S)
 
 
 class WorkerLinks:

@@ -139,9 +139,8 @@ class Model:
 class Client:
     """A connection to a frontend's gRPC address. Make it inside a running event loop."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, *, api_key: str | None = None) -> None:
+    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
         self.address = address
-        self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
         self._channel = rpc.channel(address)
         self._stub: Any = frontend_pb2_grpc.GenerationServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -182,15 +181,13 @@ class Client:
             request.text = prompt
         else:
             request.token_ids.ids.extend(prompt)
-        call = self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata)
+        call = self._stub.Generate(request, timeout=timeout_s)
         return Generation(call, self.address)
 
     async def list_models(self, *, timeout_s: float | None = 10) -> list[Model]:
         """The models that the server can run now."""
         try:
-            response = await self._stub.ListModels(
-                frontend_pb2.ListModelsRequest(), timeout=timeout_s, metadata=self._metadata
-            )
+            response = await self._stub.ListModels(frontend_pb2.ListModelsRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise error_of(error, self.address) from None
         return [Model(item.id, item.max_model_len, item.num_workers) for item in response.models]

@@ -26,15 +26,12 @@ READ_TIMEOUT_S = 600
 class HttpClient:
     """Speaks JSON and server-sent events with one server."""
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str) -> None:
         """`url` is e.g. http://127.0.0.1:8000; a path in it goes ahead of every other."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidRequestError(f"{url} is not a URL such as http://127.0.0.1:8000", field="url")
         self._url, self._parts = url, parts
-        self._headers = {"content-type": "application/json"}
-        if api_key:
-            self._headers["authorization"] = f"Bearer {api_key}"
 
     def get(self, path: str) -> Any:
         """The JSON document at `path`."""
@@ -61,7 +58,9 @@ class HttpClient:
             raise UnavailableError(f"nothing answers at {self._url}; start it with `signalbox up`") from None
         connection.sock.settimeout(READ_TIMEOUT_S)
         try:
-            connection.request(method, self._parts.path.rstrip("/") + path, body, self._headers)
+            connection.request(
+                method, self._parts.path.rstrip("/") + path, body, {"content-type": "application/json"}
+            )
             response = connection.getresponse()
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{self._url} does not answer as an HTTP server: {error!r}") from None

@@ -27,15 +27,19 @@ class Ring:
     worker_flags: tuple[str, ...] = ()
     frontend_flags: tuple[str, ...] = ()
 
+    @property
+    def has_tokenizer(self) -> bool:
+        """Without one the frontend takes and gives token ids only."""
+        return (self.model / "tokenizer.json").exists()
+
     def stages(self) -> list[list[Service]]:
         """In the order of starting; a later stage dials an earlier one."""
-        model = flags(model=self.model, served_model_name=self.served_model_name)
         scheduler = _service("scheduler", "scheduler_svc", flags(listen=self.scheduler), self.scheduler_flags)
         frontend = _service(
             "frontend",
             "frontend_svc",
             flags(scheduler=self.scheduler, http=self.http, grpc=self.grpc),
-            model,
+            flags(model=self.model if self.has_tokenizer else None, served_model_name=self.served_model_name),
             self.frontend_flags,
         )
         workers = [
@@ -43,7 +47,7 @@ class Ring:
                 worker_name(index),
                 "worker_svc",
                 flags(scheduler=self.scheduler, listen=address, worker_id=worker_name(index)),
-                model,
+                flags(model=self.model, served_model_name=self.served_model_name),
                 self.worker_flags,
             )
             for index, address in enumerate(self.workers)

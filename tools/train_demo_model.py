@@ -224,8 +224,8 @@ def cut_rows(stream: torch.Tensor, starts: np.ndarray[Any, Any], length: int) ->
 def draw_batch(stream: torch.Tensor, settings: Settings, step: int) -> torch.Tensor:
     """The batch of a step, a function of seed and step alone so that a resumed run needs no sampler state.
 
-    Most steps walk through a fresh permutation of the stream each epoch, shifted so that the cuts differ; every
-    sixteenth takes few rows of full context, which teaches the positions beyond `sequence_length`.
+    Most steps walk through a fresh permutation of the stream each epoch, shifted so that the cuts differ;
+    every sixteenth takes few rows of full context, which teaches the positions beyond `sequence_length`.
     """
     if step % LONG_STEP_EVERY == LONG_STEP_EVERY - 1:
         rng = np.random.default_rng([settings.seed, 1, step])
@@ -274,8 +274,8 @@ def count_parameters(model: torch.nn.Module) -> int:
 
 def compute_loss(model: Any, rows: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy in nats per token; rows: [rows, length + 1]."""
-    # Plain float32: without AMX, oneDNN's bfloat16 products are slower than MKL's float32 ones at these sizes.
-    logits = model(input_ids=rows[:, :-1], use_cache=False).logits
+    # Plain float32: without AMX, oneDNN's bfloat16 products are slower than MKL's float32 ones at this size.
+    logits: torch.Tensor = model(input_ids=rows[:, :-1], use_cache=False).logits
     return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 
@@ -297,9 +297,9 @@ def measure_loss(model: Any, stream: torch.Tensor, length: int) -> float:
 
 
 def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
-    """Nearest semi-orthogonal matrices, roughly, by five Newton-Schulz steps; matrices: [count, rows, columns]."""
+    """Nearest semi-orthogonal matrices, roughly, by Newton-Schulz steps; matrices: [count, rows, columns]."""
     wide = matrices.mT if matrices.shape[1] > matrices.shape[2] else matrices
-    x = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    x: torch.Tensor = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(5):
         gram = x @ x.mT
         x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
@@ -362,7 +362,7 @@ def set_learning_rates(optimizers: Optimizers, settings: Settings, share: float)
 
 def take_step(model: Any, optimizers: Optimizers, rows: torch.Tensor) -> float:
     loss = compute_loss(model, rows)
-    loss.backward()
+    torch.autograd.backward(loss)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers.values():
         optimizer.step()
@@ -494,7 +494,8 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 def write_model(model: Any, folder: Path) -> None:
     model.to(torch.bfloat16).save_pretrained(folder)
     eos, pad = SPECIAL_TOKENS.index(EOS), SPECIAL_TOKENS.index(PAD)
-    GenerationConfig(eos_token_id=eos, pad_token_id=pad).save_pretrained(folder)
+    generation: Any = GenerationConfig.from_dict({"eos_token_id": eos, "pad_token_id": pad})
+    generation.save_pretrained(folder)
 
 
 def complete(model: Any, tokenizer: Any, prompt: str, **sampling: Any) -> str:
@@ -536,23 +537,23 @@ pipeline_tag: text-generation
 # {name}
 
 A small language model of Python source, trained from scratch by `tools/train_demo_model.py` so that
-signalbox can be tried, tested and shown without a download. It is a demo: it completes text into code that
-looks like Python and is seldom right. It knows no English beyond docstrings and follows no instructions.
+signalbox can be tried, tested and shown without a download. It is a demo: it continues a text with what looks
+like Python and is seldom right. It knows no English beyond docstrings and follows no instructions.
 
 ## Model
 
 Qwen3 architecture, {parameters:,} parameters (embedding and head are tied), stored in bfloat16. Hidden size
 {hidden_size}, {num_layers} layers, {num_heads} query heads and {num_kv_heads} key/value heads of {head_dim},
-intermediate size {intermediate_size}, context {context}. Byte-level BPE of {vocab} tokens, trained on the same
-data; decoding gives back any text exactly.
+intermediate size {intermediate_size}, context {context}. Byte-level BPE of {vocab} tokens, trained on the
+same data; decoding gives back any text exactly.
 
 ## Data and licence
 
-Sources of the standard library of Python {python}, without tests, `encodings` and `pydoc_data`: {files} files,
-{bytes:,} bytes, every {hold_out}th file ({held_out_files}) held out. With the module-level functions once more as
-documents of their own that makes {train_tokens:,} training tokens. The data are under the Python Software
-Foundation License 2.0 (PSF-2.0), copyright Python Software Foundation; the weights are derived from them and
-carry the same licence.
+Sources of the standard library of Python {python}, without tests, `encodings` and `pydoc_data`: {files}
+files, {bytes:,} bytes, every {hold_out}th file ({held_out_files}) held out. With the module-level functions
+once more as documents of their own that makes {train_tokens:,} training tokens. The data are under the
+Python Software Foundation License 2.0 (PSF-2.0), copyright Python Software Foundation; the weights are
+derived from them and carry the same licence.
 
 ## Training
 
@@ -565,7 +566,7 @@ carry the same licence.
 | Tokens seen | {tokens:,} in {step:,} steps ({epochs:.1f} passes over the data) |
 | Time | {minutes_spent:.1f} minutes, {speed:.0f} tokens/s |
 | Machine | {machine} |
-| Optimiser | Muon (peak {muon_lr}) for matrices, AdamW (peak {adam_lr}) for the rest, linear decay to zero |
+| Optimiser | Muon (peak {muon_lr}) for matrices, AdamW (peak {adam_lr}) for the rest, linear decay |
 | Command | `{command}` |
 
 The schedule follows elapsed time, so the same seed gives a slightly different model each time.
@@ -574,18 +575,18 @@ The schedule follows elapsed time, so the same seed gives a slightly different m
 
 Give it the beginning of a Python file or function. There is no begin-of-text token; `<|endoftext|>` ends a
 document and stops generation. The chat template is that of a completer: the last message is the text to be
-completed, as it stands; before it, system and user messages become comment lines (`# ...`) and assistant messages
-stay code. Without `add_generation_prompt` the text is closed with `<|endoftext|>`. `<|im_start|>`, `<|im_end|>` and
-`<|pad|>` are in the vocabulary but were never trained.
+completed, as it stands; before it, system and user messages become comment lines (`# ...`) and assistant
+messages stay code. Without `add_generation_prompt` the text is closed with `<|endoftext|>`. `<|im_start|>`,
+`<|im_end|>` and `<|pad|>` are in the vocabulary but were never trained.
 
 ## Samples
 
 {samples}
 ## Limits
 
-Trained on a few million tokens of one library: it repeats itself, invents names, and may recite passages of the
-standard library. Text other than Python is far outside its data. Most steps had a context of {sequence_length},
-one in {long_every} the full {context}. Do not use its output as code.
+Trained on a few million tokens of one library: it repeats itself, invents names, and may recite passages of
+the standard library. Text other than Python is far outside its data. Most steps had a context of
+{sequence_length}, one in {long_every} the full {context}. Do not use its output as code.
 """
 
 
@@ -679,7 +680,12 @@ def parse_settings() -> Settings:
     add_run_options(add)
     add_shape_options(add)
     add_learning_options(add)
-    return Settings(**vars(parser.parse_args()))
+    settings = Settings(**vars(parser.parse_args()))
+    if settings.minutes <= 0:
+        parser.error("--minutes must be positive")
+    if not 0 < settings.sequence_length <= min(settings.batch_tokens, MAX_CONTEXT):
+        parser.error(f"--sequence-length must not exceed --batch-tokens or {MAX_CONTEXT}")
+    return settings
 
 
 def add_run_options(add: Callable[..., Any]) -> None:
@@ -689,7 +695,8 @@ def add_run_options(add: Callable[..., Any]) -> None:
     add("--out", type=Path, default=out, help="folder for the finished model (%(default)s)")
     add("--work-dir", type=Path, default=scratch, help=work_help)
     add("--minutes", type=float, default=40, help="training time on the clock (%(default)s)")
-    add("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (%(default)s)")
+    threads_help = "CPU threads; on a shared machine set OMP_WAIT_POLICY=passive too (%(default)s)"
+    add("--threads", type=int, default=os.cpu_count() or 1, help=threads_help)
     add("--seed", type=int, default=0, help="seed of weights, batches and samples (%(default)s)")
     add(
         "--tokenizer", type=Path, help="reuse the tokenizer of this folder, as a draft model must (train one)"
@@ -700,7 +707,7 @@ def add_run_options(add: Callable[..., Any]) -> None:
 def add_learning_options(add: Callable[..., Any]) -> None:
     length_help = f"context of a step, but of every {LONG_STEP_EVERY}th: {MAX_CONTEXT} (%(default)s)"
     adam_help = "peak learning rate of the embedding and the norms (%(default)s)"
-    add("--batch-tokens", type=int, default=4096, help="tokens per step (%(default)s)")
+    add("--batch-tokens", type=int, default=2048, help="tokens per step (%(default)s)")
     add("--sequence-length", type=int, default=512, help=length_help)
     add("--muon-lr", type=float, default=1e-2, help="peak learning rate of the matrices (%(default)s)")
     add("--adam-lr", type=float, default=3e-3, help=adam_help)

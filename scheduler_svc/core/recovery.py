@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestStatus
-from scheduler_svc.core.request_table import CLIENT_PAUSED, HELD, SlotState
+from scheduler_svc.core.request_table import HELD, SlotState
 from scheduler_svc.core.worker import Worker
 
 
@@ -67,17 +67,18 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
     worker.num_running += 1
     if snapshot.status == SlotStatus.PREFILL:
         table.state[slot] = SlotState.PREFILL
-        table.paused[slot] = CLIENT_PAUSED if snapshot.paused else 0
         worker.insert_prefilling(slot)
         written = snapshot.num_computed_tokens
     else:
         table.state[slot] = SlotState.DECODE
         written = int(table.bound[slot]) - 1
-        # Whether a client or a shortage had paused it is not known any more; held, it goes on as soon as it can.
-        table.paused[slot] = (HELD if snapshot.paused else 0) | (CLIENT_PAUSED if request.client_paused else 0)
+        # Whoever had paused it: held, it goes on as soon as it can.
+        table.paused[slot] = HELD if snapshot.paused else 0
         if snapshot.paused:
             worker.held.append(slot)
         table.set_row(slot, not snapshot.paused)
+    if request.client_paused:
+        worker.toggled.append(slot)
     count = min(written // table.block_size, int(table.num_hashes[slot]))
     worker.pool.publish(snapshot.blocks[:count].tolist(), table.hashes(slot, 0, count))
 

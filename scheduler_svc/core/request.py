@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -89,7 +89,9 @@ class Request:
     """Step whose delta took its blocks."""
     num_cached_tokens: int = 0
     """Tokens that the prefix cache saved at placement."""
-    client_paused: bool = field(default=False)
+    client_paused: bool = False
+    in_doubt: bool = False
+    """Its frontend has met another process in its worker's place: should it end there after all, nobody hears of it."""
 
     @property
     def order(self) -> tuple[int, int]:

@@ -206,16 +206,16 @@ class RequestTable:
 
     def check_integrity(self) -> None:
         """Asserts the invariants of all rows."""
-        running = np.flatnonzero((self.state == SlotState.PREFILL) | (self.state == SlotState.DECODE))
+        prefill, decode = self.state == SlotState.PREFILL, self.state == SlotState.DECODE
+        running = np.flatnonzero(prefill | decode)
         assert (self.num_computed[running] >= 0).all()
         assert (self.num_computed[running] <= self.num_sent[running]).all(), "computed leads sent"
         assert (self.num_sent[running] <= self.target[running]).all(), "more was sent than exists"
-        decode = np.flatnonzero(self.state == SlotState.DECODE)
         confirmed = self.num_prompt[decode] + self.num_output[decode]
         assert (confirmed <= self.bound[decode]).all(), "confirmed counts lead the bound"
         rows = np.flatnonzero(self._advance)
-        assert np.isin(self.state[rows], (SlotState.DECODE, SlotState.RELEASING)).all(), "a row that does not decode"
+        assert (decode | (self.state == SlotState.RELEASING))[rows].all(), "a row that does not decode"
         assert int(self._advance.sum()) == self.decode_tokens
-        used = [slot for slot in range(self.num_slots) if self.state[slot] != SlotState.FREE]
+        used = np.flatnonzero(self.state != SlotState.FREE).tolist()
         assert len(used) + len(self._free_slots) == self.num_slots, "a slot is lost"
         assert all(self.requests[slot] is not None for slot in used)

@@ -26,6 +26,8 @@ class Frontend:
     detached_at: float = 0.0
     live: set[tuple[str, int]] = field(default_factory=set)
     """What it said it was waiting for, in its last hello."""
+    paused: set[tuple[str, int]] = field(default_factory=set)
+    """Those of them whose clients read too slowly."""
 
 
 class Scheduler:
@@ -78,6 +80,9 @@ class Scheduler:
 
     def set_paused(self, key: RequestKey, attempt: int, paused: bool) -> None:
         """A client reads too slowly, or goes on."""
+        frontend = self.frontends.get(key.frontend_instance)
+        if frontend is not None:  # a worker may still say hello with the request
+            (frontend.paused.add if paused else frontend.paused.discard)((key.request_id, attempt))
         request = self.requests.get(key)
         if request is None or request.attempt != attempt:
             return
@@ -86,6 +91,15 @@ class Scheduler:
         else:
             assert request.slot is not None
             self.workers[request.worker_id].set_client_paused(request.slot, paused)
+
+    def check(self, key: RequestKey, attempt: int, worker_instance: str, now: float) -> None:
+        """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""
+        request = self.requests.get(key)
+        if request is None or request.attempt != attempt:
+            self._unsure.append((key, attempt))
+            self._resolve_unsure(now)
+        elif request.worker_id is not None:
+            request.in_doubt = self.workers[request.worker_id].info.instance != worker_instance
 
     # -- steps --
 
@@ -107,7 +121,10 @@ class Scheduler:
     def update(self, worker_id: str, report: StepReport, now: float) -> None:
         """Takes a worker's report. Raises DivergenceError: then close its link."""
         for finish in read_report(self.workers[worker_id], report):
-            self._forget(finish.request)
+            if finish.request.in_doubt:
+                self._lose(finish.request, f"worker {worker_id} ended it and was replaced")
+            else:
+                self._forget(finish.request)
 
     def drain_notices(self) -> list[Notice]:
         """What frontends have to be told since the last call."""
@@ -146,14 +163,18 @@ class Scheduler:
         if worker is not None:
             worker.attached, worker.detached_at = False, now
 
-    def attach_frontend(self, instance: str, live: list[tuple[str, int]], now: float) -> None:
-        """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for."""
+    def attach_frontend(
+        self, instance: str, live: list[tuple[str, int]], paused: list[tuple[str, int]], now: float
+    ) -> None:
+        """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for, and those of them
+        whose clients read too slowly."""
         frontend = self.frontends.setdefault(instance, Frontend())
-        frontend.attached, frontend.live = True, set(live)
+        frontend.attached, frontend.live, frontend.paused = True, set(live), set(paused)
         for request in [r for r in self.requests.values() if r.key.frontend_instance == instance]:
             if (request.key.request_id, request.attempt) not in frontend.live:
                 self._end(request, RequestStatus.FINISHED_ABORTED)  # cancelled while the link was down
         for request_id, attempt in live:
+            self.set_paused(RequestKey(instance, request_id), attempt, (request_id, attempt) in paused)
             self._unsure.append((RequestKey(instance, request_id), attempt))
         self._resolve_unsure(now)
 
@@ -236,6 +257,9 @@ class Scheduler:
         return None
 
     def _end_attempt(self, key: RequestKey, attempt: int, status: RequestStatus) -> None:
+        frontend = self.frontends.get(key.frontend_instance)
+        if frontend is not None:  # a worker may still say hello with the request
+            frontend.live.discard((key.request_id, attempt))
         request = self.requests.get(key)
         if request is not None and request.attempt == attempt:
             self._end(request, status)
@@ -277,7 +301,8 @@ class Scheduler:
                 slot.request.sequence = self._next_sequence
                 self._next_sequence += 1
                 known = self.requests[slot.request.key] = slot.request
-                self.frontends.setdefault(known.key.frontend_instance, Frontend(detached_at=now))
+                frontend = self.frontends.setdefault(known.key.frontend_instance, Frontend(detached_at=now))
+                known.client_paused = (known.key.request_id, known.attempt) in frontend.paused
             same = known is not None and known.attempt == slot.request.attempt
             elsewhere = known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
             if known is None or not same or elsewhere:

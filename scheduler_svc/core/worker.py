@@ -203,7 +203,7 @@ class Worker:
             self.preempted.remove(slot)
         else:
             self._leave(slot)
-        self.table.state[slot] = SlotState.RELEASING
+        self.table.state[slot], self.table.paused[slot] = SlotState.RELEASING, 0
         self.releasing.append(slot)
         self.request(slot).move(status)
 
@@ -270,22 +270,20 @@ class Worker:
 
     def check_integrity(self) -> None:
         """Asserts all invariants of table, pool, lists and records together."""
-        table = self.table
+        table, states = self.table, self.table.state
         table.check_integrity()
-        running = [s for s in range(table.num_slots) if table.state[s] in (SlotState.PREFILL, SlotState.DECODE)]
+        decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
+        running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
         assert len(running) == self.num_running, "running slots miscounted"
         self.pool.check_integrity([table.table(slot) for slot in running])
         for slot in running:
             blocks = table.table(slot)
             held = table.generations[slot, : len(blocks)]
             assert np.array_equal(self.pool.generations[blocks], held), "a held block was given to another"
-            if table.state[slot] == SlotState.DECODE:
-                need = min(int(table.bound[slot]), int(table.limit[slot])) - 1
-                assert len(blocks) * table.block_size >= need, "a decode row lacks a block"
-        by_state = {
-            SlotState.PREEMPTED: set(self.preempted),
-            SlotState.RELEASING: set(self.releasing) | {s for r in self.records for s in r.released_slots},
-        }
-        for state, members in by_state.items():
-            assert members == {s for s in range(table.num_slots) if table.state[s] == state}, f"{state} list"
-        assert set(self.held) == {s for s in running if table.paused[s] & HELD}
+        for slot in decoding:
+            need = min(int(table.bound[slot]), int(table.limit[slot])) - 1
+            assert int(table.num_blocks[slot]) * table.block_size >= need, "a decode row lacks a block"
+        assert set(self.preempted) == set(np.flatnonzero(states == SlotState.PREEMPTED).tolist())
+        released = {slot for record in self.records for slot in record.released_slots}
+        assert released | set(self.releasing) == set(np.flatnonzero(states == SlotState.RELEASING).tolist())
+        assert set(self.held) == set(np.flatnonzero(table.paused & HELD).tolist())

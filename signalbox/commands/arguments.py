@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 
 def address(text: str) -> str:
@@ -19,13 +18,3 @@ def at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
-
-
-def add_api_key(parser: argparse.ArgumentParser) -> None:
-    """`--api-key`, or the environment's."""
-    parser.add_argument(
-        "--api-key",
-        metavar="KEY",
-        default=os.environ.get("SIGNALBOX_API_KEY"),
-        help="key, for a frontend that asks for one (default: $SIGNALBOX_API_KEY)",
-    )

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import closing, suppress
 from typing import Any
 
-from signalbox.commands.arguments import add_api_key, at_least_one
+from signalbox.commands.arguments import at_least_one
 from signalbox.errors import SignalboxError, UnavailableError
 from signalbox.http_client import HttpClient
 
@@ -28,12 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--system", metavar="TEXT", help="message that the conversation starts with")
     add("--max-tokens", type=at_least_one, default=256, metavar="N", help="per answer (%(default)s)")
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (%(default)s)")
-    add_api_key(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads lines until end of file; Ctrl-C stops an answer, or the conversation."""
-    client = HttpClient(args.url, args.api_key)
+    client = HttpClient(args.url)
     model = args.model or _first_model(client)
     options = {"model": model, "max_tokens": args.max_tokens, "temperature": args.temperature}
     messages = [{"role": "system", "content": args.system}] if args.system else []

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from signalbox.client import DEFAULT_ADDRESS, Client, Delta, Sampling
-from signalbox.commands.arguments import add_api_key, address, at_least_one
+from signalbox.commands.arguments import address, at_least_one
 
 EXAMPLE = """\
 examples:
@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="N", help="same seed, same output (drawn by the server)")
     add("--stop", action="append", type=unescape, metavar="TEXT", help="end before TEXT; repeatable")
     add("--json", action="store_true", help="print one JSON object per delta; the last one has `finished`")
-    add_api_key(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +48,7 @@ def unescape(text: str) -> str:
 
 async def _stream(args: argparse.Namespace, prompt: str) -> None:
     show = _show_json if args.json else _show_text
-    async with Client(args.address, api_key=args.api_key) as client:
+    async with Client(args.address) as client:
         async for delta in client.generate(prompt, model=args.model, **_sampling(args)):
             show(delta)
 

@@ -57,7 +57,7 @@ async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
 
 
 def to_json(status: scheduler_pb2.GetStatusResponse) -> dict[str, Any]:
-    """The message with all fields, by their names in the proto; numbers stay numbers (MessageToDict quotes some)."""
+    """All fields by their names in the proto; numbers stay numbers, where MessageToDict quotes some."""
     return {**_fields(status), "workers": [_fields(worker) for worker in status.workers]}
 
 

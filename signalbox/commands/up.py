@@ -158,7 +158,7 @@ def _count_cores() -> int:
 
 def _wants_proof(args: argparse.Namespace, ring: Ring) -> bool:
     """The sim runner proves nothing, and without a tokenizer there is no text."""
-    return args.proof and args.runner != "sim" and (ring.model / "tokenizer.json").exists()
+    return args.proof and args.runner != "sim" and ring.has_tokenizer
 
 
 def _make_log_dir(chosen: Path | None) -> Path:

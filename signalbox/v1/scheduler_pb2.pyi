@@ -43,12 +43,14 @@ class AttachFrontendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
-    __slots__ = ("frontend_instance", "live")
+    __slots__ = ("frontend_instance", "live", "paused")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     live: _containers.RepeatedCompositeFieldContainer[RequestRef]
-    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ...) -> None: ...
+    paused: _containers.RepeatedCompositeFieldContainer[RequestRef]
+    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ...) -> None: ...
 
 class RequestRef(_message.Message):
     __slots__ = ("request_id", "attempt")
@@ -59,18 +61,20 @@ class RequestRef(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class FrontendOperation(_message.Message):
-    __slots__ = ("submit", "cancel", "finish", "pause", "unpause")
+    __slots__ = ("submit", "cancel", "finish", "pause", "unpause", "check")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     UNPAUSE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     submit: SubmitRequest
     cancel: CancelRequest
     finish: FinishRequest
     pause: PauseRequest
     unpause: UnpauseRequest
-    def __init__(self, submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., finish: _Optional[_Union[FinishRequest, _Mapping]] = ..., pause: _Optional[_Union[PauseRequest, _Mapping]] = ..., unpause: _Optional[_Union[UnpauseRequest, _Mapping]] = ...) -> None: ...
+    check: CheckRequest
+    def __init__(self, submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., finish: _Optional[_Union[FinishRequest, _Mapping]] = ..., pause: _Optional[_Union[PauseRequest, _Mapping]] = ..., unpause: _Optional[_Union[UnpauseRequest, _Mapping]] = ..., check: _Optional[_Union[CheckRequest, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("ref", "meta", "payload")
@@ -149,6 +153,14 @@ class UnpauseRequest(_message.Message):
     REF_FIELD_NUMBER: _ClassVar[int]
     ref: RequestRef
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
+
+class CheckRequest(_message.Message):
+    __slots__ = ("ref", "worker_instance")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    worker_instance: str
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
     __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch")

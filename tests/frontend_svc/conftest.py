@@ -16,11 +16,16 @@ from frontend_svc.tokenizer import Tokenizer, load_tokenizer
 from tests.frontend_svc.helpers import until
 from tests.frontend_svc.scripted_cluster import Cluster
 
-CORPUS = ["the quick brown fox jumps over the lazy dog", "größe naïve 東京 🚂🚃 café", "def main() -> None:\n    return 1"]
+CORPUS = [
+    "the quick brown fox jumps over the lazy dog",
+    "größe naïve 東京 🚂🚃 café",
+    "def main() -> None:\n    return 1",
+]
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'assistant' and loop.first %}"
     "{{ raise_exception('the user speaks first') }}{% endif %}"
-    "<|{{ m['role'] }}|>{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "<|{{ m['role'] }}|>{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
 

@@ -29,7 +29,7 @@ class ScriptedScheduler(SchedulerServiceServicer):
         self.directory = scheduler.WorkerDirectory()
         self.outbox: asyncio.Queue[scheduler.AttachFrontendResponse | None] = asyncio.Queue()
         self.on_operation: Callable[[scheduler.FrontendOperation], None] = lambda operation: None
-        add_SchedulerServiceServicer_to_server(self, self.server.grpc)
+        add_SchedulerServiceServicer_to_server(self, self.server.grpc)  # type: ignore[no-untyped-call]
 
     async def AttachFrontend(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         outbox = self.outbox = asyncio.Queue()
@@ -84,7 +84,7 @@ class ScriptedWorker(WorkerServiceServicer):
         self.log: list[worker.OutputBatch] = []
         self.sequence = 0
         self.outbox: asyncio.Queue[worker.OutputBatch | None] = asyncio.Queue()
-        add_WorkerServiceServicer_to_server(self, self.server.grpc)
+        add_WorkerServiceServicer_to_server(self, self.server.grpc)  # type: ignore[no-untyped-call]
 
     async def StreamOutputs(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         hello = await anext(aiter(requests))
@@ -152,7 +152,9 @@ def make_batch(sequence: int, rows: Iterable[Row]) -> worker.OutputBatch:
             for row in rows
             if row.reason
         ],
-        logprobs=[worker.OutputLogprobs(attempt=row.attempt, tokens=row.logprobs) for row in rows if row.logprobs],
+        logprobs=[
+            worker.OutputLogprobs(attempt=row.attempt, tokens=row.logprobs) for row in rows if row.logprobs
+        ],
     )
 
 
@@ -191,7 +193,7 @@ class Cluster:
         )
 
     def serve(self, output: Callable[[generation.RequestPayload], list[int]], reason: int = 2) -> None:
-        """From now on every submit is placed, and answered with the tokens that `output` returns, one per step."""
+        """Places every submit and answers it with the tokens that `output` returns, one per step."""
 
         def answer(operation: scheduler.FrontendOperation) -> None:
             if operation.WhichOneof("operation") != "submit":

@@ -1,4 +1,4 @@
-"""A whole run of `signalbox up` over stand-ins for the services: its output, its exit status, what it leaves."""
+"""A whole run of `signalbox up` over stand-ins for the services: output, exit status, what it leaves."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ Run = Callable[[int, str], subprocess.Popen[str]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """Starts a ring in a process of its own and waits until its services run."""
+    """Starts a ring in a process of its own."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(http_port: int, worker: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.signalbox.fake_ring", str(tmp_path), str(http_port), worker]
         pipe = subprocess.PIPE
         processes.append(subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True))
-        wait_until(lambda: len(pids(tmp_path)) == 3)
         return processes[-1]
 
     yield start
@@ -63,6 +62,7 @@ def test_a_signal_ends_a_ready_ring_in_order(run: Run, tmp_path: Path, number: s
 
 def test_ctrl_c_during_the_start_leaves_nothing(run: Run, tmp_path: Path) -> None:
     process = run(0, "noting")
+    wait_until(lambda: len(pids(tmp_path)) == 3)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGINT
@@ -89,7 +89,9 @@ def test_a_service_that_dies_later_ends_everything(run: Run, tmp_path: Path) -> 
 
 
 def test_the_services_do_not_outlive_a_killed_supervisor(run: Run, tmp_path: Path) -> None:
-    run(0, "noting").kill()
+    process = run(0, "noting")
+    wait_until(lambda: len(pids(tmp_path)) == 3)
+    process.kill()
     wait_until(lambda: not alive(tmp_path))
 
 

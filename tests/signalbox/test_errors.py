@@ -11,7 +11,6 @@ import pytest
 from signalbox import errors
 from signalbox.errors import SignalboxError, code_of, from_code, status_of
 
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

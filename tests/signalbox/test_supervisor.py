@@ -119,7 +119,7 @@ async def test_helpers_of_a_service_end_with_it(start: Start, tmp_path: Path) ->
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     supervisor = Supervisor([[Service("worker-0", ("/no/such/program",))]], tmp_path, print)
-    with pytest.raises(StartupError, match="cannot start worker-0: .*No such file"):
+    with pytest.raises(StartupError, match=r"cannot start worker-0: .*No such file"):
         supervisor.start()
 
 

@@ -81,7 +81,8 @@ class SchedulerNode:
     def _from_frontend(self, link: Link, node: FrontendNode, message: scheduler_pb2.AttachFrontendRequest) -> None:
         if message.HasField("hello"):
             live = [(ref.request_id, ref.attempt) for ref in message.hello.live]
-            self.core.attach_frontend(node.instance, live, self.world.now)
+            paused = [(ref.request_id, ref.attempt) for ref in message.hello.paused]
+            self.core.attach_frontend(node.instance, live, paused, self.world.now)
             self.frontend_links[node.instance] = link
         if self.frontend_links.get(node.instance) is not link:
             return
@@ -99,6 +100,8 @@ class SchedulerNode:
             self.core.cancel(key, attempt)
         elif kind == "finish":
             self.core.finish(key, attempt)
+        elif kind == "check":
+            self.core.check(key, attempt, body.worker_instance, self.world.now)
         else:
             self.core.set_paused(key, attempt, kind == "pause")
 
@@ -129,9 +132,7 @@ class SchedulerNode:
                 link_to.send(self.nodes[id(link_to)], notice)
 
     def kill(self) -> None:
-        self.alive = False
-        for link in (*self.worker_links.values(), *self.frontend_links.values()):
-            link.break_()
+        self.world.kill(self)
 
 
 class WorkerNode:
@@ -157,10 +158,7 @@ class WorkerNode:
         self._connect()
 
     def kill(self) -> None:
-        self.alive = False
-        for link in (self.link, *(link for link, _ in self.output_links.values())):
-            if link is not None:
-                link.break_()
+        self.world.kill(self)
 
     def _connect(self) -> None:
         incarnation = self.incarnation
@@ -322,7 +320,8 @@ class FrontendNode:
             for s in self.by_attempt.values()
             if not s.is_done and s.attempt not in unsent
         ]
-        hello = scheduler_pb2.FrontendHello(frontend_instance=self.instance, live=live)
+        paused = [ref for ref in live if self.by_attempt[ref.attempt].paused]
+        hello = scheduler_pb2.FrontendHello(frontend_instance=self.instance, live=live, paused=paused)
         self.link.send(self.scheduler, (self, scheduler_pb2.AttachFrontendRequest(hello=hello)))
         self._flush()
 
@@ -425,11 +424,21 @@ class FrontendNode:
         if incarnation != worker.incarnation:
             sequence = 0
             self.seen[worker.worker_id] = (worker.incarnation, 0)
+            self._check_all(worker)
         link = self.output_links[worker.worker_id] = Link(self.world, self, worker)
         link.send(
             worker,
             (self, worker_pb2.StreamOutputsRequest(frontend_instance=self.instance, acknowledged=sequence)),
         )
+
+    def _check_all(self, worker: WorkerNode) -> None:
+        """Another process stands in the worker's place: some end may have been lost with the old one."""
+        instance = f"{worker.worker_id}/{worker.incarnation}"
+        for session in self.by_attempt.values():
+            if not session.is_done:
+                ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+                check = scheduler_pb2.CheckRequest(ref=ref, worker_instance=instance)
+                self._send(scheduler_pb2.FrontendOperation(check=check))
 
     def _outputs(self, link: Link, worker: WorkerNode, incarnation: int, raw: bytes) -> None:
         batch = worker_pb2.OutputBatch.FromString(raw)

@@ -31,6 +31,15 @@ class World:
     after_event: Callable[[], None] = lambda: None
     _queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _sequence: int = 0
+    _links: list[Link] = field(default_factory=list)
+
+    def kill(self, node: Node) -> None:
+        """Ends a process, and with it every link that it has."""
+        node.alive = False
+        for link in self._links:
+            if node in link.ends:
+                link.break_()
+        self._links = [link for link in self._links if link.open]
 
     def at(self, delay: float, action: Callable[[], None]) -> None:
         """Runs `action` after `delay` seconds."""
@@ -54,7 +63,8 @@ class Link:
 
     def __init__(self, world: World, client: Node, server: Node) -> None:
         self._world = world
-        self._ends = (client, server)
+        self.ends = (client, server)
+        world._links.append(self)
         self._free_at = {id(client): 0.0, id(server): 0.0}
         self.open = True
 
@@ -74,7 +84,7 @@ class Link:
         if not self.open:
             return
         self.open = False
-        for end in self._ends:
+        for end in self.ends:
             self._world.at(self._world.rng.uniform(0, 0.3), lambda end=end: self._notice(end))  # type: ignore[misc]
 
     def _notice(self, end: Node) -> None:

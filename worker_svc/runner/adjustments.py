@@ -44,7 +44,7 @@ def known_tokens(batch: Batch, sample: int) -> I32:
 def adjust_row(
     scores: torch.Tensor, params: SamplingParams, *, history: I32, output: I32, output_position: int
 ) -> None:
-    """Adjusts `scores` `[V]` in place; only the repetition penalty is for all of `history`, not `output` alone."""
+    """Adjusts `scores` `[V]` in place; `output` is the end of `history` (`[L]`)."""
     if params.repetition_penalty != 1.0:
         seen = _indices(np.unique(history), scores)
         chosen = scores[seen]

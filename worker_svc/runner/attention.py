@@ -91,7 +91,7 @@ def paged_attention(  # noqa: PLR0917 (transformers passes the first five by pos
 ) -> tuple[torch.Tensor, None]:
     """An attention function as transformers calls it: writes the KV of the query tokens, then attends.
 
-    `query` is `[1, Hq, T, D]`, `key` and `value` `[1, Hkv, T, D]`, positions applied and KV heads not repeated.
+    `query` is `[1, Hq, T, D]`, `key` and `value` `[1, Hkv, T, D]`, roped, KV heads not repeated.
     Returns `[1, T, Hq, Dv]`. The model makes no mask for an implementation that it does not know.
     """
     assert attention_mask is None

@@ -60,7 +60,7 @@ def _widen_by_type(source: Any, target: Any) -> Callable[[Any, Any], None]:
 def _attend_block(  # type: ignore[no-untyped-def] # noqa: PLR0917
     query, keys, values, low, high, scaling, best, total, out
 ):
-    """Takes keys `[low, high)` of a block into a head's online softmax: `best`, `total` `[1]`, `out` `[Dv]`."""
+    """Takes keys `[low, high)` of a block into a head's softmax: `best`, `total` `[1]`, `out` `[Dv]`."""
     products = np.empty(high - low, np.float32)
     block_best = best[0]
     for j in range(low, high):

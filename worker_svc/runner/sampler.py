@@ -171,7 +171,7 @@ def best_tokens(scores: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.T
 
 
 def token_logprobs(scores: torch.Tensor, tokens: I64, counts: NDArray[np.uint8]) -> list[TokenLogprobs]:
-    """Log-probabilities of `tokens` `[n]`, and of the best `counts[i]` tokens, by the model's `scores` `[n, V]`."""
+    """Log-probabilities, by the model's `scores` `[n, V]`, of `tokens` and the best `counts` tokens."""
     logprobs = scores.log_softmax(-1)
     chosen = logprobs.gather(1, torch.from_numpy(tokens).to(scores.device)[:, None])
     ranks = (1 + (logprobs > chosen).sum(-1)).tolist()

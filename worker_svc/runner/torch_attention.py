@@ -90,7 +90,7 @@ def _first_key(position: int, window: int | None, block_size: int) -> int:
 
 
 def gather(layer: LayerCache, block_table: torch.Tensor, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of the positions `[span.start, span.end)`, each `[Hkv, keys, D]`. `span.start` begins a block."""
+    """K and V of the positions `[span.start, span.end)`, `[Hkv, keys, D]`. A block begins at the start."""
     block_size = layer.keys.shape[2]
     blocks = block_table[span.start // block_size : -(-span.end // block_size)]
     count = span.end - span.start
@@ -113,7 +113,7 @@ def attend_tile(
 ) -> torch.Tensor:
     """Attention of `[C, Hq, D]` queries over `[Hkv, L, D]` keys. Returns `[C, Hq, Dv]`.
 
-    The query heads that share a KV head are folded into the rows: `enable_gqa` is several times slower on CPUs.
+    The query heads of a KV head are folded into the rows: `enable_gqa` is several times slower on a CPU.
     """
     num_queries, num_heads, dim = query.shape
     group = num_heads // keys.shape[0]
@@ -131,7 +131,7 @@ def attend_tile(
 def attend_explicitly(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scores: Scores
 ) -> torch.Tensor:
-    """The same with capped scores or sinks, in fp32. `query` is `[Hkv, group * C, D]`, `mask` `[group * C, L]`."""
+    """The same with capped scores or sinks. `query` is `[Hkv, group * C, D]`, `mask` `[group * C, L]`."""
     products = query.float() @ keys.float().transpose(1, 2) * scores.scaling
     if scores.softcap is not None:
         products = scores.softcap * torch.tanh(products / scores.softcap)

@@ -23,7 +23,7 @@ from worker_svc.runner.sampler import sample
 class TorchRunner:
     """A `ModelRunner` over a Hugging Face model directory. One thread calls it.
 
-    In float32 on a CPU the logits of a step with a single query token differ by rounding from those of the same
+    In float32 on a CPU, logits of a step with one query token differ by rounding from those of the same
     token in a larger step (another matrix product routine); in bfloat16 they were found equal bit for bit.
     """
 
@@ -49,7 +49,9 @@ class TorchRunner:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
         threads: of torch and numba, for the whole process; None leaves their own choice.
         """
-        set_threads(threads)
+        check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
+        if threads is not None:
+            set_threads(threads)
         path = Path(model_dir)
         self._model = load_model(path, dtype=dtype, device=device)
         check_paged_attention(self._model, block_size)
@@ -97,12 +99,15 @@ class TorchRunner:
         return torch.from_numpy(values).to(self._model.device, torch.int64)
 
 
-def set_threads(threads: int | None) -> None:
+def check_at_least_one(**settings: int | None) -> None:
+    """ModelLoadError if a setting that counts something was set to less than 1."""
+    for name, value in settings.items():
+        if value is not None and value < 1:
+            raise ModelLoadError(f"{name} is {value}, but at least 1 is needed.")
+
+
+def set_threads(threads: int) -> None:
     """Threads of this process's compute libraries; before the first operation, when their pools are made."""
-    if threads is None:
-        return
-    if threads < 1:
-        raise ModelLoadError(f"threads is {threads}, but at least 1 is needed.")
     torch.set_num_threads(threads)
     attention.set_threads(threads)
 
@@ -111,9 +116,6 @@ def make_cache(
     model: LoadedModel, num_blocks: int | None, block_size: int, kv_cache_memory: int | None
 ) -> KVCache:
     """The KV cache of `num_blocks` blocks, or of as many as fit."""
-    for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
-        if value is not None and value < 1:
-            raise ModelLoadError(f"{name} is {value}, but at least 1 is needed.")
     block_bytes = bytes_per_block(model.layer_shapes, block_size, model.dtype)
     if num_blocks is None:
         num_blocks = blocks_that_fit(block_bytes, kv_cache_memory, model.device)

@@ -7,7 +7,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-U32, U64 = NDArray[np.uint32], NDArray[np.uint64]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 WEYL_INCREMENTS = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
@@ -52,4 +53,4 @@ def uniforms(
     key = np.stack([seeds & LOW_32, seeds >> SHIFT_32], axis=1)
     words = philox4x32(counter, key).astype(np.uint64)
     high, low = words[:, 0] >> np.uint64(5), words[:, 1] >> np.uint64(6)
-    return (high * np.float64(1 << 26) + low) * np.float64(2.0**-53)
+    return np.asarray((high * np.float64(1 << 26) + low) * np.float64(2.0**-53))

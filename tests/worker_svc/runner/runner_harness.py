@@ -1,10 +1,11 @@
-"""Drives a TorchRunner by hand-built batches: a block pool in random order, chunked prompts, decode rows, drafts."""
+"""Drives a TorchRunner by hand-built batches: shuffled blocks, chunked prompts, decode rows, drafts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, Sampled
 from worker_svc.core.sampling import SamplingParams, SamplingTable
@@ -46,7 +47,6 @@ class Driver:
         self.runner = runner
         self.requests: list[Request] = []
         self.sampling = SamplingTable(num_slots)
-        self.sampled: Sampled | None = None
         self._tokens = np.zeros((num_slots, runner.info.max_model_len), np.int32)
         self._random = np.random.default_rng(seed)
         self._free_blocks = self._random.permutation(runner.info.num_blocks).tolist()
@@ -64,27 +64,27 @@ class Driver:
         self.requests.append(request)
         return request
 
-    def step(self, chunks: dict[int, int]) -> Batch:
+    def step(self, chunks: dict[int, int]) -> Sampled:
         """Runs all decoding requests, and for each slot in `chunks` so many more prompt tokens."""
+        rows, batch = self.build(chunks)
+        sampled = self.runner.execute(batch)
+        self._apply(rows, batch, sampled)
+        return sampled
+
+    def build(self, chunks: dict[int, int]) -> tuple[list[tuple[Request, int]], Batch]:
+        """The rows of a step, with their numbers of query tokens, and the batch of it."""
         decoding = sorted((r for r in self.requests if r.is_decoding), key=lambda r: r.slot)
         prefilling = [r for r in self.requests if r.slot in chunks]
         rows = [(r, 1 + len(r.drafts)) for r in decoding] + [(r, chunks[r.slot]) for r in prefilling]
-        batch = self._build(rows, len(decoding))
-        self.sampled = self.runner.execute(batch)
-        self._apply(rows, batch)
-        return batch
+        return rows, self._build(rows, len(decoding))
 
     def run(self, chunk_size: int = 7) -> None:
-        """Runs until all requests end, prompts in chunks of random size up to `chunk_size`, two prompts a step."""
+        """Runs until all requests end: prompts in chunks of random size up to `chunk_size`, two at a time."""
         while not all(r.is_finished for r in self.requests):
             waiting = [r for r in self.requests if not r.output][:2]
             sizes = self._random.integers(1, chunk_size + 1, len(waiting)).tolist()
-            self.step(
-                {
-                    r.slot: min(size, r.num_prompt - r.num_computed)
-                    for r, size in zip(waiting, sizes, strict=True)
-                }
-            )
+            remaining = [r.num_prompt - r.num_computed for r in waiting]
+            self.step({r.slot: min(n) for r, *n in zip(waiting, sizes, remaining, strict=True)})
 
     def _build(self, rows: list[tuple[Request, int]], num_decode_rows: int) -> Batch:
         self._step_id += 1
@@ -95,6 +95,9 @@ class Driver:
             for i, (r, n) in enumerate(rows)
             for j in range(n)
             if spans[i][0] + j + 1 >= len(r.tokens)
+        ]
+        token_ids = [
+            t for (r, _), (a, b) in zip(rows, spans, strict=True) for t in (r.tokens + r.drafts)[a:b]
         ]
         columns = np.array(samples, np.int32).reshape(-1, 3).T
         num_tokens = np.zeros(len(self._tokens), np.int32)
@@ -107,10 +110,7 @@ class Driver:
             slots=np.array([r.slot for r, _ in rows], np.int32),
             num_decode_rows=num_decode_rows,
             query_starts=starts,
-            token_ids=np.array(
-                [t for (r, _), (a, b) in zip(rows, spans, strict=True) for t in (r.tokens + r.drafts)[a:b]],
-                np.int32,
-            ),
+            token_ids=np.array(token_ids, np.int32),
             positions=np.array([p for span in spans for p in range(*span)], np.int32),
             seq_lens=np.array([end for _, end in spans], np.int32),
             block_tables=self._block_tables([r for r, _ in rows]),
@@ -123,18 +123,17 @@ class Driver:
             num_tokens=num_tokens,
         )
 
-    def _block_tables(self, requests: list[Request]) -> np.ndarray:
+    def _block_tables(self, requests: list[Request]) -> NDArray[np.int32]:
         width = max(len(r.blocks) for r in requests) + 2
         tables = self._random.integers(0, self.runner.info.num_blocks, (len(requests), width), dtype=np.int32)
         for table, r in zip(tables, requests, strict=True):
             table[: len(r.blocks)] = r.blocks
         return tables
 
-    def _apply(self, rows: list[tuple[Request, int]], batch: Batch) -> None:
-        """Takes the sampled tokens: of a row with drafts those up to the first draft that was not the sample."""
-        assert self.sampled is not None
+    def _apply(self, rows: list[tuple[Request, int]], batch: Batch, sampled: Sampled) -> None:
+        """Takes the sampled tokens; of a row with drafts those up to the first that is not its draft."""
         for i, (r, n) in enumerate(rows):
-            tokens = self.sampled.token_ids[batch.sample_rows == i].tolist()
+            tokens = sampled.token_ids[batch.sample_rows == i].tolist()
             if not tokens:
                 r.num_computed += n
                 continue

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from runner_harness import Driver
 from transformers import AutoModelForCausalLM
 
+from tests.worker_svc.runner.runner_harness import GREEDY, Driver, Request
 from worker_svc.core.sampling import SamplingParams
+from worker_svc.runner.model import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
 PRESETS = ("tiny-llama", "tiny-qwen3", "tiny-mistral")
 PROMPT_LENGTHS = (1, 2, 5, 16, 17, 31, 40, 61)
-OUTPUT_TOKENS = 24
+OUTPUT_TOKENS = 20
 EPSILON = 1e-4
 """Where the reference's two best logits are closer than this, either token is right."""
+SEEDED = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, seed=7)
 
 
-def make_runner(path: Path, block_size: int = 4, **settings: object) -> TorchRunner:
-    options = {"dtype": "float32", "num_blocks": 512 // block_size * 2} | settings
-    return TorchRunner(path, served_model_name="tiny", block_size=block_size, **options)  # type: ignore[arg-type]
+def make_runner(path: Path, **settings: Any) -> TorchRunner:
+    options: dict[str, Any] = {"dtype": "float32", "num_blocks": 256, "block_size": 4, "threads": 1}
+    return TorchRunner(path, served_model_name="tiny", **(options | settings))
 
 
 def make_prompts(lengths: tuple[int, ...] = PROMPT_LENGTHS) -> list[list[int]]:
@@ -32,11 +36,17 @@ def make_prompts(lengths: tuple[int, ...] = PROMPT_LENGTHS) -> list[list[int]]:
     return [random.integers(3, 512, length).tolist() for length in lengths]
 
 
-def generate(path: Path, prompt: list[int]) -> tuple[list[int], torch.Tensor]:
-    """Greedy output of transformers, and its logits `[OUTPUT_TOKENS, V]`."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+@cache
+def load_reference(path: Path) -> Any:
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
     model.generation_config.eos_token_id = None
-    result = model.generate(
+    return model
+
+
+@cache
+def generate(path: Path, prompt: tuple[int, ...]) -> tuple[list[int], torch.Tensor]:
+    """Greedy output of transformers, and its logits `[OUTPUT_TOKENS, V]`."""
+    result = load_reference(path).generate(
         torch.tensor([prompt]),
         max_new_tokens=OUTPUT_TOKENS,
         do_sample=False,
@@ -48,7 +58,7 @@ def generate(path: Path, prompt: list[int]) -> tuple[list[int], torch.Tensor]:
 
 
 def assert_same_but_for_ties(actual: list[int], expected: list[int], logits: torch.Tensor) -> int:
-    """Compares up to a near tie of the reference that was decided otherwise. Returns how many there were, 0 or 1."""
+    """Compares up to a near tie of the reference that was decided otherwise. Returns the ties met, 0 or 1."""
     assert len(actual) == len(expected)
     for i, (token, wanted) in enumerate(zip(actual, expected, strict=True)):
         if token != wanted:
@@ -62,14 +72,122 @@ def assert_same_but_for_ties(actual: list[int], expected: list[int], logits: tor
 @pytest.mark.parametrize("preset", PRESETS)
 def test_greedy_output_equals_generate(model_dir: ModelDir, preset: str, block_size: int) -> None:
     path = model_dir(preset)
-    driver = Driver(make_runner(path, block_size), seed=block_size)
+    driver = Driver(make_runner(path, block_size=block_size), seed=block_size)
     requests = [driver.add(prompt, OUTPUT_TOKENS) for prompt in make_prompts()]
     driver.run()
-    near_ties = 0
-    for request in requests:
-        expected, logits = generate(path, request.tokens[: request.num_prompt])
-        near_ties += assert_same_but_for_ties(request.output, expected, logits)
-    distinct = np.mean([len(set(r.output)) for r in requests])
-    assert distinct > OUTPUT_TOKENS / 2, "the model repeats itself: the comparison proves little"
+    near_ties = sum(
+        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt)))
+        for request, prompt in zip(requests, make_prompts(), strict=True)
+    )
     print(f"{preset}, block size {block_size}: {near_ties} near ties in {len(requests)} outputs")
     assert near_ties <= 1
+    distinct = np.mean([len(set(request.output)) for request in requests])
+    assert distinct > OUTPUT_TOKENS / 2, "the model repeats itself: the comparison proves little"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_logits_equal_those_of_one_eager_forward(model_dir: ModelDir, preset: str) -> None:
+    """A prompt beyond the window and beyond one query tile, in uneven chunks beside a decoding neighbour."""
+    path = model_dir(preset)
+    runner = make_runner(path)
+    driver = Driver(runner)
+    neighbour = driver.add(make_prompts()[2], 10)
+    driver.step({neighbour.slot: 5})
+    prompt = make_prompts((300,))[0]
+    request = driver.add(prompt, 1)
+    for size in (270, 3, 1):
+        driver.step({request.slot: size})
+    _, batch = driver.build({request.slot: 26})
+    logits = runner.forward(batch)[-1]
+    expected = load_reference(path)(torch.tensor([prompt])).logits[0, -1]
+    assert (logits - expected).abs().max() < 1e-4
+
+
+def test_step_without_samples_writes_the_cache(model_dir: ModelDir) -> None:
+    path = model_dir("tiny-llama")
+    driver = Driver(make_runner(path))
+    prompt = make_prompts()[4]
+    request = driver.add(prompt, OUTPUT_TOKENS)
+    sampled = driver.step({request.slot: 16})
+    assert sampled.token_ids.shape == (0,)
+    driver.run()
+    assert assert_same_but_for_ties(request.output, *generate(path, tuple(prompt))) == 0
+
+
+def output_with_drafts(
+    path: Path, params: SamplingParams, drafts: Callable[[Request], list[int]]
+) -> list[int]:
+    """Output of one request among two others, when each of its decode steps carries `drafts` of it."""
+    driver = Driver(make_runner(path))
+    prompts = make_prompts((9, 20, 33))
+    requests = [driver.add(prompt, OUTPUT_TOKENS + 4, params) for prompt in prompts]
+    driver.step({request.slot: request.num_prompt for request in requests})
+    while len(requests[1].output) < OUTPUT_TOKENS:
+        requests[1].drafts = drafts(requests[1])
+        driver.step({})
+    return requests[1].output[:OUTPUT_TOKENS]
+
+
+@pytest.mark.parametrize("params", [GREEDY, SEEDED])
+def test_drafts_do_not_change_the_output(model_dir: ModelDir, params: SamplingParams) -> None:
+    path = model_dir("tiny-mistral")
+    plain = output_with_drafts(path, params, lambda request: [])
+
+    def half_right(request: Request) -> list[int]:
+        done = len(request.output)
+        return [*plain[done : done + 2], 5][:3]
+
+    assert output_with_drafts(path, params, half_right) == plain
+    assert output_with_drafts(path, params, lambda request: [3, 4, 5, 6]) == plain
+
+
+def test_seeded_output_is_the_same_alone_and_in_a_batch(model_dir: ModelDir) -> None:
+    runner = make_runner(model_dir("tiny-qwen3"))
+    alone = Driver(runner)
+    request = alone.add(make_prompts()[5], OUTPUT_TOKENS, SEEDED)
+    alone.run(chunk_size=50)
+    together = Driver(runner, seed=1)
+    for prompt in make_prompts():
+        together.add(prompt, OUTPUT_TOKENS, SEEDED)
+    together.run()
+    assert together.requests[5].output == request.output
+    assert len(set(request.output)) > 1
+
+
+def test_rows_of_a_batch_can_run_one_after_the_other(model_dir: ModelDir) -> None:
+    driver = Driver(make_runner(model_dir("tiny-llama")))
+    requests = [driver.add(prompt, OUTPUT_TOKENS) for prompt in make_prompts()]
+    driver.step({request.slot: request.num_prompt for request in requests[:5]})
+    _, batch = driver.build({request.slot: request.num_prompt for request in requests[5:]})
+    whole = driver.runner.execute(batch).token_ids
+    parts = [driver.runner.execute(batch.rows(i, i + 1)).token_ids for i in range(len(requests))]
+    assert np.array_equal(np.concatenate(parts), whole)
+
+
+@pytest.mark.skipif(not BFLOAT16_CPU_FLAGS & cpu_flags(), reason="bfloat16 is emulated on this CPU")
+@pytest.mark.parametrize("preset", PRESETS)
+def test_bfloat16_logits_do_not_depend_on_the_batch(model_dir: ModelDir, preset: str) -> None:
+    """Bit for bit, on the CPUs where bfloat16 is the default; a property of the CPU's matrix routines."""
+    runner = make_runner(model_dir(preset), dtype="bfloat16")
+    driver = Driver(runner)
+    requests = [driver.add(prompt, OUTPUT_TOKENS) for prompt in make_prompts()]
+    driver.step({request.slot: request.num_prompt for request in requests})
+    driver.step({})
+    _, batch = driver.build({})
+    together = runner.forward(batch)
+    for i in range(len(requests)):
+        assert torch.equal(runner.forward(batch.rows(i, i + 1))[0], together[i])
+
+
+def test_logprobs_are_those_of_the_reference(model_dir: ModelDir) -> None:
+    path = model_dir("tiny-llama")
+    driver = Driver(make_runner(path))
+    prompt = make_prompts()[3]
+    request = driver.add(prompt, 1, SamplingParams(temperature=0.0, num_logprobs=3))
+    sampled = driver.step({request.slot: len(prompt)})
+    expected, logits = generate(path, tuple(prompt))
+    best = logits[0].log_softmax(-1).topk(3)
+    assert sampled.logprobs[0].top_token_ids == best.indices.tolist()
+    assert sampled.logprobs[0].top_logprobs == pytest.approx(best.values.tolist(), abs=1e-4)
+    assert sampled.logprobs[0].logprob == pytest.approx(float(best.values[0]), abs=1e-4)
+    assert (sampled.logprobs[0].rank, sampled.token_ids[0]) == (1, expected[0])

@@ -1,0 +1,68 @@
+"""Which models are served, and how errors tell."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from frontend_svc.models import ModelDirectory, Worker
+from signalbox.errors import UnavailableError, UnknownModelError
+
+WORKER = Worker("w", "i", "127.0.0.1:1", "toy", 64, 16, 40, 100, "ours")
+
+
+def directory_of(*workers: Worker, served_model_name: str = "") -> ModelDirectory:
+    directory = ModelDirectory(tokenizer_fingerprint="ours", served_model_name=served_model_name)
+    directory.replace(workers)
+    return directory
+
+
+def test_the_only_model_needs_no_name() -> None:
+    assert directory_of(WORKER).resolve("") == directory_of(WORKER).resolve("toy")
+
+
+def test_limits_are_the_widest_of_the_workers() -> None:
+    model = directory_of(WORKER, replace(WORKER, instance="j", max_request_tokens=64)).resolve("toy")
+    assert (model.num_workers, model.max_tokens) == (2, 64)
+
+
+def test_unknown_models_are_named() -> None:
+    with pytest.raises(UnknownModelError, match=r"'gpt'.*toy") as caught:
+        directory_of(WORKER).resolve("gpt")
+    assert caught.value.field == "model"
+    with pytest.raises(UnknownModelError, match="several"):
+        directory_of(WORKER, replace(WORKER, model="other")).resolve("")
+
+
+def test_a_model_without_workers_is_unavailable_not_unknown() -> None:
+    directory = directory_of(WORKER)
+    directory.replace([replace(WORKER, model="other")])
+    with pytest.raises(UnavailableError):
+        directory.resolve("toy")
+    with pytest.raises(UnavailableError):
+        directory_of().resolve("toy")
+
+
+def test_workers_with_another_tokenizer_are_not_served(caplog: pytest.LogCaptureFixture) -> None:
+    stranger = replace(WORKER, worker_id="s", instance="s", tokenizer_fingerprint="theirs")
+    with caplog.at_level(logging.WARNING):
+        directory = directory_of(stranger, WORKER)
+        directory.replace([stranger, WORKER])
+    assert len(caplog.records) == 1
+    assert directory.workers == (WORKER,)
+    assert directory.is_misfit("s")
+    assert not directory.is_misfit("w")
+
+
+def test_unknown_fingerprints_fit() -> None:
+    assert directory_of(replace(WORKER, tokenizer_fingerprint="")).models
+    directory = ModelDirectory()
+    directory.replace([WORKER])
+    assert directory.models
+
+
+def test_one_model_by_name() -> None:
+    directory = directory_of(WORKER, replace(WORKER, model="other"), served_model_name="toy")
+    assert [model.name for model in directory.models] == ["toy"]

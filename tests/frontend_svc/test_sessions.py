@@ -1,0 +1,318 @@
+"""One terminal event per request, whatever comes in which order; losses go on where the output stood."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from frontend_svc.events import Finished, FinishReason
+from frontend_svc.generate_input import GenerateInput, Sampling
+from frontend_svc.sessions import Session, SessionTable
+from frontend_svc.submission import make_submit
+from frontend_svc.text_stream import TextStream
+from frontend_svc.tokenizer import Tokenizer
+from signalbox.errors import (
+    CancelledError,
+    DuplicateRequestError,
+    InternalError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from signalbox.v1 import generation_pb2 as generation
+from tests.frontend_svc.helpers import character_ids
+
+PROMPT = [1, 2, 3]
+
+
+class Recorder:
+    """The `Operations` and the `Observer`."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, ...]] = []
+        self.ended: list[Finished] = []
+
+    def submit(self, session: Session) -> None:
+        self.said.append(("submit", session.attempt, len(session.output)))
+
+    def cancel(self, session: Session) -> None:
+        self.said.append(("cancel", session.attempt))
+
+    def finish(self, session: Session, num_output_tokens: int) -> None:
+        self.said.append(("finish", session.attempt, num_output_tokens))
+
+    def pause(self, session: Session) -> None:
+        self.said.append(("pause", session.attempt))
+
+    def unpause(self, session: Session) -> None:
+        self.said.append(("unpause", session.attempt))
+
+    def on_output(self, session: Session, num_tokens: int, now: float) -> None:
+        pass
+
+    def on_end(self, session: Session, finished: Finished) -> None:
+        self.ended.append(finished)
+
+
+def make_table(recorder: Recorder, replay_limit: int = 3, max_open_requests: int = 100) -> SessionTable:
+    return SessionTable(
+        recorder,
+        recorder,
+        replay_limit=replay_limit,
+        max_backlog_tokens=8,
+        max_open_requests=max_open_requests,
+    )
+
+
+def make_given(request_id: str = "r", **changes: Any) -> GenerateInput:
+    given = GenerateInput(
+        request_id=request_id,
+        model="toy",
+        prompt=array("i", PROMPT).tobytes(),
+        num_prompt_tokens=len(PROMPT),
+        max_tokens=100,
+        seed=7,
+        sampling=Sampling(),
+    )
+    return replace(given, **changes)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def table(recorder: Recorder) -> SessionTable:
+    return make_table(recorder)
+
+
+@pytest.fixture
+def session(table: SessionTable) -> Session:
+    return table.open(make_given())
+
+
+def outputs(session: Session, start: int, *token_ids: int, attempt: int | None = None) -> None:
+    session.on_outputs(session.attempt if attempt is None else attempt, start, token_ids, (), 1.0)
+
+
+async def read_all(session: Session) -> tuple[list[int], str, Finished]:
+    token_ids, text = [], ""
+    while True:
+        delta = await session.next_delta()
+        token_ids += delta.token_ids
+        text += delta.text
+        if delta.finished:
+            return token_ids, text, delta.finished
+
+
+async def test_output_and_end(session: Session, recorder: Recorder, table: SessionTable) -> None:
+    session.on_placed(1, num_cached_tokens=2)
+    await session.wait_accepted()
+    outputs(session, 0, 10)
+    outputs(session, 1, 11, 12)
+    session.on_finished(1, FinishReason.STOP, 3, None)
+    token_ids, _, finished = await read_all(session)
+    assert token_ids == [10, 11, 12]
+    assert finished == Finished(FinishReason.STOP, 3, 3, 2)
+    assert recorder.said == [("submit", 1, 0)]
+    assert len(table) == 0
+
+
+async def test_output_of_several_steps_joins_up(session: Session) -> None:
+    outputs(session, 0, 10)
+    outputs(session, 1, 11)
+    assert (await session.next_delta()).token_ids == [10, 11]
+
+
+async def test_a_loss_goes_on_behind_the_output_so_far(session: Session, recorder: Recorder) -> None:
+    outputs(session, 0, 10, 11)
+    session.on_lost(1, "its worker died")
+    assert recorder.said[-1] == ("submit", 2, 2)
+    submit = make_submit(session).submit
+    payload = generation.RequestPayload.FromString(submit.payload)
+    assert list(array("i", payload.token_ids)) == [*PROMPT, 10, 11]
+    assert payload.num_prior_output_tokens == submit.meta.num_prior_output_tokens == 2
+    assert (submit.meta.num_prompt_tokens, submit.meta.max_tokens, payload.sampling.seed) == (3, 100, 7)
+    outputs(session, 2, 12)
+    session.on_finished(2, FinishReason.LENGTH, 3, None)
+    assert (await read_all(session))[0] == [10, 11, 12]
+
+
+async def test_older_attempts_are_dropped(session: Session, table: SessionTable) -> None:
+    session.on_lost(1, "its worker died")
+    assert table.by_attempt(1) is None
+    outputs(session, 0, 99, attempt=1)
+    session.on_finished(1, FinishReason.STOP, 1, None)
+    session.on_rejected(1, UnavailableError("no"))
+    session.on_lost(1, "again")
+    assert not session.ended
+    assert session.attempt == 2
+    assert len(session.output) == 0
+
+
+async def test_losses_end_at_the_limit(recorder: Recorder) -> None:
+    session = make_table(recorder, replay_limit=2).open(make_given())
+    for _ in range(3):
+        session.on_lost(session.attempt, "its worker died")
+    with pytest.raises(UnavailableError, match="its worker died"):
+        await session.wait_accepted()
+    assert len(recorder.ended) == 1
+
+
+async def test_a_loss_of_nothing_but_the_end(table: SessionTable, recorder: Recorder) -> None:
+    session = table.open(make_given(max_tokens=2))
+    outputs(session, 0, 10, 11)
+    session.on_lost(1, "its worker died")
+    assert (await read_all(session))[2].reason is FinishReason.LENGTH
+    assert recorder.said == [("submit", 1, 0)]
+
+
+async def test_a_hole_fails_the_request(session: Session, recorder: Recorder) -> None:
+    outputs(session, 0, 10)
+    outputs(session, 2, 12)
+    _, _, finished = await read_all(session)
+    assert finished.reason is FinishReason.ERROR
+    assert isinstance(finished.error, InternalError)
+    assert recorder.said[-1] == ("cancel", 1)
+
+
+async def test_an_end_behind_missing_output_is_a_hole(session: Session) -> None:
+    session.on_finished(1, FinishReason.STOP, 2, None)
+    assert (await read_all(session))[2].reason is FinishReason.ERROR
+
+
+async def test_repeated_output_is_skipped(session: Session) -> None:
+    outputs(session, 0, 10, 11)
+    outputs(session, 0, 10, 11)
+    outputs(session, 1, 11, 12)
+    assert (await session.next_delta()).token_ids == [10, 11, 12]
+
+
+async def test_a_stop_string_finishes_at_its_token(
+    table: SessionTable, recorder: Recorder, tokenizer: Tokenizer
+) -> None:
+    sampling = Sampling(stop=("ST",))
+    session = table.open(make_given(sampling=sampling), TextStream(tokenizer, sampling.stop))
+    ids = character_ids(tokenizer, "abSTcd")
+    outputs(session, 0, *ids[:3])
+    outputs(session, 3, *ids[3:])
+    assert recorder.said[-1] == ("finish", 1, 4)
+    session.on_finished(1, FinishReason.LENGTH, 6, None)
+    token_ids, text, finished = await read_all(session)
+    assert (token_ids, text) == (ids[:4], "ab")
+    assert (finished.reason, finished.stop, finished.num_output_tokens) == (FinishReason.STOP, "ST", 4)
+
+
+async def test_a_rejection_is_raised_before_acceptance(session: Session) -> None:
+    session.on_rejected(1, ResourceExhaustedError("the queue is full"))
+    with pytest.raises(ResourceExhaustedError, match="queue"):
+        await session.wait_accepted()
+
+
+async def test_a_slow_client_pauses_its_request(session: Session, recorder: Recorder) -> None:
+    for index in range(12):
+        outputs(session, index, index)
+    assert recorder.said[1:] == [("pause", 1)]
+    await session.next_delta()
+    assert recorder.said[1:] == [("pause", 1), ("unpause", 1)]
+
+
+async def test_a_stalled_client_is_cancelled(session: Session, table: SessionTable) -> None:
+    outputs(session, 0, *range(12))
+    table.cancel_stalled(now=5.0, stall_s=10)
+    assert not session.ended
+    table.cancel_stalled(now=12.0, stall_s=10)
+    assert isinstance((await read_all(session))[2].error, CancelledError)
+
+
+async def test_tokens_without_the_logprobs_asked_for_fail(table: SessionTable) -> None:
+    session = table.open(make_given(sampling=Sampling(logprobs=1)))
+    outputs(session, 0, 10)
+    assert (await read_all(session))[2].reason is FinishReason.ERROR
+
+
+async def test_ids_of_running_requests_are_taken(session: Session, table: SessionTable) -> None:
+    with pytest.raises(DuplicateRequestError):
+        table.open(make_given())
+    session.cancel()
+    assert table.open(make_given()).attempt == 2
+
+
+async def test_open_requests_are_bounded(recorder: Recorder) -> None:
+    table = make_table(recorder, max_open_requests=1)
+    table.open(make_given("a"))
+    with pytest.raises(ResourceExhaustedError):
+        table.open(make_given("b"))
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Events for attempts that are current, older or not minted yet, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorder = Recorder()
+        self.table = make_table(self.recorder, replay_limit=2)
+        self.session = self.table.open(make_given(max_tokens=6))
+        self.truth: list[int] = []
+
+    attempts = st.integers(1, 4)
+
+    @rule(attempt=attempts)
+    def place(self, attempt: int) -> None:
+        self.session.on_placed(attempt, 1)
+
+    @rule(attempt=attempts, back=st.integers(0, 2), count=st.integers(1, 3))
+    def output(self, attempt: int, back: int, count: int) -> None:
+        """Tokens are their own positions, so that a repetition is right and a hole would show."""
+        start = max(0, len(self.session.output) - back)
+        self.session.on_outputs(attempt, start, tuple(range(start, start + count)), (), 1.0)
+
+    @rule(attempt=attempts)
+    def hole(self, attempt: int) -> None:
+        self.session.on_outputs(attempt, len(self.session.output) + 1, (0,), (), 1.0)
+
+    @rule(attempt=attempts, reason=st.sampled_from(FinishReason))
+    def finish(self, attempt: int, reason: FinishReason) -> None:
+        self.session.on_finished(attempt, reason, len(self.session.output), None)
+
+    @rule(attempt=attempts)
+    def reject(self, attempt: int) -> None:
+        self.session.on_rejected(attempt, UnavailableError("no"))
+
+    @rule(attempt=attempts)
+    def lose(self, attempt: int) -> None:
+        self.session.on_lost(attempt, "lost")
+
+    @rule()
+    def cancel(self) -> None:
+        self.session.cancel()
+
+    @invariant()
+    def one_terminal_event_at_most(self) -> None:
+        assert len(self.recorder.ended) == (1 if self.session.ended else 0)
+        assert len(self.table) == (0 if self.session.ended else 1)
+        self.table.check_integrity()
+
+    @invariant()
+    def output_has_no_hole(self) -> None:
+        assert list(self.session.output) == list(range(len(self.session.output)))
+        delta = self.session._deltas.take()
+        self.truth += delta.token_ids
+        assert self.truth == list(self.session.output)
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+
+
+@given(st.integers(1, 50))
+def test_attempts_are_unique_and_rise(count: int) -> None:
+    table = make_table(Recorder())
+    attempts = [table.open(make_given(f"r{i}")).attempt for i in range(count)]
+    assert attempts == sorted(set(attempts))

@@ -1,0 +1,199 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from signalbox import __version__
+from signalbox.cli import COMMANDS, main, make_parser
+from signalbox.commands import status as status_command
+from signalbox.commands import up
+from signalbox.ring import DEMO_MODEL, Ring
+from signalbox.v1 import scheduler_pb2
+from tests.ports import free_ports
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run_main(*arguments: str) -> int:
+    """Exit status, whether returned or raised."""
+    try:
+        return main(arguments)
+    except SystemExit as exit_info:
+        assert isinstance(exit_info.code, int)
+        return exit_info.code
+
+
+def make_ring(*arguments: str) -> Ring:
+    return up.make_ring(make_parser(["up"]).parse_args(["up", *arguments]))
+
+
+def command_line(ring: Ring, stage: int, index: int = 0) -> list[str]:
+    """Arguments behind `python -m PACKAGE`."""
+    service = ring.stages()[stage][index]
+    assert service.argv[:2] == (sys.executable, "-m")
+    return list(service.argv[3:])
+
+
+def test_version(capsys: Capture) -> None:
+    assert run_main("--version") == 0
+    assert capsys.readouterr().out == f"signalbox {__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_an_example(command: str, capsys: Capture) -> None:
+    assert run_main(command, "--help") == 0
+    assert f"\n  signalbox {command}" in capsys.readouterr().out
+
+
+def test_help_imports_no_command() -> None:
+    code = (
+        "import sys; from signalbox.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'pydantic', 'google.protobuf', 'signalbox.client'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+def test_no_command_is_a_usage_error(capsys: Capture) -> None:
+    assert run_main() == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "scheme"),
+    [
+        (("generate", "a"), "--address", ""),
+        (("status",), "--scheduler", ""),
+        (("chat",), "--url", "http://"),
+    ],
+)
+def test_nothing_answers(command: tuple[str, ...], flag: str, scheme: str, capsys: Capture) -> None:
+    place = f"{scheme}127.0.0.1:{free_ports(1)[0]}"
+    assert run_main(*command, flag, place) == 1
+    expected = f"signalbox: nothing answers at {place}; start it with `signalbox up`\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("value", ["8000", "localhost", "localhost:http", "localhost:70000", "localhost:0"])
+def test_an_address_is_host_and_port(value: str, capsys: Capture) -> None:
+    assert run_main("up", "--http", value) == 2
+    assert "is not HOST:PORT" in capsys.readouterr().err
+
+
+def test_a_model_directory_that_is_not_there(capsys: Capture) -> None:
+    assert run_main("up", "--model", "/no/such/model") == 1
+    assert capsys.readouterr().err == "signalbox: the model directory /no/such/model does not exist\n"
+
+
+def test_a_port_in_use_stops_up_before_anything_starts(tmp_path: Path, capsys: Capture) -> None:
+    scheduler, grpc, worker = free_ports(3)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["up", "--model", str(tmp_path), "--http", f"127.0.0.1:{port}"]
+        arguments += ["--scheduler", f"127.0.0.1:{scheduler}", "--grpc", f"127.0.0.1:{grpc}"]
+        assert run_main(*arguments, "--worker-listen", f"127.0.0.1:{worker}") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == f"signalbox: port {port} on 127.0.0.1 is in use; choose another with --http\n"
+
+
+def test_the_demo_ring_leaves_settings_to_the_services() -> None:
+    ring = make_ring()
+    assert (ring.model, ring.served_model_name) == (DEMO_MODEL, "demo")
+    assert command_line(ring, 0) == ["--listen=127.0.0.1:7300"]
+    flags = {argument.partition("=")[0] for argument in command_line(ring, 2)}
+    assert flags - {"--model"} == {"--scheduler", "--http", "--grpc", "--served-model-name"}
+    flags = {argument.partition("=")[0] for argument in command_line(ring, 1)}
+    assert flags == {"--scheduler", "--listen", "--worker-id", "--model", "--served-model-name", "--threads"}
+
+
+def test_options_reach_their_service(tmp_path: Path) -> None:
+    ring = make_ring(
+        *(
+            "--model",
+            str(tmp_path),
+            "--workers",
+            "2",
+            "--threads",
+            "3",
+            "--runner",
+            "sim",
+            "--num-blocks",
+            "64",
+        ),
+        *("--max-num-seqs", "8", "--max-inflight-steps", "2", "--worker-listen", "127.0.0.1:9000"),
+        *("--worker-set", "max_model_len=99", "--worker-set", "compile=true", "--frontend-set", "x=false"),
+        *("--scheduler-set", "num-slots=16"),
+    )
+    assert ring.served_model_name == tmp_path.name
+    assert command_line(ring, 0)[1:] == ["--max-num-seqs=8", "--max-inflight-steps=2", "--num-slots=16"]
+    for index in range(2):
+        worker = command_line(ring, 1, index)
+        assert f"--listen=127.0.0.1:{9000 + index}" in worker
+        assert f"--worker-id=worker-{index}" in worker
+        assert worker[-5:] == [
+            "--runner=sim",
+            "--threads=3",
+            "--num-blocks=64",
+            "--max-model-len=99",
+            "--compile",
+        ]
+    assert command_line(ring, 2)[-1] == "--no-x"
+
+
+def test_a_frontend_gets_a_model_only_for_its_tokenizer(tmp_path: Path) -> None:
+    ring = make_ring("--model", str(tmp_path))
+    assert f"--model={tmp_path}" in command_line(ring, 1)
+    assert f"--model={tmp_path}" not in command_line(ring, 2)
+    (tmp_path / "tokenizer.json").touch()
+    assert f"--model={tmp_path}" in command_line(ring, 2)
+
+
+def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "_count_cores", lambda: 8)
+    assert "--threads=7" in command_line(make_ring(), 1)
+    assert "--threads=3" in command_line(make_ring("--workers", "2"), 1)
+    assert "--threads=1" in command_line(make_ring("--workers", "20"), 1)
+
+
+@pytest.mark.parametrize("value", ["threads", "=3", "a b=3"])
+def test_a_setting_is_key_and_value(value: str, capsys: Capture) -> None:
+    assert run_main("up", "--worker-set", value) == 2
+    assert "is not KEY=VALUE" in capsys.readouterr().err
+
+
+def make_status() -> scheduler_pb2.GetStatusResponse:
+    worker = scheduler_pb2.WorkerStatus(
+        worker_id="worker-0",
+        model="demo",
+        address="127.0.0.1:7310",
+        attached=True,
+        num_running=3,
+        num_blocks=64,
+        num_free_blocks=40,
+        num_cached_blocks=4,
+        num_steps=10**6,
+        num_prefix_hit_tokens=48,
+        num_prefix_query_tokens=64,
+    )
+    return scheduler_pb2.GetStatusResponse(num_waiting=1, num_frontends=2, workers=[worker])
+
+
+def test_the_status_table() -> None:
+    summary, _, heads, row = status_command.to_table(make_status(), "h:1").split("\n")
+    assert summary == "scheduler h:1: 1 request waiting, 2 frontends, 1 worker"
+    assert heads.startswith("worker    model  address         state ")
+    assert " ".join(row.split()) == "worker-0 demo 127.0.0.1:7310 attached 3 0 20 of 64 4 1000000 75% 0"
+
+
+def test_the_status_as_json_keeps_numbers() -> None:
+    document = status_command.to_json(make_status())
+    assert document["num_frontends"] == 2
+    assert document["workers"][0]["num_steps"] == 10**6

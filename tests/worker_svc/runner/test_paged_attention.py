@@ -1,0 +1,171 @@
+"""Paged attention against a float64 reference that knows nothing of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from worker_svc.runner import attention
+from worker_svc.runner.attention import PagedBatch, attend
+from worker_svc.runner.kv_cache import KVCache, LayerShape
+from worker_svc.runner.torch_attention import Scores
+
+GARBAGE = 1e4
+TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
+SHAPES = [(4, 4, 16), (4, 2, 32), (8, 1, 64), (6, 2, 128)]
+"""Query heads, KV heads, head dimension."""
+Row = tuple[int, int]
+"""Number of positions known before, number of query tokens."""
+DECODE_ROWS: list[Row] = [(0, 1), (1, 1), (15, 1), (16, 1), (40, 1), (77, 4), (300, 1)]
+PREFILL_ROWS: list[Row] = [(0, 7), (5, 16), (33, 1), (250, 20), (0, 530)]
+
+
+class Case:
+    """Random queries, keys and values of some rows, a cache with them in shuffled blocks, and the answer."""
+
+    def __init__(
+        self,
+        rows: list[Row],
+        num_decode_rows: int,
+        shape: tuple[int, int, int],
+        *,
+        block_size: int = 16,
+        dtype: torch.dtype = torch.float32,
+        seed: int = 0,
+    ) -> None:
+        num_heads, num_kv_heads, dim = shape
+        torch.manual_seed(seed)
+        lengths = [known + new for known, new in rows]
+        width = -(-max(lengths) // block_size) + 1
+        order = np.random.default_rng(seed).permutation(len(rows) * width).astype(np.int32)
+        cache = KVCache(
+            [LayerShape(num_kv_heads, dim, dim)],
+            num_blocks=len(rows) * width,
+            block_size=block_size,
+            dtype=dtype,
+            device=torch.device("cpu"),
+        )
+        cache.fill(GARBAGE)
+        self.batch = PagedBatch(
+            cache=cache,
+            num_decode_rows=num_decode_rows,
+            query_starts=np.cumsum([0] + [new for _, new in rows]).astype(np.int32),
+            positions=np.concatenate([np.arange(a, a + n) for a, n in rows]).astype(np.int32),
+            block_tables=order.reshape(len(rows), width),
+            device=torch.device("cpu"),
+        )
+        self.layer = cache.layers[0]
+        # Widely spread scores, so that a key too many or too few shows.
+        self.keys = [(2 * torch.randn(n, num_kv_heads, dim)).to(dtype) for n in lengths]
+        self.values = [torch.randn(n, num_kv_heads, dim).to(dtype) for n in lengths]
+        self.query = torch.randn(sum(n for _, n in rows), num_heads, dim).to(dtype)
+        for i, n in enumerate(lengths):
+            blocks = self.batch.block_table_tensor[i, torch.arange(n) // block_size]
+            self.layer.write(self.keys[i], self.values[i], blocks, torch.arange(n) % block_size)
+
+    def expected(self, scores: Scores) -> torch.Tensor:
+        starts = self.batch.query_starts
+        parts = [
+            reference(
+                self.query[starts[i] : starts[i + 1]],
+                self.keys[i],
+                self.values[i],
+                int(self.batch.positions[starts[i]]),
+                scores,
+            )
+            for i in range(self.batch.num_rows)
+        ]
+        return torch.cat(parts)
+
+    def error(self, scores: Scores) -> float:
+        """Largest difference to the reference, over the size of the values."""
+        out = attend(self.query, self.layer, self.batch, scores)
+        assert out.dtype == self.query.dtype
+        return float((out.double() - self.expected(scores)).abs().max())
+
+
+def reference(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, first_position: int, scores: Scores
+) -> torch.Tensor:
+    """Attention of one row, head by head, in float64."""
+    out = torch.empty(query.shape, dtype=torch.float64)
+    group = query.shape[1] // keys.shape[1]
+    distance = first_position + torch.arange(len(query))[:, None] - torch.arange(len(keys))
+    unseen = (distance < 0) | (distance >= (scores.sliding_window or len(keys)))
+    for h in range(query.shape[1]):
+        products = query[:, h].double() @ keys[:, h // group].double().T * scores.scaling
+        if scores.softcap is not None:
+            products = scores.softcap * torch.tanh(products / scores.softcap)
+        products[unseen] = -torch.inf
+        sink = -torch.inf if scores.sinks is None else float(scores.sinks[h])
+        weights = torch.cat([products, torch.full((len(query), 1), sink)], dim=1).softmax(1)[:, :-1]
+        out[:, h] = weights @ values[:, h // group].double()
+    return out
+
+
+def needs_kernel(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.skipif(attention.numba_attention is None, reason="numba is not installed")(test)
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("window", [None, 1, 16, 37])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_decode_kernel(shape: tuple[int, int, int], window: int | None, dtype: torch.dtype) -> None:
+    case = Case(DECODE_ROWS, len(DECODE_ROWS), shape, dtype=dtype)
+    scores = Scores(scaling=shape[2] ** -0.5, sliding_window=window)
+    assert attention.kernel_applies(case.query, scores)
+    assert case.error(scores) < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("window", [None, 1, 16, 37])
+@pytest.mark.parametrize("shape", SHAPES[1:3])
+def test_prefill_rows(shape: tuple[int, int, int], window: int | None, dtype: torch.dtype) -> None:
+    """Chunks over several tiles, and windows that leave whole blocks of keys out."""
+    case = Case(PREFILL_ROWS, 0, shape, dtype=dtype)
+    assert case.error(Scores(scaling=shape[2] ** -0.5, sliding_window=window)) < 2 * TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 32])
+def test_block_sizes(block_size: int) -> None:
+    case = Case([(3, 1), (40, 1), (9, 6)], 2, (4, 2, 16), block_size=block_size)
+    assert case.error(Scores(scaling=0.25, sliding_window=11)) < TOLERANCES[torch.float32]
+
+
+@pytest.mark.parametrize("window", [None, 16])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_softcap_and_sinks(window: int | None, softcap: float | None, with_sinks: bool) -> None:
+    case = Case([(3, 1), (40, 1), (9, 20)], 2, (4, 2, 16))
+    sinks = torch.tensor([0.5, -1.0, 3.0, 2.0]) if with_sinks else None
+    scores = Scores(scaling=0.25, sliding_window=window, softcap=softcap, sinks=sinks)
+    assert case.error(scores) < TOLERANCES[torch.float32]
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_decode_token_does_not_depend_on_drafts_or_neighbours(dtype: torch.dtype) -> None:
+    """Bit for bit: four query tokens of one row beside others, and the same four one by one."""
+    scores = Scores(scaling=0.2, sliding_window=50)
+    case = Case([(20, 1), (77, 4), (3, 1)], 3, (4, 2, 64), dtype=dtype)
+    together = attend(case.query, case.layer, case.batch, scores)[1:5]
+    for t in range(4):
+        alone = PagedBatch(
+            cache=case.batch.cache,
+            num_decode_rows=1,
+            query_starts=np.array([0, 1], np.int32),
+            positions=np.array([77 + t], np.int32),
+            block_tables=case.batch.block_tables[1:2],
+            device=torch.device("cpu"),
+        )
+        assert torch.equal(attend(case.query[1 + t : 2 + t], case.layer, alone, scores)[0], together[t])
+
+
+def test_decode_rows_without_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "numba_attention", None)
+    case = Case(DECODE_ROWS, len(DECODE_ROWS), (4, 2, 32))
+    assert case.error(Scores(scaling=0.2, sliding_window=37)) < TOLERANCES[torch.float32]
