@@ -12,15 +12,29 @@ import uvicorn
 
 from signalbox.errors import StartupError
 
+DATE_EVERY_S = 1
 CLOSE_S = 2
 """How long connections may take to end when the server stops."""
 
 
 class _Server(uvicorn.Server):
+    """Without uvicorn's signal handlers, and asleep instead of looking ten times a second whether to stop."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopping = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """The process has its own handlers."""
         yield
+
+    async def main_loop(self) -> None:
+        """Keeps the Date header right."""
+        while not self.stopping.is_set():
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), DATE_EVERY_S)
 
 
 class HttpServer:
@@ -53,7 +67,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Takes no connection any more, and ends those that are open."""
-        self._server.should_exit = True
+        self._server.stopping.set()
         if self._task is not None:
             await self._task
 

@@ -26,6 +26,8 @@ PROOF_PROMPT = "def quicksort("
 PROOF_TOKENS = 64
 PROOF_TIMEOUT_S = 300.0
 STILL_WAITING_S = 10.0
+LAST_WORD_S = 0.5
+"""How long the progress lines may lag behind a frontend that is ready."""
 BLAME_S = 0.5
 """How long a failed proof waits for the supervisor to find a dead service, the better explanation."""
 
@@ -63,8 +65,8 @@ class BringUp:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        """The first one stops in order, the second one at once."""
-        if self._interrupted.is_set():
+        """The first one stops in order, a second Ctrl-C at once; `make` sends SIGTERM twice."""
+        if number == signal.SIGINT == self._signal:
             self._supervisor.kill()
         self._signal = number
         self._interrupted.set()
@@ -104,8 +106,9 @@ class BringUp:
                 say(f"  still waiting for {', '.join(waiting)} ({time.monotonic() - started:.0f} s)")
 
         telling = tell_serving({name: dialable(at) for name, at in services.items()}, tell)
-        async with in_background(telling, tell_waiting()):
+        async with in_background(telling, tell_waiting()) as tasks:
             await wait_ready(dialable(self._ring.http))
+            await asyncio.wait(tasks[:1], timeout=LAST_WORD_S)
         tell("frontend")
 
 

@@ -52,7 +52,8 @@ class BlockRing:
     def live(self, own: NDArray[np.int64]) -> Blocks:
         """All live blocks, oldest first."""
         blocks = self._blocks[self._head : self._tail]
-        return blocks[own[blocks] == self._stamps[self._head : self._tail]]
+        live: Blocks = blocks[own[blocks] == self._stamps[self._head : self._tail]]
+        return live
 
     def _compact(self, own: NDArray[np.int64]) -> None:
         blocks, stamps = self._blocks[self._head : self._tail], self._stamps[self._head : self._tail]

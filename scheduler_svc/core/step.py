@@ -69,7 +69,7 @@ class StepDecision:
     @property
     def is_empty(self) -> bool:
         """Nothing runs and nothing changes."""
-        return not self.num_decode_rows and not self.num_changes
+        return not self.num_decode_rows and not self.num_changes and not len(self.grant_slots)
 
 
 @dataclass

@@ -8,20 +8,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StreamOutputsRequest(_message.Message):
-    __slots__ = ("frontend_instance", "acknowledged")
+    __slots__ = ("frontend_instance", "acknowledged", "worker_instance", "log_number")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    LOG_NUMBER_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     acknowledged: int
-    def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ...) -> None: ...
+    worker_instance: str
+    log_number: int
+    def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ..., worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ...) -> None: ...
 
 class StreamOutputsResponse(_message.Message):
-    __slots__ = ("worker_instance", "batches")
+    __slots__ = ("worker_instance", "log_number", "batches")
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    LOG_NUMBER_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     worker_instance: str
+    log_number: int
     batches: _containers.RepeatedCompositeFieldContainer[OutputBatch]
-    def __init__(self, worker_instance: _Optional[str] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ...) -> None: ...
+    def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ...) -> None: ...
 
 class OutputBatch(_message.Message):
     __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "time_us")

@@ -37,7 +37,8 @@ async def refusal(call: Any) -> tuple[grpc.StatusCode, str, str]:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()
     error = caught.value
-    trailing = dict(error.trailing_metadata() or ())
+    metadata: Any = error.trailing_metadata()
+    trailing = dict(metadata)
     return error.code(), str(trailing["signalbox-field"]), error.details() or ""
 
 
@@ -94,23 +95,23 @@ async def test_what_the_scheduler_gets(stub: Any, cluster: Cluster) -> None:
     call.cancel()
 
 
-@pytest.mark.parametrize(
-    ("bad", "field"),
-    [
-        ({"text": ""}, "text"),
-        ({"model": "gpt"}, "model"),
-        ({"token_ids": {"ids": [99_999]}}, "token_ids"),
-        ({"sampling": {"temperature": -1}}, "sampling.temperature"),
-        ({"sampling": {"temperature": float("nan")}}, "sampling.temperature"),
-        ({"sampling": {"prompt_logprobs": 1}}, "sampling.prompt_logprobs"),
-        ({"sampling": {"stop": [""]}}, "sampling.stop"),
-        ({"sampling": {"max_tokens": 5000}}, "sampling.max_tokens"),
-        ({"request_id": "a\tb"}, "request_id"),
-    ],
-)
-async def test_bad_requests_are_refused_by_field(stub: Any, bad: dict[str, Any], field: str) -> None:
-    status, named, _ = await refusal(stub.Generate(request(**bad)))
-    assert (status, named) == (grpc.StatusCode.INVALID_ARGUMENT, field)
+BAD_REQUESTS: list[tuple[dict[str, Any], str]] = [
+    ({"text": ""}, "text"),
+    ({"model": "gpt"}, "model"),
+    ({"token_ids": {"ids": [99_999]}}, "token_ids"),
+    ({"sampling": {"temperature": -1}}, "sampling.temperature"),
+    ({"sampling": {"temperature": float("nan")}}, "sampling.temperature"),
+    ({"sampling": {"prompt_logprobs": 1}}, "sampling.prompt_logprobs"),
+    ({"sampling": {"stop": [""]}}, "sampling.stop"),
+    ({"sampling": {"max_tokens": 5000}}, "sampling.max_tokens"),
+    ({"request_id": "a\tb"}, "request_id"),
+]
+
+
+async def test_bad_requests_are_refused_by_field(stub: Any) -> None:
+    for bad, field in BAD_REQUESTS:
+        status, named, _ = await refusal(stub.Generate(request(**bad)))
+        assert (status, named) == (grpc.StatusCode.INVALID_ARGUMENT, field)
 
 
 async def test_no_prompt(stub: Any) -> None:
@@ -215,15 +216,16 @@ async def test_a_loss_is_not_seen_by_the_client(stub: Any, cluster: Cluster, tok
     call = stub.Generate(request())
     first = await cluster.scheduler.next("submit")
     cluster.worker.emit(Row(first.ref.attempt, 0, ids[:2]))
-    assert (await call.read()).HasField("accepted")
-    assert (await call.read()).text == "ab"
+    responses = aiter(call)
+    assert (await anext(responses)).HasField("accepted")
+    assert (await anext(responses)).text == "ab"
     cluster.scheduler.lose(first.ref)
     second = await cluster.scheduler.next("submit")
     payload = generation_pb2.RequestPayload.FromString(second.payload)
     assert (second.ref.request_id, payload.num_prior_output_tokens) == (first.ref.request_id, 2)
     assert list(array("i", payload.token_ids))[-2:] == ids[:2]
     cluster.worker.emit(Row(first.ref.attempt, 2, [0]), Row(second.ref.attempt, 2, ids[2:], 2))
-    assert "".join([response.text async for response in call]) == "cdef"
+    assert "".join([response.text async for response in responses]) == "cdef"
 
 
 async def test_list_models(stub: Any) -> None:

@@ -18,6 +18,7 @@ def main(log_dir: Path, http_port: int, worker: str) -> int:
     """Exit status of the run. The frontend is never ready with HTTP_PORT 0."""
     notes = log_dir / "notes"
     workers: dict[str, Service] = {
+        "stubborn": fake_services.stubborn("worker-0"),
         "noting": fake_services.noting("worker-0", notes),
         "refusing": fake_services.refusing("worker-0", "worker: the model directory /nowhere does not exist"),
     }

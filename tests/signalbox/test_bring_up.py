@@ -69,6 +69,16 @@ def test_ctrl_c_during_the_start_leaves_nothing(run: Run, tmp_path: Path) -> Non
     assert alive(tmp_path) == []
 
 
+def test_a_second_ctrl_c_does_not_wait(run: Run, tmp_path: Path) -> None:
+    process = run(0, "stubborn")
+    wait_until(lambda: len(pids(tmp_path)) == 3 and "deaf" in (tmp_path / "worker-0.log").read_text())
+    process.send_signal(signal.SIGINT)
+    read_until(process, "stopping")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert alive(tmp_path) == []
+
+
 def test_a_worker_that_cannot_start_ends_everything(run: Run, tmp_path: Path) -> None:
     _, err = run(0, "refusing").communicate(timeout=30)
     assert err.startswith(

@@ -17,7 +17,7 @@ from signalbox.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from tests.simulation.world import Link, World
 from worker_svc import delta as worker_delta
-from worker_svc.core.batch import RunnerInfo, Sampled
+from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.isolation import execute_isolated
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.step import NewRequest, StepDelta
@@ -236,8 +236,7 @@ class WorkerNode:
             return
         step, self.running = self.running, None
         assert step is not None
-        empty = Sampled(np.empty(0, np.int32))
-        sampled, failed = execute_isolated(self.runner, step.batch) if len(step.batch.slots) else (empty, {})
+        sampled, failed = execute_isolated(self.runner, step.batch)
         report, outputs = self.core.commit(step, sampled, failed)
         for output in outputs:
             log = self.logs.setdefault(output.frontend_instance, OutboundLog(1 << 30))

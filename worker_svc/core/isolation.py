@@ -17,6 +17,8 @@ def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[i
     Running a row again is harmless: it writes the same KV at the same positions. Returns the samples (0 for those of
     failed rows) and the failed rows with what they raised.
     """
+    if not len(batch.slots):
+        return Sampled(np.empty(0, np.int32)), {}
     try:
         return runner.execute(batch), {}
     except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -106,8 +106,7 @@ def reference(
     return out
 
 
-def needs_kernel(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.skipif(attention.numba_attention is None, reason="numba is not installed")(test)
+needs_kernel = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 
 
 @needs_kernel

@@ -1,0 +1,57 @@
+"""Settings of the scheduler service."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from scheduler_svc.core.config import SchedulerConfig
+from signalbox.config import Settings
+
+
+class SchedulerSettings(Settings):
+    """The scheduler of signalbox: decides which blocks and which steps, and never sees a token."""
+
+    model_config = SettingsConfigDict(env_prefix="SIGNALBOX_SCHEDULER_")
+
+    listen: str = "127.0.0.1:7300"
+    """host:port for frontends and workers."""
+    max_num_seqs: int | None = Field(None, ge=1)
+    """Most running requests per worker. Unset: 256, or what the token budget and the worker's slots allow."""
+    max_num_batched_tokens: int | None = Field(None, ge=1)
+    """Token budget of a step. Unset: 2048, or what the worker's runner takes if that is less."""
+    max_model_len: int | None = Field(None, ge=2)
+    """Longest prompt plus output in tokens. Unset: what the worker's model allows."""
+    long_prefill_token_threshold: int = Field(0, ge=0)
+    """Longest prefill chunk of one request per step. 0: only the budget limits it."""
+    max_num_partial_prefills: int = Field(0, ge=0)
+    """Most prompts that may be partly computed at once. 0: no limit."""
+    enable_chunked_prefill: bool = True
+    """Without it a prompt runs in one step, and prompts above the budget are refused."""
+    enable_prefix_caching: bool = True
+    """Reuse KV blocks of equal prefixes."""
+    policy: Literal["fcfs"] = "fcfs"
+    """Order of the waiting requests."""
+    max_inflight_steps: int = Field(2, ge=1, le=16)
+    """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
+    num_speculative_tokens: int = Field(0, ge=0, le=32)
+    """Draft tokens allowed per request and step, at most what the worker can verify."""
+    watermark_blocks_per_seq: int = Field(2, ge=0)
+    """Free blocks kept per running request when another one is admitted or resumed."""
+    max_waiting: int = Field(100_000, ge=1)
+    """Requests that may wait; more are refused."""
+    worker_grace_s: float = Field(10.0, ge=0)
+    """How long a worker may be gone before its requests are lost, in seconds."""
+    frontend_grace_s: float = Field(10.0, ge=0)
+    """How long a frontend may be gone before its requests are cancelled, in seconds."""
+    start_grace_s: float = Field(5.0, ge=0)
+    """How long a new scheduler waits for workers to say hello before unknown requests are lost, in seconds."""
+    drain_s: float = Field(2.0, ge=0)
+    """How long running calls may go on when the service is told to stop, in seconds."""
+
+    def core(self) -> SchedulerConfig:
+        """What the core has to know of them."""
+        names = SchedulerConfig.__dataclass_fields__
+        return SchedulerConfig(**{name: getattr(self, name) for name in names})

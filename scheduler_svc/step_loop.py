@@ -1,0 +1,209 @@
+"""The scheduler's one loop: something arrives, the core takes it in, every step that can be sent is sent.
+
+Owned by the event loop; nothing here waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from scheduler_svc import delta
+from scheduler_svc.core.notices import Lost, Notice, Placed
+from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.scheduler import DivergenceError, Scheduler
+from scheduler_svc.core.worker import Worker
+from signalbox.outbox import Outbox, OutboxFullError
+from signalbox.v1 import scheduler_pb2
+
+logger = logging.getLogger(__name__)
+
+MAX_OUTBOX = 100_000
+
+
+class WorkerLink:
+    """The stream of one worker."""
+
+    def __init__(self, model: scheduler_pb2.ModelEntry) -> None:
+        self.model = model
+        self.outbox: Outbox[scheduler_pb2.AttachWorkerResponse] = Outbox(MAX_OUTBOX)
+
+
+class FrontendLink:
+    """The stream of one frontend."""
+
+    def __init__(self, instance: str) -> None:
+        self.instance = instance
+        self.outbox: Outbox[scheduler_pb2.AttachFrontendResponse] = Outbox(MAX_OUTBOX)
+
+
+class StepLoop:
+    """Takes messages to the core and its decisions to the links."""
+
+    def __init__(self, core: Scheduler, clock: Callable[[], float]) -> None:
+        self.core = core
+        self._clock = clock
+        self._workers: dict[str, WorkerLink] = {}
+        self._frontends: dict[str, FrontendLink] = {}
+
+    @property
+    def num_frontends(self) -> int:
+        """Frontends with a link."""
+        return len(self._frontends)
+
+    # -- workers --
+
+    def attach_worker(self, hello: scheduler_pb2.WorkerHello) -> WorkerLink:
+        """A worker said hello. Raises ValueError when its offer contradicts our settings."""
+        info, snapshot = delta.parse_hello(hello)
+        self.core.attach_worker(info, snapshot, self._clock())
+        link = self._workers[info.worker_id] = WorkerLink(hello.model)
+        held = len(snapshot.slots) if snapshot else 0
+        logger.info("worker %s attached: %d blocks, %d slots held", info.worker_id, info.num_blocks, held)
+        self._tell_directory()
+        self._advance()
+        return link
+
+    def is_current(self, worker_id: str, link: WorkerLink) -> bool:
+        """The worker has not said hello on another stream since."""
+        return self._workers.get(worker_id) is link
+
+    def on_worker(self, worker_id: str, message: scheduler_pb2.AttachWorkerRequest) -> None:
+        """Takes reports and events. Raises DivergenceError: the link is to be closed."""
+        for output in message.outputs:
+            self.core.update(worker_id, delta.parse_report(output), self._clock())
+        for event in message.events:
+            if event.WhichOneof("event") == "frontend_lost":
+                logger.warning("worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance)
+                self.core.lose_frontend(event.frontend_lost.frontend_instance)
+        self._advance()
+
+    def detach_worker(self, worker_id: str, link: WorkerLink) -> None:
+        """The worker's stream ended."""
+        if self.is_current(worker_id, link):
+            logger.warning("worker %s detached", worker_id)
+            del self._workers[worker_id]
+            self.core.detach_worker(worker_id, self._clock())
+            self._advance()
+
+    # -- frontends --
+
+    def attach_frontend(self, hello: scheduler_pb2.FrontendHello) -> FrontendLink:
+        """A frontend said hello."""
+        instance = hello.frontend_instance
+        link = self._frontends[instance] = FrontendLink(instance)
+        link.outbox.put(self._directory())
+        live = [(ref.request_id, ref.attempt) for ref in hello.live]
+        paused = [(ref.request_id, ref.attempt) for ref in hello.paused]
+        self.core.attach_frontend(instance, live, paused, self._clock())
+        logger.info("frontend %s attached with %d requests", instance, len(live))
+        self._advance()
+        return link
+
+    def on_frontend(self, link: FrontendLink, message: scheduler_pb2.AttachFrontendRequest) -> None:
+        """Takes what clients want, in order."""
+        if self._frontends.get(link.instance) is not link:
+            return
+        for operation in message.operations:
+            self._operate(link.instance, operation)
+        self._advance()
+
+    def _operate(self, instance: str, operation: scheduler_pb2.FrontendOperation) -> None:
+        kind = operation.WhichOneof("operation")
+        if kind is None:
+            return
+        body = getattr(operation, kind)
+        key, attempt, now = RequestKey(instance, body.ref.request_id), body.ref.attempt, self._clock()
+        if kind == "submit":
+            self.core.submit(delta.parse_submit(body, instance), now)
+        elif kind == "cancel":
+            self.core.cancel(key, attempt)
+        elif kind == "finish":
+            self.core.finish(key, attempt)
+        elif kind == "check":
+            self.core.check(key, attempt, body.worker_instance, now)
+        else:
+            self.core.set_paused(key, attempt, kind == "pause")
+
+    def detach_frontend(self, link: FrontendLink) -> None:
+        """The frontend's stream ended."""
+        if self._frontends.get(link.instance) is link:
+            logger.info("frontend %s detached", link.instance)
+            del self._frontends[link.instance]
+            self.core.detach_frontend(link.instance, self._clock())
+
+    # -- out --
+
+    def tick(self) -> None:
+        """Lets grace times run out; about every second."""
+        known = set(self.core.workers)
+        self.core.tick(self._clock())
+        if set(self.core.workers) != known:
+            self._tell_directory()
+        self._advance()
+
+    def _advance(self) -> None:
+        """Sends every step that can be sent, then what frontends have to know."""
+        for worker_id in list(self._workers):
+            try:
+                self._advance_worker(worker_id)
+            except OutboxFullError:
+                self._drop_worker(worker_id)
+        for notice in self.core.drain_notices():
+            self._tell(notice)
+
+    def _advance_worker(self, worker_id: str) -> None:
+        link, worker = self._workers[worker_id], self.core.workers[worker_id]
+        while (step := self.core.schedule(worker_id, self._clock())) is not None:
+            message = scheduler_pb2.AttachWorkerResponse(
+                new_requests=[delta.build_new_request(request, worker) for request in step.placed],
+                steps=[delta.build_step(step, self.core.epoch)],
+            )
+            for request in step.placed:
+                request.payload = b""
+            link.outbox.put(message)
+
+    def _drop_worker(self, worker_id: str) -> None:
+        logger.error("worker %s does not read its steps", worker_id)
+        self.detach_worker(worker_id, self._workers[worker_id])
+
+    def _tell(self, notice: Notice) -> None:
+        """Frontends without a link learn it from their next hello."""
+        link = self._frontends.get(notice.key.frontend_instance)
+        if link is not None:
+            link.outbox.put(_notice_message(notice))
+
+    def _tell_directory(self) -> None:
+        for link in self._frontends.values():
+            link.outbox.put(self._directory())
+
+    def _directory(self) -> scheduler_pb2.AttachFrontendResponse:
+        workers = [(self.core.workers[worker_id], link) for worker_id, link in self._workers.items()]
+        entries = [_entry(worker, link.model) for worker, link in workers]
+        return scheduler_pb2.AttachFrontendResponse(
+            workers=scheduler_pb2.WorkerDirectory(workers=entries), scheduler_epoch=self.core.epoch
+        )
+
+
+def _entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb2.WorkerEntry:
+    info = worker.info
+    entry = scheduler_pb2.WorkerEntry(worker_id=info.worker_id, worker_instance=info.instance, address=info.address)
+    entry.model.CopyFrom(model)
+    entry.model.max_model_len = entry.model.max_request_tokens = worker.limits.max_model_len
+    return entry
+
+
+def _notice_message(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
+    ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
+    message = scheduler_pb2.AttachFrontendResponse()
+    if isinstance(notice, Placed):
+        message.placed.add(ref=ref, worker_id=notice.worker_id, num_cached_tokens=notice.num_cached_tokens)
+    elif isinstance(notice, Lost):
+        message.lost.add(ref=ref, reason=notice.reason)
+    else:
+        rejected = message.rejected.add(ref=ref)
+        rejected.error.code, rejected.error.message, rejected.error.field = notice.code, notice.message, notice.field
+    return message
+
+
+__all__ = ["DivergenceError", "FrontendLink", "StepLoop", "WorkerLink"]

@@ -1,0 +1,123 @@
+"""The worker's step loop: a thread of its own that owns the core and the runner, so that no stream ever waits for the
+model."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from signalbox.v1 import scheduler_pb2
+from worker_svc import delta
+from worker_svc.core.batch import ModelRunner
+from worker_svc.core.isolation import execute_isolated
+from worker_svc.core.step import FrontendOutput
+from worker_svc.core.worker_core import StepRefusedError, WorkerCore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class StepResult:
+    """What a step came to."""
+
+    report: scheduler_pb2.ModelRunnerOutput
+    outputs: list[FrontendOutput]
+
+
+@dataclass
+class _Arrived:
+    """A step and when it came, on the monotonic clock."""
+
+    message: scheduler_pb2.SchedulerOutput
+    at: float
+
+
+_Item = scheduler_pb2.NewRequestData | _Arrived | Future[scheduler_pb2.WorkerSnapshot | None] | None
+
+
+class StepLoop:
+    """Runs steps in the order of their arrival. Callbacks are called in the step thread."""
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        runner: ModelRunner,
+        on_result: Callable[[StepResult], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._core, self._runner = core, runner
+        self._on_result, self._on_refused = on_result, on_refused
+        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
+        self._running_since: float | None = None
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Lets the steps that have arrived run, then ends the thread."""
+        self._inbox.put(None)
+        self._thread.join(timeout_s)
+
+    def put(self, message: scheduler_pb2.AttachWorkerResponse) -> None:
+        """Takes what the scheduler sent. Any thread may call it."""
+        now = time.monotonic()
+        for request in message.new_requests:
+            self._inbox.put(request)
+        for step in message.steps:
+            self._inbox.put(_Arrived(step, now))
+
+    def snapshot(self) -> Future[scheduler_pb2.WorkerSnapshot | None]:
+        """The state after all steps that have arrived; None when nothing has ever run here."""
+        future: Future[scheduler_pb2.WorkerSnapshot | None] = Future()
+        self._inbox.put(future)
+        return future
+
+    @property
+    def step_age_s(self) -> float:
+        """How long the step that runs now has been running; 0 when none is."""
+        since = self._running_since
+        return time.monotonic() - since if since is not None else 0.0
+
+    def _run(self) -> None:
+        while (item := self._inbox.get()) is not None:
+            if isinstance(item, _Arrived):
+                self._step(item)
+            elif isinstance(item, Future):
+                item.set_result(self._snapshot())
+            else:
+                self._core.add(delta.parse_new_request(item, self._runner.info))
+
+    def _step(self, arrived: _Arrived) -> None:
+        started = self._running_since = time.monotonic()
+        try:
+            step = self._core.apply(delta.parse_step(arrived.message))
+        except StepRefusedError as error:
+            self._running_since = None
+            self._on_refused(str(error))
+            return
+        prepared = time.monotonic()
+        sampled, failed = execute_isolated(self._runner, step.batch)
+        executed = time.monotonic()
+        report, outputs = self._core.commit(step, sampled, failed)
+        message = delta.build_report(report)
+        done = time.monotonic()
+        message.timings.queued_us = int((started - arrived.at) * 1e6)
+        message.timings.prepare_us = int((prepared - started) * 1e6)
+        message.timings.execute_us = int((executed - prepared) * 1e6)
+        message.timings.commit_us = int((done - executed) * 1e6)
+        self._running_since = None
+        self._on_result(StepResult(message, outputs))
+
+    def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
+        core = self._core
+        core.rest()
+        if not core.last_step_id:
+            return None
+        return delta.build_snapshot(core.table, core.held_slots(), core.scheduler_epoch, core.last_step_id)
