@@ -80,6 +80,7 @@ class BringUp:
 
     async def _serve(self) -> None:
         await self._wait_until_ready()
+        self._supervisor.ready = True
         if self._proof:
             try:
                 await prove(dialable(self._ring.grpc))

@@ -43,11 +43,24 @@ async def tell_serving(services: Mapping[str, str], tell: Callable[[str], None])
 
 
 async def _tell_one(name: str, address: str, tell: Callable[[str], None]) -> None:
+    # A channel made too early would wait longer and longer between its attempts to connect.
+    while not await _is_listening(address):
+        await asyncio.sleep(POLL_S)
     async with rpc.channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while not await _is_serving(stub):
             await asyncio.sleep(POLL_S)
     tell(name)
+
+
+async def _is_listening(address: str) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(*split_address(address))
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def _is_serving(stub: health_pb2_grpc.HealthStub) -> bool:

@@ -31,7 +31,8 @@ TAIL_LINES = 15
 
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 """The format of signalbox.process.run; other lines (a traceback) belong to the log line above them."""
-_LOUD = ("WARNING", "ERROR", "CRITICAL")
+_ERRORS = frozenset({"ERROR", "CRITICAL"})
+_WARNINGS = _ERRORS | {"WARNING"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Child:
     def __init__(self, service: Service, log: Path) -> None:
         self.name = service.name
         self.log = log
-        self._reader = _LogReader(log)
+        self._reader = _LogReader(log, service.name)
         with log.open("ab") as output:
             # die_with_parent runs between fork and exec, where a lock that another thread holds would never
             # come free; the supervisor starts no thread before its children.
@@ -70,38 +71,44 @@ class Child:
         with suppress(ProcessLookupError):
             killpg(self.process.pid, number)
 
-    def new_warnings(self) -> list[str]:
-        """Lines of warnings and errors since the last call."""
-        return self._reader.new_warnings()
+    def new_lines(self) -> list[tuple[str, str]]:
+        """(level, line) since the last call; the level of a line that has none is that of the line above."""
+        return self._reader.new_lines()
 
     def obituary(self) -> str:
         """How the service ended and its last words."""
-        self._reader.new_warnings()
+        self._reader.new_lines()
         return f"{self.name} {_ending(self.process.returncode)}{self._reader.last_words()}\n(log: {self.log})"
 
 
 class _LogReader:
-    def __init__(self, path: Path) -> None:
+    """Follows a log: its last lines, and the sentence of a service that refuses to start (`worker: ...`)."""
+
+    def __init__(self, path: Path, name: str) -> None:
         self._path = path
+        self._sentence = re.compile(re.escape(name.partition("-")[0]) + ": .")
+        self._reason = ""
         self._position = 0
         self._partial = b""
-        self._loud = False
+        self._level = ""
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
-    def new_warnings(self) -> list[str]:
-        warnings = []
-        for line in self._new_lines():
-            match = _LOG_LINE.match(line)
-            if match:
-                self._loud = match[1] in _LOUD
-            if line.strip():
-                self._tail.append(line)
-                if self._loud:
-                    warnings.append(line)
-        return warnings
+    def new_lines(self) -> list[tuple[str, str]]:
+        lines = [line for line in self._read() if line.strip()]
+        return [(self._take(line), line) for line in lines]
+
+    def _take(self, line: str) -> str:
+        self._tail.append(line)
+        if self._sentence.match(line):
+            self._reason = line
+        if match := _LOG_LINE.match(line):
+            self._level = match[1]
+        return self._level
 
     def last_words(self) -> str:
         """The one sentence of a service that could not start, or the last lines of one that crashed."""
+        if self._reason:
+            return f": {self._reason}"
         lines = [*self._tail, self._partial.decode(errors="replace")]
         lines = [line for line in lines if line.strip()]
         if not lines:
@@ -111,7 +118,7 @@ class _LogReader:
             return f": {lines[-1]}"
         return "; its last lines:\n" + "\n".join(f"  {line}" for line in lines)
 
-    def _new_lines(self) -> list[str]:
+    def _read(self) -> list[str]:
         with self._path.open("rb") as log:
             log.seek(self._position)
             data = log.read()
@@ -121,12 +128,16 @@ class _LogReader:
 
 
 class Supervisor:
-    """Runs stages of services. `say` gets lines for the user: the services' warnings, with their name."""
+    """Runs stages of services. `say` gets lines for the user: the services' errors, with their name.
+
+    Once `ready` is set it gets their warnings too; before, they warn that they do not find each other yet.
+    """
 
     def __init__(
         self, stages: Sequence[Sequence[Service]], log_dir: Path, say: Callable[[str], None]
     ) -> None:
         self.log_dir = log_dir
+        self.ready = False
         self._services = stages
         self._say = say
         self._stages: list[list[Child]] = []
@@ -143,12 +154,14 @@ class Supervisor:
                 self._stages[-1].append(child)
 
     async def watch(self) -> NoReturn:
-        """Passes on warnings; raises UnavailableError as soon as a child ends."""
+        """Passes on what is loud; raises UnavailableError as soon as a child ends."""
         while True:
+            loud = _WARNINGS if self.ready else _ERRORS
             for child in self._children():
                 running = child.running
-                for line in child.new_warnings():
-                    self._say(f"{child.name}: {line}")
+                for level, line in child.new_lines():
+                    if level in loud:
+                        self._say(f"{child.name}: {line}")
                 if not running:
                     raise UnavailableError(child.obituary())
             await asyncio.sleep(POLL_S)

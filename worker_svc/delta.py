@@ -224,12 +224,12 @@ def build_snapshot(table: RequestTable, slots: list[int], epoch: int, last_step_
 def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
     ref = table.refs[slot]
     assert ref is not None
-    status = SlotStatus(int(table.status[slot]))
+    status = int(table.status[slot])
     return scheduler_pb2.SlotSnapshot(
         slot=slot,
         ref=scheduler_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
         frontend_instance=ref.frontend_instance,
-        status=int(status),  # type: ignore[arg-type]
+        status=status,  # type: ignore[arg-type]
         block_ids=_pack(table.blocks[slot, : table.num_blocks[slot]], U32),
         sealed_hashes=b"".join(table.sealed[slot]),
         num_computed_tokens=int(table.num_computed[slot]),

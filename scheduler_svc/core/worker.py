@@ -117,11 +117,9 @@ class Worker:
 
     def requests(self) -> list[Request]:
         """All requests that have not ended."""
-        return [
-            request
-            for slot, request in enumerate(self.table.requests)
-            if request is not None and self.table.state[slot] != SlotState.RELEASING
-        ]
+        states = self.table.state
+        slots = np.flatnonzero((states != SlotState.FREE) & (states != SlotState.RELEASING)).tolist()
+        return [self.request(slot) for slot in slots]
 
     # -- changes --
 

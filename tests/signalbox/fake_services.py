@@ -28,6 +28,12 @@ import logging
 logging.basicConfig(level='INFO', format='%(asctime)s worker %(levelname)s %(message)s')
 logging.info('all is well')
 logging.warning('less well')
+logging.error('not well\\nits second line')
+"""
+_REFUSE = """
+print(sys.argv[1], file=sys.stderr)
+print('Exception ignored in: what a library does at exit', file=sys.stderr)
+sys.exit(int(sys.argv[2]))
 """
 _HTTP = """
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -65,7 +71,7 @@ def with_helper(name: str) -> Service:
 
 def refusing(name: str, sentence: str, status: int = 1) -> Service:
     """Says why it cannot start, as signalbox.process.run does."""
-    return _service(name, "print(sys.argv[1], file=sys.stderr); sys.exit(int(sys.argv[2]))", sentence, status)
+    return _service(name, _REFUSE, sentence, status)
 
 
 def crashing(name: str) -> Service:
@@ -79,7 +85,7 @@ def killed(name: str) -> Service:
 
 
 def logging(name: str) -> Service:
-    """Logs an INFO and a WARNING."""
+    """Logs an INFO, a WARNING and an ERROR of two lines."""
     return _service(name, _LOGGING + _WAIT)
 
 

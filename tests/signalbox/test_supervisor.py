@@ -72,18 +72,24 @@ async def test_a_signal_is_named(start: Start) -> None:
 
 
 async def test_ending_without_being_asked_is_a_failure(start: Start) -> None:
-    assert "ended with status 0: done" in await the_end(start([fake.refusing("worker-0", "done", 0)]))
+    assert "ended with status 0: worker: done" in await the_end(
+        start([fake.refusing("worker-0", "worker: done", 0)])
+    )
 
 
-async def test_only_warnings_are_passed_on(start: Start, said: list[str]) -> None:
-    watching = asyncio.create_task(start([fake.logging("worker-0")]).watch())
+@pytest.mark.parametrize(("ready", "levels"), [(True, ["WARNING", "ERROR"]), (False, ["ERROR"])])
+async def test_what_is_loud_is_passed_on(
+    start: Start, said: list[str], ready: bool, levels: list[str]
+) -> None:
+    supervisor = start([fake.logging("worker-0")])
+    supervisor.ready = ready
+    watching = asyncio.create_task(supervisor.watch())
     async with asyncio.timeout(20):
-        while not said:
+        while not said or not said[-1].endswith("its second line"):
             await asyncio.sleep(0.02)
     watching.cancel()
-    assert len(said) == 1
-    assert said[0].startswith("worker-0: ")
-    assert said[0].endswith("WARNING less well")
+    assert all(line.startswith("worker-0: ") for line in said)
+    assert [line.split()[4] for line in said[:-1]] == levels
 
 
 async def test_stages_stop_in_reverse_order(start: Start, tmp_path: Path) -> None:

@@ -43,10 +43,11 @@ class SchedulerNode:
         self.worker_links: dict[str, Link] = {}
         self.frontend_links: dict[str, Link] = {}
         self.nodes: dict[int, Any] = {}
-        self.alive = True
+        self.alive = self.dirty = True
 
     def _tick(self) -> None:
         if self.alive:
+            self.dirty = True
             self.core.tick(self.world.now)
             self.pump()
         self.world.at(0.5, self._tick)
@@ -145,7 +146,7 @@ class WorkerNode:
         self.restart()
 
     def restart(self) -> None:
-        self.alive = True
+        self.alive = self.dirty = True
         self.incarnation += 1
         drafter = SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
         self.core = WorkerCore(self.info, self.setup.num_slots, drafter)
@@ -234,6 +235,7 @@ class WorkerNode:
     def _done(self, incarnation: int) -> None:
         if not self.alive or incarnation != self.incarnation:
             return
+        self.dirty = True
         step, self.running = self.running, None
         assert step is not None
         sampled, failed = execute_isolated(self.runner, step.batch)
@@ -286,7 +288,7 @@ class FrontendNode:
     def __init__(self, world: World, scheduler: SchedulerNode, workers: list[WorkerNode], setup: Setup) -> None:
         self.world, self.scheduler, self.workers, self.setup = world, scheduler, workers, setup
         self.instance = "frontend"
-        self.alive = True
+        self.alive = self.dirty = True
         self.link: Link | None = None
         self.sessions: list[Session] = []
         self.by_attempt: dict[int, Session] = {}

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request_table import SlotState
 from tests.simulation.nodes import FrontendNode, SchedulerNode, Session, Setup, WorkerNode
+from tests.simulation.reference import check_lag, check_scheduler
 from tests.simulation.world import World
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.request_state import SlotStatus
 
 MAX_SECONDS = 400.0
 MODEL = "sim"
@@ -32,7 +31,9 @@ class Outcome:
 class Scenario:
     """One simulated run. `inflight` and `drafts` are fixed by the caller, all else by the seed."""
 
-    def __init__(self, seed: int, inflight: int, drafts: int, faults: bool = True) -> None:
+    def __init__(
+        self, seed: int, inflight: int, drafts: int, faults: bool = True, vocab_size: int | None = None
+    ) -> None:
         self.rng = random.Random(seed * 1000 + inflight * 10 + drafts)
         rng = self.rng
         self.faults = faults and rng.random() < 0.6
@@ -42,7 +43,7 @@ class Scenario:
             block_size=rng.choice((2, 4)),
             num_slots=rng.choice((6, 12)),
             max_model_len=64,
-            vocab_size=rng.choice((50, 1000)),
+            vocab_size=vocab_size or rng.choice((50, 1000)),
             max_draft_tokens=drafts,
             acceptance=rng.choice((0.0, 0.6, 1.0)),
         )
@@ -145,26 +146,21 @@ class Scenario:
     # -- the rules --
 
     def check(self) -> None:
-        """After every event: all invariants, and the scheduler's counts against the workers' truth."""
-        self.scheduler.core.check_integrity()
+        """After every event: all invariants of whom it concerned, and the scheduler's counts against the workers'."""
+        scheduler_changed, self.scheduler.dirty = self.scheduler.dirty, False
+        if scheduler_changed:
+            self.scheduler.core.check_integrity()
+            for worker in self.scheduler.core.workers.values():
+                check_scheduler(worker)
         for node in self.workers:
-            node.core.table.check_integrity()
+            changed, node.dirty = node.dirty, False
+            if changed:
+                node.core.table.check_integrity()
+            if not changed and not scheduler_changed:
+                continue
             attached = self.scheduler.worker_links.get(node.worker_id)
             if node.alive and attached is not None and attached is node.link and attached.open:
-                self._check_lag(node)
-
-    def _check_lag(self, node: WorkerNode) -> None:
-        """Confirmed counts lag the worker's and never lead; the bound is a bound."""
-        mine, theirs = self.scheduler.core.workers[node.worker_id].table, node.core.table
-        for slot in range(mine.num_slots):
-            request, ref = mine.requests[slot], theirs.refs[slot]
-            if request is None or ref is None or ref.attempt != request.attempt:
-                continue
-            assert mine.num_output[slot] <= theirs.num_output(slot), f"slot {slot}: the scheduler's count leads"
-            if mine.state[slot] == SlotState.DECODE and theirs.status[slot] == SlotStatus.DECODE:
-                assert theirs.num_tokens[slot] <= mine.bound[slot], f"slot {slot}: the bound is none"
-            if mine.state[slot] == SlotState.PREFILL and theirs.status[slot] == SlotStatus.PREFILL:
-                assert mine.num_computed[slot] <= theirs.num_computed[slot]
+                check_lag(self.scheduler.core.workers[node.worker_id], node.core.table)
 
     def run(self) -> Outcome:
         """Runs to the end and checks what clients saw."""

@@ -13,6 +13,8 @@ class Node(Protocol):
     """One process of the ring."""
 
     alive: bool
+    dirty: bool
+    """Something happened to it since it was last checked."""
 
     def receive(self, link: Link, message: Any) -> None:
         """A message arrived over `link`."""
@@ -77,6 +79,7 @@ class Link:
 
     def _deliver(self, to: Node, message: Any) -> None:
         if self.open and to.alive:
+            to.dirty = True
             to.receive(self, message)
 
     def break_(self) -> None:
@@ -89,4 +92,5 @@ class Link:
 
     def _notice(self, end: Node) -> None:
         if end.alive:
+            end.dirty = True
             end.link_broken(self)

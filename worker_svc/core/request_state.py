@@ -6,7 +6,7 @@ num_tokens`; while it decodes, `num_computed = num_tokens - 1`: the last sampled
 
 from __future__ import annotations
 
-from enum import IntEnum
+from typing import Final
 
 import numpy as np
 
@@ -14,15 +14,15 @@ from worker_svc.core.sampling import SamplingTable
 from worker_svc.core.step import Failure, FinishReason, NewRequest, RequestRef
 
 
-class SlotStatus(IntEnum):
-    """What a slot does; numbers as in scheduler.proto."""
+class SlotStatus:
+    """What a slot does; numbers as in scheduler.proto. Not an Enum: its members are slow to look up."""
 
-    FREE = 0
-    PREPARING = 1
-    PREFILL = 2
-    DECODE = 3
-    PREEMPTED = 4
-    ENDED = 5
+    FREE: Final = 0
+    PREPARING: Final = 1
+    PREFILL: Final = 2
+    DECODE: Final = 3
+    PREEMPTED: Final = 4
+    ENDED: Final = 5
 
 
 class RequestTable:

@@ -8,16 +8,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, Sampled, TokenLogprobs
-from worker_svc.core.sampling import MAX_LOGPROBS, NO_LOGPROBS, SamplingTable
+from worker_svc.core.batch import Batch, Sampled
+from worker_svc.core.sampling import NO_LOGPROBS, SamplingTable
 from worker_svc.runner.adjustments import adjust_logits
+from worker_svc.runner.logprobs import token_logprobs
 from worker_svc.runner.uniform import Purpose, uniforms
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
-ROWS_AT_ONCE = 32
-"""Bounds the temporaries of [rows, vocabulary]; larger ones cost page faults on every step."""
+ELEMENTS_AT_ONCE = 1 << 21
+"""Bounds temporaries of [rows, vocabulary]; above 32 MB malloc maps and clears them anew on every step."""
 CANDIDATE_WIDTHS = (64, 1024)
 """How many of the best tokens are looked at before a row is sorted whole."""
 
@@ -25,8 +26,9 @@ CANDIDATE_WIDTHS = (64, 1024)
 def sample(logits: torch.Tensor, batch: Batch) -> Sampled:
     """One token per row of `logits` `[N, V]`, and the log-probabilities wanted. May overwrite `logits`."""
     sampled = Sampled(token_ids=np.empty(len(batch.sample_rows), np.int32))
-    for start in range(0, len(batch.sample_rows), ROWS_AT_ONCE):
-        end = min(start + ROWS_AT_ONCE, len(batch.sample_rows))
+    rows_at_once = max(1, ELEMENTS_AT_ONCE // logits.shape[1])
+    for start in range(0, len(batch.sample_rows), rows_at_once):
+        end = min(start + rows_at_once, len(batch.sample_rows))
         scores = logits[start:end].float()
         slots = batch.slots[batch.sample_rows[start:end]]
         wanted = np.flatnonzero(batch.sampling.num_logprobs[slots] != NO_LOGPROBS)
@@ -55,7 +57,9 @@ def choose(scores: torch.Tensor, slots: I32, output_positions: I32, sampling: Sa
             output_positions[drawn],
             Purpose.SAMPLE,
         )
-        tokens[drawn] = draw(take_rows(scores, drawn), limits, torch.from_numpy(numbers).to(scores.device))
+        # What is not a number counts as impossible: a broken row still gives a token, and suffers alone.
+        rows = take_rows(scores, drawn).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        tokens[drawn] = draw(rows, limits, torch.from_numpy(numbers).to(scores.device))
     return tokens
 
 
@@ -88,6 +92,7 @@ class Limits:
         )
 
     def take(self, rows: I64) -> Limits:
+        """The limits of ascending `rows`."""
         return Limits(
             take_rows(self.temperature, rows),
             take_rows(self.top_k, rows),
@@ -99,7 +104,8 @@ class Limits:
 def draw(scores: torch.Tensor, limits: Limits, numbers: torch.Tensor) -> I64:
     """Draws one token per row of `scores` `[n, V]` by the inverse distribution at `numbers` `[n]` in [0, 1).
 
-    Order of the limits: temperature, top_k, top_p of what that left, min_p relative to the best token.
+    Order of the limits: temperature, top_k, top_p of what that left, min_p relative to the best token. Tokens
+    are summed by id, or, in a row with limits, from the best one down.
     """
     vocab_size = scores.shape[1]
     # Shifted first, so that a temperature near zero leaves the best token at 0 and cannot overflow.
@@ -110,24 +116,11 @@ def draw(scores: torch.Tensor, limits: Limits, numbers: torch.Tensor) -> I64:
     tokens = np.empty(len(scores), np.int64)
     if len(whole):
         tokens[whole] = invert(take_rows(probs, whole), take_rows(numbers, whole)).cpu().numpy()
-    for width in (*CANDIDATE_WIDTHS, vocab_size):
-        tried = cut[_may_suffice(limits.top_k.cpu().numpy()[cut], width, vocab_size)]
-        if len(tried) and width <= vocab_size:
-            found, decided = draw_from_best(
-                take_rows(scores, tried),
-                take_rows(probs, tried),
-                limits.take(tried),
-                take_rows(numbers, tried),
-                width,
-            )
-            tokens[tried[decided]] = found[decided]
-            cut = np.setdiff1d(cut, tried[decided])
+    if len(cut):
+        # The best token has weight 1 before normalisation.
+        total = 1 / take_rows(probs, cut).amax(-1)
+        tokens[cut] = draw_limited(take_rows(scores, cut), limits.take(cut), take_rows(numbers, cut), total)
     return tokens
-
-
-def _may_suffice(top_k: I64, width: int, vocab_size: int) -> NDArray[np.bool_]:
-    """Rows that the best `width` tokens may suffice for: by their top_k, or perhaps by top_p or min_p."""
-    return np.asarray((top_k <= width) | (top_k == vocab_size))
 
 
 def invert(probs: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -137,49 +130,65 @@ def invert(probs: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     return found.clamp_max(probs.shape[1] - 1)
 
 
-def draw_from_best(
-    scores: torch.Tensor, probs: torch.Tensor, limits: Limits, numbers: torch.Tensor, width: int
-) -> tuple[I64, NDArray[np.bool_]]:
-    """Draws from the best `width` tokens of each row: `[n]` tokens, and whether `width` was enough."""
-    _, candidates = best_tokens(scores, width)
-    chosen = probs.gather(1, candidates)
-    sums = chosen.cumsum(-1, dtype=torch.float64)
-    bounded = limits.top_k <= width
-    mass = torch.where(bounded, sums.gather(1, limits.top_k.clamp_max(width)[:, None] - 1)[:, 0], 1.0)
-    wanted, floor = (limits.top_p * mass)[:, None], (limits.min_p * chosen[:, 0])[:, None]
-    ranks = torch.arange(width, device=scores.device)
-    # All three keep a beginning of the candidates, for these descend.
-    kept = (ranks < limits.top_k[:, None]) & (sums - chosen < wanted) & (chosen >= floor)
-    num_kept = kept.sum(-1, keepdim=True).clamp_min(1)
-    target = numbers[:, None] * sums.gather(1, num_kept - 1)
-    index = torch.searchsorted(sums, target, right=True).minimum(num_kept - 1)
-    enough = bounded | (sums[:, -1] >= wanted[:, 0]) | (chosen[:, -1] < floor[:, 0])
-    return candidates.gather(1, index)[:, 0].cpu().numpy(), enough.cpu().numpy()
+def draw_limited(scores: torch.Tensor, limits: Limits, numbers: torch.Tensor, total: torch.Tensor) -> I64:
+    """Draws from rows with limits, looking at no more of the best tokens than needed.
 
-
-def best_tokens(scores: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The best `width` of each row of `[n, V]`, descending, equals by index: scores and token ids.
-
-    Which of several equal scores stay outside `width` is up to topk, but does not depend on the other rows.
+    `total` `[n]` is the weight of the whole vocabulary if that of the best token is 1.
     """
-    if width >= scores.shape[1]:
-        return scores.sort(dim=-1, descending=True, stable=True)
-    values, tokens = scores.topk(width, sorted=False)
-    tokens, order = tokens.sort(-1)
-    values, order_by_score = values.gather(1, order).sort(dim=-1, descending=True, stable=True)
-    return values, tokens.gather(1, order_by_score)
+    vocab_size = scores.shape[1]
+    tokens = np.empty(len(scores), np.int64)
+    top_k = limits.top_k.cpu().numpy()
+    waiting = np.arange(len(scores))
+    for width in (*(w for w in CANDIDATE_WIDTHS if w < vocab_size), vocab_size):
+        tried = waiting[(top_k[waiting] <= width) | (top_k[waiting] == vocab_size)]
+        if len(tried):
+            rows = take_rows(scores, tried)
+            values = best_values(rows, width)
+            index, enough = draw_from_best(
+                values, limits.take(tried), take_rows(numbers, tried), take_rows(total, tried)
+            )
+            found = np.flatnonzero(enough.cpu().numpy())
+            tokens[tried[found]] = tokens_at(
+                take_rows(rows, found), take_rows(values, found), take_rows(index, found)
+            )
+            waiting = np.setdiff1d(waiting, tried[found])
+    return tokens
 
 
-def token_logprobs(scores: torch.Tensor, tokens: I64, counts: NDArray[np.uint8]) -> list[TokenLogprobs]:
-    """Log-probabilities, by the model's `scores` `[n, V]`, of `tokens` and the best `counts` tokens."""
-    logprobs = scores.log_softmax(-1)
-    chosen = logprobs.gather(1, torch.from_numpy(tokens).to(scores.device)[:, None])
-    ranks = (1 + (logprobs > chosen).sum(-1)).tolist()
-    best, best_ids = best_tokens(logprobs, min(MAX_LOGPROBS, scores.shape[1]))
-    columns = zip(
-        chosen[:, 0].tolist(), ranks, best_ids.tolist(), best.tolist(), counts.tolist(), strict=True
-    )
-    return [
-        TokenLogprobs(logprob=logprob, rank=rank, top_token_ids=ids[:count], top_logprobs=values[:count])
-        for logprob, rank, ids, values, count in columns
-    ]
+def best_values(scores: torch.Tensor, width: int) -> torch.Tensor:
+    """`[n, width]` best scores of each row of `[n, V]`, descending."""
+    if width < scores.shape[1]:
+        return scores.topk(width).values
+    if scores.device.type == "cpu":  # numpy sorts with vector instructions, ten times as fast as torch
+        ascending = np.sort(scores.numpy(), axis=-1)
+        return torch.from_numpy(np.ascontiguousarray(ascending[:, ::-1]))
+    return scores.sort(dim=-1, descending=True).values
+
+
+def draw_from_best(
+    values: torch.Tensor, limits: Limits, numbers: torch.Tensor, total: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draws from descending `values` `[n, width]`: `[n]` indices, and whether so many values were enough."""
+    weights = ((values - values[:, :1]) / limits.temperature[:, None]).exp()
+    sums = weights.cumsum(-1, dtype=torch.float64)
+    width = values.shape[1]
+    bounded = limits.top_k <= width
+    mass = torch.where(bounded, sums.gather(1, limits.top_k.clamp_max(width)[:, None] - 1)[:, 0], total)
+    wanted, floor = (limits.top_p * mass)[:, None], limits.min_p[:, None]
+    ranks = torch.arange(width, device=values.device)
+    # All three conditions hold for a beginning of the values, since the weights descend.
+    kept = (ranks < limits.top_k[:, None]) & (sums - weights < wanted) & (weights >= floor)
+    last = kept.sum(-1, keepdim=True).clamp_min(1) - 1
+    target = numbers[:, None] * sums.gather(1, last)
+    index = torch.searchsorted(sums, target, right=True).minimum(last)[:, 0]
+    enough = bounded | (sums[:, -1] >= wanted[:, 0]) | (weights[:, -1] < floor[:, 0])
+    return index, enough
+
+
+def tokens_at(scores: torch.Tensor, values: torch.Tensor, index: torch.Tensor) -> I64:
+    """`[n]` tokens of rank `index` `[n]` in `scores` `[n, V]`, whose best are `values`; equals by id."""
+    value = values.gather(1, index[:, None])
+    ordinal = index - (values > value).sum(-1)
+    rows, tokens = (scores == value).nonzero(as_tuple=True)
+    first = torch.searchsorted(rows, torch.arange(len(scores), device=scores.device))
+    return np.asarray(tokens[first + ordinal].cpu().numpy())

@@ -10,7 +10,8 @@ import torch
 
 from tests.worker_svc.runner.sampler_harness import distribution, is_inverse, make_batch, run
 from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner.sampler import best_tokens, sample
+from worker_svc.runner.logprobs import best_tokens
+from worker_svc.runner.sampler import sample
 
 GREEDY = SamplingParams(temperature=0.0)
 LIMITS = [
@@ -51,9 +52,11 @@ def test_greedy_of_bfloat16_logits() -> None:
 
 @pytest.mark.parametrize("vocab_size", [40, 512, 5000])
 @pytest.mark.parametrize("spread", [0.3, 3.0])
-def test_token_is_the_inverse_of_the_distribution(vocab_size: int, spread: float) -> None:
-    rows = 30 * len(LIMITS)
-    logits = make_logits(rows, vocab_size, spread)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_token_is_the_inverse_of_the_distribution(vocab_size: int, spread: float, dtype: torch.dtype) -> None:
+    """In bfloat16 many logits are equal, at the border of a top_k too; the lower token id comes first."""
+    rows = 20 * len(LIMITS)
+    logits = make_logits(rows, vocab_size, spread).to(dtype)
     params = [replace(LIMITS[i % len(LIMITS)], seed=i % 7, choice_index=i % 3) for i in range(rows)]
     sampled = run(logits, params)
     for i, token in enumerate(sampled.token_ids.tolist()):
@@ -114,7 +117,7 @@ def test_seed_choice_and_position_all_change_the_draw() -> None:
 
 def test_best_tokens_puts_equals_in_order_of_their_ids() -> None:
     scores = make_logits(3, 2000).round()
-    for width in (64, 1024, 2000):
+    for width in (20, 2000):
         values, tokens = best_tokens(scores, width)
         keys = list(zip((-values).flatten().tolist(), tokens.flatten().tolist(), strict=True))
         for row in range(3):

@@ -1,0 +1,89 @@
+"""The block pool against the plainest model of itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from scheduler_svc.core.block_pool import BlockPool
+
+NUM_BLOCKS = 12
+
+
+def key(number: int) -> bytes:
+    """A content hash."""
+    return number.to_bytes(16, "little")
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Tables take, share, publish and release; what is findable must hold what it was published with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(NUM_BLOCKS)
+        self.tables: list[list[int]] = []
+        self.contents: dict[int, int] = {}
+        """What each block was published with since it was last allocated."""
+        self.next_content = 0
+
+    @rule(count=st.integers(1, 5))
+    def take(self, count: int) -> None:
+        if count > self.pool.num_available:
+            return
+        before = self.pool.generations.copy()
+        blocks = self.pool.take(count)
+        assert (self.pool.generations[blocks] == before[blocks] + 1).all()
+        for block in blocks.tolist():
+            self.contents.pop(block, None)
+        self.tables.append(blocks.tolist())
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        table = self.tables.pop(data.draw(st.integers(0, len(self.tables) - 1)))
+        self.pool.release(np.array(table, np.int32))
+
+    @rule(block=st.integers(0, NUM_BLOCKS - 1), fresh=st.booleans())
+    def publish(self, block: int, fresh: bool) -> None:
+        content = self.next_content if fresh or not self.next_content else self.next_content - 1
+        self.next_content = max(self.next_content, content + 1)
+        known = content in self.contents.values() or block in self.contents
+        self.pool.publish([block], [key(content)])
+        if not known:
+            self.contents[block] = content
+
+    @precondition(lambda self: self.contents)
+    @rule(data=st.data())
+    def hit(self, data: st.DataObject) -> None:
+        block = data.draw(st.sampled_from(sorted(self.contents)))
+        found = self.pool.lookup([key(self.contents[block]), b"unknown content!"])
+        assert found.tolist() == [block]
+        self.pool.share(found)
+        self.tables.append([block])
+
+    @rule()
+    def reset(self) -> None:
+        assert self.pool.reset_cache() == len(self.contents)
+        self.contents.clear()
+
+    @invariant()
+    def holds(self) -> None:
+        self.pool.check_integrity([np.array(table, np.int32) for table in self.tables])
+        for block, content in self.contents.items():
+            assert self.pool.lookup([key(content)]).tolist() == [block]
+
+
+PoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPool = PoolMachine.TestCase
+
+
+def test_least_recently_used_content_goes_first_and_suffixes_before_prefixes() -> None:
+    pool = BlockPool(6)
+    first, second = pool.take(3), pool.take(3)
+    pool.publish([*first.tolist(), *second.tolist()], [key(n) for n in range(6)])
+    pool.release(second)
+    pool.release(first)
+    assert pool.take(4).tolist() == [*second[::-1].tolist(), int(first[2])]
+    assert pool.lookup([key(0), key(1), key(2)]).tolist() == first[:2].tolist()

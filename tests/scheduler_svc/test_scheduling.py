@@ -1,0 +1,185 @@
+"""What goes into a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_svc.core.notices import Rejected
+from scheduler_svc.core.request import RequestKey, RequestStatus
+from scheduler_svc.core.step import FinishReason
+from tests.scheduler_svc.harness import (
+    WORKER,
+    make_request,
+    make_scheduler,
+    report_for,
+    run_step,
+    tokens_by_name,
+)
+
+
+def test_the_worked_example_of_the_design() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=10, max_inflight_steps=1)
+    for name, length in (("R1", 3), ("R2", 5), ("R3", 12)):
+        scheduler.submit(make_request(name, length), 0.0)
+    seen = []
+    for _ in range(5):
+        step = scheduler.schedule(WORKER, 0.0)
+        assert step is not None
+        seen.append(tokens_by_name(scheduler, step))
+        scheduler.update(WORKER, report_for(scheduler), 0.0)
+    assert seen[0] == {"R1": 3, "R2": 5, "R3": 2}
+    assert seen[1] == {"R1": 1, "R2": 1, "R3": 8}
+    assert seen[2] == {"R1": 1, "R2": 1, "R3": 2}
+    assert seen[3] == seen[4] == {"R1": 1, "R2": 1, "R3": 1}
+
+
+def test_steps_are_sent_ahead_and_no_further() -> None:
+    scheduler = make_scheduler(max_inflight_steps=2)
+    scheduler.submit(make_request("a", 3), 0.0)
+    assert scheduler.schedule(WORKER, 0.0) is not None
+    assert scheduler.schedule(WORKER, 0.0) is not None
+    assert scheduler.schedule(WORKER, 0.0) is None
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    assert scheduler.schedule(WORKER, 0.0) is not None
+
+
+def test_a_steady_step_names_only_who_gets_a_block() -> None:
+    scheduler = make_scheduler(num_blocks=256, block_size=4)
+    for number in range(8):
+        scheduler.submit(make_request(f"r{number}", 5 + number % 4), 0.0)
+    run_step(scheduler)
+    granted = set()
+    for _ in range(8):
+        step = run_step(scheduler)
+        assert step.num_changes == 0
+        assert step.num_decode_rows == 8
+        assert len(step.grant_slots) == 2, "one in four at block size 4"
+        granted |= set(step.grant_slots.tolist())
+    assert len(granted) == 8
+
+
+def test_a_long_prompt_is_cut_by_the_threshold() -> None:
+    scheduler = make_scheduler(long_prefill_token_threshold=6)
+    scheduler.submit(make_request("a", 14), 0.0)
+    lengths = [[c.length for c in (*s.chunks, *(x.chunk for x in s.started))] for s in (run_step(scheduler) for _ in range(4))]
+    assert lengths == [[6], [6], [2], []]
+
+
+def test_without_chunked_prefill_a_prompt_runs_whole_or_waits() -> None:
+    scheduler = make_scheduler(enable_chunked_prefill=False, max_num_batched_tokens=20, max_num_seqs=4)
+    scheduler.submit(make_request("a", 12), 0.0)
+    scheduler.submit(make_request("b", 12), 0.0)
+    assert tokens_by_name(scheduler, run_and_keep(scheduler)) == {"a": 12}
+    assert tokens_by_name(scheduler, run_and_keep(scheduler)) == {"a": 1, "b": 12}
+    scheduler.submit(make_request("c", 21), 0.0)
+    assert rejections(scheduler)[0].field == "prompt"
+
+
+def run_and_keep(scheduler):  # type: ignore[no-untyped-def]
+    return scheduler.schedule(WORKER, 0.0)
+
+
+def rejections(scheduler) -> list[Rejected]:  # type: ignore[no-untyped-def]
+    return [notice for notice in scheduler.drain_notices() if isinstance(notice, Rejected)]
+
+
+def test_partial_prefills_are_limited() -> None:
+    scheduler = make_scheduler(max_num_partial_prefills=1, max_num_batched_tokens=100, long_prefill_token_threshold=4)
+    for name in "abc":
+        scheduler.submit(make_request(name, 10), 0.0)
+    assert set(tokens_by_name(scheduler, run_and_keep(scheduler))) == {"a"}
+
+
+def test_a_cancel_frees_its_blocks_in_the_next_delta() -> None:
+    scheduler = make_scheduler(max_inflight_steps=2)
+    scheduler.submit(make_request("a", 9), 0.0)
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None
+    slot = step.started[0].chunk.slot
+    worker = scheduler.workers[WORKER]
+    assert worker.pool.num_available < worker.pool.num_blocks
+    scheduler.cancel(RequestKey("f", "a"), 1)
+    following = scheduler.schedule(WORKER, 0.0)
+    assert following is not None
+    assert following.finished_slots == [slot]
+    assert worker.pool.num_available == worker.pool.num_blocks
+    assert worker.table.num_free_slots == worker.table.num_slots - 1, "the slot waits for the report"
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    assert worker.table.num_free_slots == worker.table.num_slots
+
+
+def test_an_ended_slot_is_acknowledged_once_and_returns() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1)
+    request = make_request("a", 3, max_tokens=1)
+    scheduler.submit(request, 0.0)
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None
+    slot = step.started[0].chunk.slot
+    scheduler.update(WORKER, report_for(scheduler, ((slot, FinishReason.LENGTH, 1),)), 0.0)
+    assert request.status is RequestStatus.FINISHED_LENGTH_CAPPED
+    empty = run_step(scheduler)
+    assert empty.finished_slots == [slot]
+    assert empty.num_decode_rows == 0
+    assert scheduler.schedule(WORKER, 0.0) is None
+
+
+def test_the_same_id_again_while_the_old_step_is_in_flight() -> None:
+    scheduler = make_scheduler(max_inflight_steps=2)
+    scheduler.submit(make_request("a", 6), 0.0)
+    first = scheduler.schedule(WORKER, 0.0)
+    scheduler.cancel(RequestKey("f", "a"), 1)
+    scheduler.submit(make_request("a", 6, attempt=2), 0.0)
+    second = scheduler.schedule(WORKER, 0.0)
+    assert first is not None and second is not None
+    assert first.started[0].chunk.slot != second.started[0].chunk.slot
+    scheduler.check_integrity()
+
+
+def test_a_block_shortage_preempts_the_younger_and_resumes_it() -> None:
+    scheduler = make_scheduler(num_blocks=6, watermark_blocks_per_seq=0, max_inflight_steps=1, max_model_len=20)
+    scheduler.submit(make_request("old", 8), 0.0)
+    scheduler.submit(make_request("young", 8), 0.0)
+    preempted = []
+    for _ in range(8):
+        step = run_step(scheduler)
+        preempted += step.preempted_slots
+        scheduler.check_integrity()
+    worker = scheduler.workers[WORKER]
+    assert [worker.request(slot).key.request_id for slot in preempted] == ["young"]
+    scheduler.cancel(RequestKey("f", "old"), 1)
+    step = run_step(scheduler)
+    assert [worker.request(start.chunk.slot).key.request_id for start in step.resumed] == ["young"]
+
+
+def test_a_prefix_is_hit_once_its_chunk_has_been_reported() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1)
+    hashes = bytes(range(48))
+    scheduler.submit(make_request("a", 13, hashes=hashes), 0.0)
+    run_step(scheduler)
+    scheduler.submit(make_request("b", 13, hashes=hashes), 0.0)
+    scheduler.submit(make_request("c", 12, hashes=hashes), 0.0)
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None
+    starts = {s.chunk.slot: s.chunk.start for s in step.started}
+    assert sorted(starts.values()) == [8, 12], "of 12 tokens at least one is computed, so only two blocks are hit"
+
+
+def test_a_prompt_that_can_never_fit_is_refused() -> None:
+    scheduler = make_scheduler(num_blocks=4, block_size=4)
+    scheduler.submit(make_request("a", 17), 0.0)
+    assert "17 tokens" in rejections(scheduler)[0].message
+    scheduler.submit(make_request("b", 16, max_tokens=5), 0.0)
+    assert rejections(scheduler) == []
+    assert scheduler.schedule(WORKER, 0.0) is not None
+
+
+def test_an_unknown_model_is_refused() -> None:
+    scheduler = make_scheduler()
+    scheduler.submit(make_request("a", 3, model="other"), 0.0)
+    assert rejections(scheduler)[0].field == "model"
+
+
+def test_contradicting_settings_are_refused_when_a_worker_attaches() -> None:
+    with pytest.raises(ValueError, match="max_num_seqs is 8"):
+        make_scheduler(max_num_seqs=8, max_num_batched_tokens=4)

@@ -1,0 +1,53 @@
+"""The lengths of section 6 of the design, computed the plain way: what both cores are checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_svc.core.request_table import SlotState
+from scheduler_svc.core.worker import Worker
+from worker_svc.core.request_state import RequestTable as WorkerTable
+from worker_svc.core.request_state import SlotStatus
+
+
+def bound(worker: Worker, slot: int) -> int:
+    """Confirmed tokens plus the most that each step in flight can add: 1 + drafts per decode row, 1 per final chunk."""
+    confirmed = int(worker.table.num_prompt[slot] + worker.table.num_output[slot])
+    rows = sum(int(record.advance[slot]) for record in worker.records)
+    finals = sum(chunk.is_final for record in worker.records for chunk in record.chunks if chunk.slot == slot)
+    return confirmed + rows + finals
+
+
+def sent(worker: Worker, slot: int) -> int:
+    """Confirmed positions plus the chunks in flight."""
+    chunks = [chunk for record in worker.records for chunk in record.chunks if chunk.slot == slot]
+    return int(worker.table.num_computed[slot]) + sum(chunk.length for chunk in chunks)
+
+
+def check_scheduler(worker: Worker) -> None:
+    """Asserts that the columns, which are kept by additions and subtractions, equal the sums that they stand for."""
+    table = worker.table
+    for slot in np.flatnonzero(table.state == SlotState.DECODE).tolist():
+        assert int(table.bound[slot]) == bound(worker, slot), f"slot {slot}: bound {table.bound[slot]}"
+    refused = set(worker.refused)
+    for slot in np.flatnonzero(table.state == SlotState.PREFILL).tolist():
+        assert slot in refused or int(table.num_sent[slot]) == sent(worker, slot), f"slot {slot}: sent"
+    budget = worker.limits.max_num_batched_tokens
+    for record in worker.records:
+        assert int(record.advance.sum()) + record.num_prefill_tokens <= budget, "the budget is exceeded"
+        assert record.num_decode_rows == int(np.count_nonzero(record.advance))
+
+
+def check_lag(worker: Worker, theirs: WorkerTable) -> None:
+    """Asserts that the scheduler's confirmed counts lag the worker's and never lead, and that its bound is a bound."""
+    mine = worker.table
+    for slot in np.flatnonzero(mine.state != SlotState.FREE).tolist():
+        request, ref = mine.requests[slot], theirs.refs[slot]
+        if request is None or ref is None or ref.attempt != request.attempt:
+            continue
+        assert mine.num_output[slot] <= theirs.num_output(slot), f"slot {slot}: the scheduler's count leads"
+        status = int(theirs.status[slot])
+        if mine.state[slot] == SlotState.DECODE and status == SlotStatus.DECODE:
+            assert theirs.num_tokens[slot] <= mine.bound[slot], f"slot {slot}: the bound is none"
+        if mine.state[slot] == SlotState.PREFILL and status == SlotStatus.PREFILL:
+            assert mine.num_computed[slot] <= theirs.num_computed[slot], f"slot {slot}: the scheduler's count leads"

@@ -1,0 +1,90 @@
+"""Bugs planted on purpose: the simulation has to find each of them, or it proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from scheduler_svc.core import report_reader, step_builder
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.request_table import RequestTable
+from scheduler_svc.core.step import Chunk, StepDecision
+from scheduler_svc.core.worker import Worker
+from tests.simulation.scenario import Scenario
+
+BUDGET = 400
+"""Scenarios within which a planted bug has to show."""
+
+
+def seal_without_generation_check(patch: pytest.MonkeyPatch) -> None:
+    """Publishes a block although it has been given to somebody else since."""
+
+    def always(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        return np.ones(len(slots), np.bool_)
+
+    patch.setattr(report_reader, "still_theirs", always)
+
+
+def slot_reused_before_its_report(patch: pytest.MonkeyPatch) -> None:
+    """Frees a slot when its release is sent, not when the step's report is back."""
+    release = step_builder._release
+
+    def release_and_free(worker: Worker, step: StepDecision) -> None:
+        release(worker, step)
+        for slot in step.finished_slots:
+            worker.table.free(slot)
+
+    patch.setattr(step_builder, "_release", release_and_free)
+    real = RequestTable.free
+    patch.setattr(RequestTable, "free", lambda table, slot: real(table, slot) if table.state[slot] == 4 else None)
+
+
+def count_advanced_at_scheduling(patch: pytest.MonkeyPatch) -> None:
+    """Counts a chunk as computed when it is sent: the placeholder that this design does without."""
+    send = step_builder._send_chunk
+
+    def send_and_count(worker: Worker, config: SchedulerConfig, slot: int, budget: int) -> Chunk:
+        chunk = send(worker, config, slot, budget)
+        worker.table.num_computed[slot] = chunk.start + chunk.length
+        return chunk
+
+    patch.setattr(step_builder, "_send_chunk", send_and_count)
+
+
+RULES_AND_OUTPUTS, OUTPUTS_ONLY = True, False
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("plant", "checks_rules"),
+    [
+        (seal_without_generation_check, RULES_AND_OUTPUTS),
+        (seal_without_generation_check, OUTPUTS_ONLY),
+        (slot_reused_before_its_report, RULES_AND_OUTPUTS),
+        (slot_reused_before_its_report, OUTPUTS_ONLY),
+        # A leading count harms nobody until something reads it: only the rules can see it.
+        (count_advanced_at_scheduling, RULES_AND_OUTPUTS),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], checks_rules: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not checks_rules:
+        monkeypatch.setattr(Scenario, "check", lambda self: None)
+    plant(monkeypatch)
+    for number in range(BUDGET):
+        scenario = Scenario(1000 + number // 2, (2, 4)[number % 2], 0, faults=False)
+        try:
+            scenario.run()
+            assert scenario.scheduler.num_divergences == 0
+        except Exception as found:
+            print(f"found in scenario {number + 1}: {type(found).__name__}: {found}")
+            return
+    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+
+
+def test_without_a_planted_bug_the_same_scenarios_pass() -> None:
+    outcomes = [Scenario(1000 + n // 2, (2, 4)[n % 2], 0, faults=False).run() for n in range(40)]
+    assert len(outcomes) == 40

@@ -1,0 +1,55 @@
+"""Thousands of random scenarios. One that fails is reproduced by its seed: `Scenario(seed, inflight, drafts).run()`."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.simulation.scenario import Scenario
+
+INFLIGHT = (1, 2, 4)
+DRAFTS = (0, 1, 4)
+SEEDS = 260
+SEEDS_PER_TEST = 20
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_every_scenario_keeps_every_rule(first: int, record_property: pytest.RecordProperty) -> None:
+    started = time.perf_counter()
+    events = scenarios = preemptions = hits = replays = 0
+    for seed in range(first, first + SEEDS_PER_TEST):
+        for inflight in INFLIGHT:
+            for drafts in DRAFTS:
+                try:
+                    outcome = Scenario(seed, inflight, drafts).run()
+                except Exception as error:
+                    error.add_note(f"reproduce with Scenario({seed}, {inflight}, {drafts}).run()")
+                    raise
+                scenarios += 1
+                events += outcome.num_events
+                preemptions += outcome.num_preemptions
+                hits += outcome.num_hit_tokens
+                replays += outcome.num_attempts - outcome.num_requests
+    seconds = time.perf_counter() - started
+    print(
+        f"simulation: {scenarios} scenarios, {events} events, {preemptions} preemptions, "
+        f"{hits} tokens hit, {replays} replays in {seconds:.1f} s"
+    )
+    assert preemptions and hits and replays, "the scenarios have become too easy"
+
+
+def test_a_seed_reproduces_exactly() -> None:
+    first, second = Scenario(7, 2, 1), Scenario(7, 2, 1)
+    assert first.run() == second.run()
+    assert first.world.now == second.world.now
+    assert [s.output for s in first.frontend.sessions] == [s.output for s in second.frontend.sessions]
+
+
+def test_without_faults_nothing_is_rejected_or_replayed() -> None:
+    for seed in range(20):
+        scenario = Scenario(seed, 2, 1, faults=False)
+        outcome = scenario.run()
+        assert outcome.num_attempts == outcome.num_requests
+        assert scenario.scheduler.num_divergences == 0
