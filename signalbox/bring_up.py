@@ -26,8 +26,6 @@ PROOF_PROMPT = "def quicksort("
 PROOF_TOKENS = 64
 PROOF_TIMEOUT_S = 300.0
 STILL_WAITING_S = 10.0
-LAST_WORD_S = 0.5
-"""How long the progress lines may lag behind a frontend that is ready."""
 BLAME_S = 0.5
 """How long a failed proof waits for the supervisor to find a dead service, the better explanation."""
 
@@ -92,6 +90,7 @@ class BringUp:
         await asyncio.Event().wait()
 
     async def _wait_until_ready(self) -> None:
+        """A frontend is ready with its first worker; we wait for all of them."""
         started = time.monotonic()
         services = {"scheduler": self._ring.scheduler}
         services |= {worker_name(index): at for index, at in enumerate(self._ring.workers)}
@@ -106,11 +105,13 @@ class BringUp:
                 await asyncio.sleep(STILL_WAITING_S)
                 say(f"  still waiting for {', '.join(waiting)} ({time.monotonic() - started:.0f} s)")
 
-        telling = tell_serving({name: dialable(at) for name, at in services.items()}, tell)
-        async with in_background(telling, tell_waiting()) as tasks:
+        async def wait_frontend() -> None:
             await wait_ready(dialable(self._ring.http))
-            await asyncio.wait(tasks[:1], timeout=LAST_WORD_S)
-        tell("frontend")
+            tell("frontend")
+
+        dialled = {name: dialable(at) for name, at in services.items()}
+        async with in_background(tell_waiting()):
+            await asyncio.gather(tell_serving(dialled, tell), wait_frontend())
 
 
 async def prove(grpc_address: str) -> None:

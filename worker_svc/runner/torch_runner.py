@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +48,12 @@ class TorchRunner:
         dtype: auto, float32 or bfloat16, for weights and cache. device: cpu or cuda. num_blocks: size of the
         cache; None: as many as kv_cache_memory bytes hold (None: a share of the free memory). max_model_len:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
-        threads: of torch and numba, for the whole process; None leaves their own choice.
+        threads: of torch and numba; None leaves their own choice.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
-        if threads is not None:
-            set_threads(threads)
+        self._threads = threads
+        self._caller: int | None = None
+        self._adopt_caller()
         path = Path(model_dir)
         self._model = load_model(path, dtype=dtype, device=device)
         check_paged_attention(self._model, block_size)
@@ -78,6 +80,7 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         """Writes the KV of all query tokens. Returns the samples' logits `[N, V]` in the model's dtype."""
+        self._adopt_caller()
         paged = PagedBatch(
             cache=self._cache,
             num_decode_rows=batch.num_decode_rows,
@@ -95,6 +98,13 @@ class TorchRunner:
             )
         return output.logits[0]  # type: ignore[no-any-return]
 
+    def _adopt_caller(self) -> None:
+        """Limits the threads again when another thread calls: the compute libraries count by calling thread."""
+        caller = threading.get_ident()
+        if self._threads is not None and caller != self._caller:
+            set_threads(self._threads)
+        self._caller = caller
+
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self._model.device, torch.int64)
 
@@ -107,7 +117,7 @@ def check_at_least_one(**settings: int | None) -> None:
 
 
 def set_threads(threads: int) -> None:
-    """Threads of this process's compute libraries; before the first operation, when their pools are made."""
+    """Threads that torch and numba use for the calling thread; best before the first operation."""
     torch.set_num_threads(threads)
     attention.set_threads(threads)
 
