@@ -14,7 +14,7 @@ from frontend_svc.generate_input import Asked, Sampling, Trace, read_trace
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.sessions import Session
+from frontend_svc.session import Session
 from signalbox import rpc
 from signalbox.errors import InternalError, InvalidRequestError, SignalboxError, UnsupportedError, code_of
 from signalbox.v1 import frontend_pb2 as frontend

@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import math
 import time
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import TypeVar
 
 import orjson
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from frontend_svc.events import TokenLogprobs
 from frontend_svc.generate_input import Asked, Trace, read_trace
+from frontend_svc.http_body import parse_body, read_bytes
+from frontend_svc.http_errors import JSON, answer_bug, answer_error, answer_http_error
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.openai_format import DONE, ChatFormat, CompletionFormat, Format, FormatType, make_error
-from frontend_svc.openai_schema import TAG, Body, ChatBody, CommonBody, CompletionBody
-from frontend_svc.sessions import Session
-from signalbox.errors import (
-    InternalError,
-    InvalidRequestError,
-    RequestNotFoundError,
-    ResourceExhaustedError,
-    SignalboxError,
-    UnsupportedError,
-    status_of,
-)
+from frontend_svc.openai_schema import ChatBody, CommonBody, CompletionBody
+from frontend_svc.session import Session
+from signalbox.errors import SignalboxError, UnsupportedError
 
-log = logging.getLogger(__name__)
-
-B = TypeVar("B", bound=Body)
-JSON = "application/json"
+B = TypeVar("B", bound=CommonBody)
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -85,18 +73,11 @@ class HttpApi:
 
     async def complete(self, request: Request) -> Response:
         """POST /v1/completions."""
-        body = await self._read(request, CompletionBody)
-        return await self._answer(request, body, body.read(_read_trace(request)), CompletionFormat)
+        return await self._answer(request, CompletionBody, CompletionBody.read, CompletionFormat)
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        body = await self._read(request, ChatBody)
-        body.refuse_unsupported()
-        tokenizer = self._intake.tokenizer
-        if tokenizer is None or tokenizer.chat is None:
-            raise UnsupportedError("the model has no chat template", field="messages")
-        prompt = tokenizer.chat.render([message.render() for message in body.messages])
-        return await self._answer(request, body, body.read(prompt, _read_trace(request)), ChatFormat)
+        return await self._answer(request, ChatBody, self._read_chat, ChatFormat)
 
     async def list_models(self, request: Request) -> Response:
         """GET /v1/models."""
@@ -126,37 +107,17 @@ class HttpApi:
         """GET /metrics."""
         return Response(self._metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def _read(self, request: Request, schema: type[B]) -> B:
-        try:
-            return read_body(await self._read_bytes(request), schema)
-        except SignalboxError as error:
-            self._metrics.on_refused(error)
-            raise
+    def _read_chat(self, body: ChatBody, trace: Trace) -> Asked:
+        body.refuse_unsupported()
+        tokenizer = self._intake.tokenizer
+        if tokenizer is None or tokenizer.chat is None:
+            raise UnsupportedError("the model has no chat template", field="messages")
+        return body.read(tokenizer.chat.render([message.render() for message in body.messages]), trace)
 
-    async def _read_bytes(self, request: Request) -> bytes:
-        """Raises an error as soon as the body is too large, read or not."""
-        announced = request.headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > self._max_request_bytes:
-            raise self._too_large()
-        chunks, size = [], 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > self._max_request_bytes:
-                raise self._too_large()
-            chunks.append(chunk)
-        return b"".join(chunks)
-
-    def _too_large(self) -> HTTPException:
-        return HTTPException(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {self._max_request_bytes} bytes"
-        )
-
-    async def _answer(self, request: Request, body: CommonBody, asked: Asked, form: FormatType) -> Response:
-        try:
-            session = await self._intake.open(asked)
-        except SignalboxError as error:
-            self._metrics.on_refused(error)
-            raise
+    async def _answer(
+        self, request: Request, schema: type[B], read: Callable[[B, Trace], Asked], form: FormatType
+    ) -> Response:
+        body, session = await self._open(request, schema, read)
         async with watching(request.receive, session):
             tokenizer, given = self._intake.tokenizer, session.given
             answer = form(given.request_id, given.model, tokenizer, wants_usage=body.wants_usage)
@@ -165,6 +126,16 @@ class HttpApi:
             return StreamAnswer(session, answer)
         async with watching(request.receive, session):
             return Response(await collect(session, answer), media_type=JSON)
+
+    async def _open(
+        self, request: Request, schema: type[B], read: Callable[[B, Trace], Asked]
+    ) -> tuple[B, Session]:
+        try:
+            body = parse_body(await read_bytes(request, self._max_request_bytes), schema)
+            return body, await self._intake.open(read(body, _read_trace(request)))
+        except SignalboxError as error:
+            self._metrics.on_refused(error)
+            raise
 
 
 async def collect(session: Session, answer: Format) -> bytes:
@@ -233,58 +204,5 @@ async def _cancel_on_disconnect(receive: Receive, session: Session) -> None:
     session.cancel()
 
 
-def read_body(data: bytes, schema: type[B]) -> B:
-    """Raises InvalidRequestError, which names the first wrong field."""
-    try:
-        return schema.model_validate(orjson.loads(data))
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = _field_of(first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise InvalidRequestError(f"{field} is not a field of this request", field=field) from None
-        raise InvalidRequestError(f"{field or 'the body'}: {first['msg']}", field=field) from None
-
-
-def _field_of(loc: tuple[int | str, ...]) -> str:
-    """`messages[0].content` of ("messages", 0, "content", "as string")."""
-    field = ""
-    for part in loc:
-        if isinstance(part, int):
-            field += f"[{part}]"
-        elif not part.startswith(TAG):
-            field += f".{part}" if field else part
-    return field
-
-
 def _read_trace(request: Request) -> Trace:
     return read_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
-
-
-async def answer_error(request: Request, error: Exception) -> Response:
-    """Our errors, with OpenAI's body."""
-    assert isinstance(error, SignalboxError)
-    headers = {}
-    if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_s))
-    return Response(orjson.dumps(make_error(error)), status_of(error).http, headers, JSON)
-
-
-async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Wrong path, wrong method, body too large: HTTP's own status, OpenAI's body."""
-    assert isinstance(error, HTTPException)
-    ours: SignalboxError = InvalidRequestError(error.detail)
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        ours = RequestNotFoundError(f"there is no {request.url.path}")
-    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        ours = InvalidRequestError(f"{request.url.path} does not take {request.method}")
-    return Response(orjson.dumps(make_error(ours)), error.status_code, error.headers, JSON)
-
-
-async def answer_bug(request: Request, error: Exception) -> Response:
-    """Anything else: without its inside."""
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=HTTPStatus.BAD_REQUEST)
-    log.exception("request failed", exc_info=error)
-    return await answer_error(request, InternalError(f"internal error ({type(error).__name__})"))

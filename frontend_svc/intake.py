@@ -12,7 +12,8 @@ from frontend_svc.block_hashes import BlockHashes
 from frontend_svc.config import Limits
 from frontend_svc.generate_input import Asked, GenerateInput
 from frontend_svc.models import Model, ModelDirectory
-from frontend_svc.sessions import Session, SessionTable, make_request_id
+from frontend_svc.session import Session
+from frontend_svc.sessions import SessionTable, make_request_id
 from frontend_svc.text_stream import TextStream
 from frontend_svc.tokenizer import Tokenizer
 from signalbox.errors import UnavailableError, UnsupportedError

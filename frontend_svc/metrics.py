@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from frontend_svc.events import Finished
-from frontend_svc.sessions import Session
+from frontend_svc.session import Session
 from signalbox import __version__
 from signalbox.errors import SignalboxError, code_of
 

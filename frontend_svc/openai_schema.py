@@ -197,6 +197,8 @@ class Message(Body):
 
     def render(self) -> dict[str, str]:
         """As chat templates expect it."""
+        if self.content is None and self.role != "assistant":
+            raise InvalidRequestError(f"a message of the {self.role} has no content", field="messages")
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
         return {"role": self.role, "content": text} | ({"name": self.name} if self.name else {})

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from frontend_svc.sessions import Session
+from frontend_svc.session import Session
 from frontend_svc.submission import (
     Operation,
     make_cancel,

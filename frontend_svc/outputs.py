@@ -7,7 +7,8 @@ import struct
 from collections.abc import Sequence
 
 from frontend_svc.events import FinishReason, TokenLogprobs
-from frontend_svc.sessions import Session, SessionTable
+from frontend_svc.session import Session
+from frontend_svc.sessions import SessionTable
 from signalbox.errors import InternalError, SignalboxError, from_code
 from signalbox.v1 import worker_pb2 as worker
 

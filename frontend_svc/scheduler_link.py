@@ -136,7 +136,7 @@ class SchedulerLink:
         if self._directory.is_misfit(placed.worker_id):
             session.fail(UnavailableError(f"the worker {placed.worker_id} has another tokenizer"))
         else:
-            session.on_placed(placed.ref.attempt, placed.num_cached_tokens)
+            session.on_placed(placed.ref.attempt, placed.worker_id, placed.num_cached_tokens)
 
     async def _keep_expiring(self) -> None:
         while True:

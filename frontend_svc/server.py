@@ -99,6 +99,15 @@ class Frontend:
         ]
         log.info("HTTP on port %d, gRPC on port %d", self.http_port, self.grpc_port)
 
+    async def run(self, stop: asyncio.Event) -> None:
+        """Returns when `stop` is set. Raises what ended a background task, which only a bug can."""
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
     async def stop(self) -> None:
         """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
         self.intake.stopping = True
@@ -140,7 +149,7 @@ async def serve(settings: FrontendSettings, stop: asyncio.Event) -> None:
     frontend = Frontend(settings)
     try:
         await frontend.start()
-        await stop.wait()
+        await frontend.run(stop)
         log.info("draining %d requests", len(frontend.table))
     finally:
         await frontend.stop()

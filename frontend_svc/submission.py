@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontend_svc.generate_input import GenerateInput
-from frontend_svc.sessions import Session
+from frontend_svc.session import Session
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 

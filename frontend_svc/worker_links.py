@@ -86,13 +86,18 @@ class WorkerLink:
             if batch.sequence <= self._sequence:
                 continue
             if batch.sequence > self._sequence + 1:
-                log.error("worker %s skipped messages up to %d", self.worker.worker_id, batch.sequence)
+                self._recover("skipped messages")
             self._sequence = batch.sequence
             self._advanced.set()
             try:
                 outputs.feed(batch, self._table, now)
             except ValueError as error:
-                log.error("worker %s sent a broken message: %s", self.worker.worker_id, error)
+                self._recover(f"sent a broken message: {error}")
+
+    def _recover(self, what: str) -> None:
+        """An end may be among what is missing, so that its client would wait for ever."""
+        log.error("worker %s %s", self.worker.worker_id, what)
+        self._table.restart_all(self.worker.worker_id, "output of its worker was lost")
 
     async def _acknowledge(self, call: Any) -> None:
         """The only writer after the first message: at most one acknowledgement every ACKNOWLEDGE_EVERY_S."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc import delta
+from scheduler_svc.core.block_pool import HASH_DTYPE
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
@@ -98,7 +99,9 @@ class EchoWorker:
             sealed_slots=sealing.astype("<u2").tobytes(),
             sealed_indexes=indexes.astype("<u2").tobytes(),
             sealed_hashes=self._rng.bytes(HASH_BYTES * len(sealing)),
-            timings=scheduler_pb2.StepTimings(queued_us=100, prepare_us=100, execute_us=20_000, commit_us=100),
+            timings=scheduler_pb2.StepTimings(
+                queued_us=100, prepare_us=100, execute_us=20_000, commit_us=100
+            ),
         )
         return message.SerializeToString()
 
@@ -116,10 +119,12 @@ def make_scheduler(load: Load) -> tuple[Scheduler, Worker]:
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
     num_slots = load.running + 64
-    info = WorkerInfo(WORKER, "i", "a:1", MODEL, num_slots, blocks, BLOCK_SIZE, length + 64, 1 << 30, load.speculative)
+    info = WorkerInfo(
+        WORKER, "i", "a:1", MODEL, num_slots, blocks, BLOCK_SIZE, length + 64, 1 << 30, load.speculative
+    )
     worker = scheduler.attach_worker(info, None, 0.0)
     old = worker.pool.take(blocks)
-    worker.pool.publish(old.tolist(), [os.urandom(HASH_BYTES) for _ in range(blocks)])
+    worker.pool.publish(old, np.frombuffer(os.urandom(HASH_BYTES * blocks), HASH_DTYPE))
     worker.pool.release(old)
     return scheduler, worker
 
@@ -228,7 +233,11 @@ def _timed_step(scheduler: Scheduler, worker: Worker, before: Callable[[], None]
 
 def summarize(load: Load, times: Times) -> dict[str, float]:
     """The line that is printed."""
-    line: dict[str, float] = {"running": load.running, "speculative": load.speculative, "inflight": load.inflight}
+    line: dict[str, float] = {
+        "running": load.running,
+        "speculative": load.speculative,
+        "inflight": load.inflight,
+    }
     line |= {"prompt_tokens": load.prompt_tokens, "waiting": load.waiting, "steps": load.steps}
     columns = {part: np.array(values) for part, values in times.parts.items()}
     columns["total"] = np.sum([values[: load.steps] for values in columns.values()], axis=0)
@@ -246,14 +255,22 @@ def summarize(load: Load, times: Times) -> dict[str, float]:
 def main() -> None:
     """Prints one JSON object per number of running requests."""
     parser = argparse.ArgumentParser(prog="signalbox bench scheduler", description=__doc__)
-    parser.add_argument("--running", type=int, nargs="+", default=[64, 256, 1024, 4096], help="running requests")
-    parser.add_argument("--speculative", type=int, default=0, help="draft tokens per step; 3 tokens come of each step")
+    parser.add_argument(
+        "--running", type=int, nargs="+", default=[64, 256, 1024, 4096], help="running requests"
+    )
+    parser.add_argument(
+        "--speculative", type=int, default=0, help="draft tokens per step; 3 tokens come of each step"
+    )
     parser.add_argument("--inflight", type=int, default=2, help="steps sent ahead")
     parser.add_argument("--steps", type=int, default=400, help="steps measured")
     parser.add_argument("--prompt-tokens", type=int, default=512, help="prompt length, plus (i mod 16)")
     parser.add_argument("--waiting", type=int, default=0, help="requests that wait meanwhile")
-    parser.add_argument("--admission", action="store_true", help="measure the admission of a 2,048-token prompt instead")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line (the default, and the only form)")
+    parser.add_argument(
+        "--admission", action="store_true", help="measure the admission of a 2,048-token prompt instead"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object per line (the default, and the only form)"
+    )
     arguments = parser.parse_args()
     for running in arguments.running:
         load = Load(
@@ -268,7 +285,9 @@ def main() -> None:
             for cached in (False, True):
                 samples = np.array(measure_admission(load, cached))
                 line = {"running": running, "cached": cached}
-                percentiles = {f"admission_us_p{p}": round(float(np.percentile(samples, p)), 1) for p in (50, 99)}
+                percentiles = {
+                    f"admission_us_p{p}": round(float(np.percentile(samples, p)), 1) for p in (50, 99)
+                }
                 print(json.dumps(line | percentiles), flush=True)
         else:
             print(json.dumps(summarize(load, run(load))), flush=True)

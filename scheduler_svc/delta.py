@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_svc.core.block_pool import HASH_DTYPE
 from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.step import Start, StepDecision, StepReport
@@ -75,7 +76,9 @@ def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequ
         max_tokens=int(worker.table.limit[request.slot]) - request.num_prompt_tokens,
         num_known_tokens=request.num_known_tokens,
         max_draft_tokens=int(worker.table.drafts[request.slot]),
-        kind=generation_pb2.REQUEST_KIND_POOLING if request.is_pooling else generation_pb2.REQUEST_KIND_GENERATE,
+        kind=generation_pb2.REQUEST_KIND_POOLING
+        if request.is_pooling
+        else generation_pb2.REQUEST_KIND_GENERATE,
     )
 
 
@@ -100,7 +103,7 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
     if message.sealed_slots:
         report.sealed_slots = _column(message.sealed_slots, U16)
         report.sealed_indexes = _column(message.sealed_indexes, U16)
-        report.sealed_hashes = np.frombuffer(message.sealed_hashes, np.uint8).reshape(-1, HASH_BYTES)
+        report.sealed_hashes = np.frombuffer(message.sealed_hashes, HASH_DTYPE)
     report.execute_us = message.timings.execute_us
     return report
 

@@ -74,7 +74,9 @@ class StepLoop:
             self.core.update(worker_id, delta.parse_report(output), self._clock())
         for event in message.events:
             if event.WhichOneof("event") == "frontend_lost":
-                logger.warning("worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance)
+                logger.warning(
+                    "worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance
+                )
                 self.core.lose_frontend(event.frontend_lost.frontend_instance)
         self._advance()
 
@@ -187,7 +189,9 @@ class StepLoop:
 
 def _entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb2.WorkerEntry:
     info = worker.info
-    entry = scheduler_pb2.WorkerEntry(worker_id=info.worker_id, worker_instance=info.instance, address=info.address)
+    entry = scheduler_pb2.WorkerEntry(
+        worker_id=info.worker_id, worker_instance=info.instance, address=info.address
+    )
     entry.model.CopyFrom(model)
     entry.model.max_model_len = entry.model.max_request_tokens = worker.limits.max_model_len
     return entry
@@ -202,7 +206,11 @@ def _notice_message(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
         message.lost.add(ref=ref, reason=notice.reason)
     else:
         rejected = message.rejected.add(ref=ref)
-        rejected.error.code, rejected.error.message, rejected.error.field = notice.code, notice.message, notice.field
+        rejected.error.code, rejected.error.message, rejected.error.field = (
+            notice.code,
+            notice.message,
+            notice.field,
+        )
     return message
 
 

@@ -1,19 +1,19 @@
 """Everything that can go wrong for a caller, and the one mapping to gRPC status and HTTP codes.
 
-    SignalboxError
-    ├── InvalidRequestError        the request itself is wrong; `field` names where
-    │   └── UnknownModelError      no such model is served
-    ├── AuthenticationError        no key, or an unknown one
-    ├── PermissionDeniedError      a known key that may not do this
-    ├── RequestNotFoundError       no such request
-    ├── DuplicateRequestError      the client's request id is running already
-    ├── UnsupportedError           understood, but this server cannot do it
-    ├── ResourceExhaustedError     a limit is reached; trying later can help
-    ├── UnavailableError           no worker, or the service is starting or stopping
-    ├── DeadlineExceededError      the request's time ran out
-    ├── CancelledError             the client cancelled
-    ├── InternalError              our bug
-    └── StartupError               a service cannot start: bad setting, port in use, unreadable model
+SignalboxError
+├── InvalidRequestError        the request itself is wrong; `field` names where
+│   └── UnknownModelError      no such model is served
+├── AuthenticationError        no key, or an unknown one
+├── PermissionDeniedError      a known key that may not do this
+├── RequestNotFoundError       no such request
+├── DuplicateRequestError      the client's request id is running already
+├── UnsupportedError           understood, but this server cannot do it
+├── ResourceExhaustedError     a limit is reached; trying later can help
+├── UnavailableError           no worker, or the service is starting or stopping
+├── DeadlineExceededError      the request's time ran out
+├── CancelledError             the client cancelled
+├── InternalError              our bug
+└── StartupError               a service cannot start: bad setting, port in use, unreadable model
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import grpc
 
 
 class SignalboxError(Exception):
-    """Base of all errors meant for a caller. `message` is a sentence; `field` names the offending input, if one does."""
+    """Base of all errors meant for a caller. `message` is a sentence; `field` names the offending input, if any."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(message)
@@ -101,21 +101,39 @@ class Status:
 
 STATUS: dict[type[SignalboxError], Status] = {
     SignalboxError: Status(grpc.StatusCode.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR, "server_error"),
-    InvalidRequestError: Status(grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"),
-    UnknownModelError: Status(grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"),
-    AuthenticationError: Status(grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED, "authentication_error"),
-    PermissionDeniedError: Status(grpc.StatusCode.PERMISSION_DENIED, HTTPStatus.FORBIDDEN, "permission_error"),
+    InvalidRequestError: Status(
+        grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"
+    ),
+    UnknownModelError: Status(
+        grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"
+    ),
+    AuthenticationError: Status(
+        grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED, "authentication_error"
+    ),
+    PermissionDeniedError: Status(
+        grpc.StatusCode.PERMISSION_DENIED, HTTPStatus.FORBIDDEN, "permission_error"
+    ),
     RequestNotFoundError: Status(grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND, "not_found_error"),
-    DuplicateRequestError: Status(grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT, "invalid_request_error"),
-    UnsupportedError: Status(grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"),
+    DuplicateRequestError: Status(
+        grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT, "invalid_request_error"
+    ),
+    UnsupportedError: Status(
+        grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"
+    ),
     ResourceExhaustedError: Status(
         grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.TOO_MANY_REQUESTS, "rate_limit_error"
     ),
-    UnavailableError: Status(grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"),
-    DeadlineExceededError: Status(grpc.StatusCode.DEADLINE_EXCEEDED, HTTPStatus.GATEWAY_TIMEOUT, "timeout_error"),
+    UnavailableError: Status(
+        grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"
+    ),
+    DeadlineExceededError: Status(
+        grpc.StatusCode.DEADLINE_EXCEEDED, HTTPStatus.GATEWAY_TIMEOUT, "timeout_error"
+    ),
     CancelledError: Status(grpc.StatusCode.CANCELLED, HTTPStatus.BAD_REQUEST, "cancelled_error"),
     InternalError: Status(grpc.StatusCode.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR, "server_error"),
-    StartupError: Status(grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"),
+    StartupError: Status(
+        grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"
+    ),
 }
 
 _BY_CODE = {error.__name__: error for error in STATUS}

@@ -55,7 +55,7 @@ class Server:
         """`services` are full names, e.g. `signalbox.v1.SchedulerService`."""
         self.grpc = grpc.aio.server(options=_COMMON + _SERVER, interceptors=list(interceptors))
         self._names = ["", *services]
-        self._health = health.aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         reflection.enable_server_reflection(
             [*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self.grpc
@@ -66,14 +66,18 @@ class Server:
         try:
             port = self.grpc.add_insecure_port(address)
         except RuntimeError:
-            raise StartupError(f"cannot listen on {address}: the port is in use or the address is not ours") from None
+            raise StartupError(
+                f"cannot listen on {address}: the port is in use or the address is not ours"
+            ) from None
         await self.set_serving(False)
         await self.grpc.start()
         return port
 
     async def set_serving(self, serving: bool) -> None:
         """Answers health checks of every service accordingly."""
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
         for name in self._names:
             await self._health.set(name, status)
 
@@ -90,9 +94,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxErr
     raise AssertionError("context.abort returned")
 
 
-async def answer(
-    context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Awaitable[Any]]
-) -> Any:
+async def answer(context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Awaitable[Any]]) -> Any:
     """Runs a unary handler and maps its errors: ours as they are, any other to INTERNAL without its inside."""
     try:
         return await work()

@@ -6,9 +6,9 @@ import os
 # services need the cores. Read by OpenMP when it is loaded, so it is set before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from signalbox import process  # noqa: E402
-from worker_svc.config import WorkerSettings  # noqa: E402
-from worker_svc.server import serve  # noqa: E402
+from signalbox import process
+from worker_svc.config import WorkerSettings
+from worker_svc.server import serve
 
 
 def main() -> None:

@@ -117,9 +117,13 @@ def _refusal(
     """Why this worker cannot run the request. Frontends check first; this guards the worker against all others."""
     if len(token_ids) != message.num_known_tokens or payload.num_prior_output_tokens >= len(token_ids):
         announced = f"{message.num_known_tokens} were announced"
-        return Failure("InvalidRequestError", f"the prompt has {len(token_ids)} tokens, {announced}", "prompt")
+        return Failure(
+            "InvalidRequestError", f"the prompt has {len(token_ids)} tokens, {announced}", "prompt"
+        )
     if int(token_ids.min()) < 0 or int(token_ids.max()) >= info.vocab_size:
-        return Failure("InvalidRequestError", f"a token id is outside of 0 to {info.vocab_size - 1}", "prompt")
+        return Failure(
+            "InvalidRequestError", f"a token id is outside of 0 to {info.vocab_size - 1}", "prompt"
+        )
     if message.kind == generation_pb2.REQUEST_KIND_POOLING:
         return Failure("UnsupportedError", "this worker does not run pooling requests", "kind")
     if payload.grammar:
@@ -214,7 +218,9 @@ def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker
     return message
 
 
-def build_snapshot(table: RequestTable, slots: list[int], epoch: int, last_step_id: int) -> scheduler_pb2.WorkerSnapshot:
+def build_snapshot(
+    table: RequestTable, slots: list[int], epoch: int, last_step_id: int
+) -> scheduler_pb2.WorkerSnapshot:
     """Everything that a scheduler needs to take this table over."""
     return scheduler_pb2.WorkerSnapshot(
         scheduler_epoch=epoch, last_step_id=last_step_id, slots=[_build_slot(table, slot) for slot in slots]

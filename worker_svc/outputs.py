@@ -63,7 +63,11 @@ class Outputs:
             instance
             for instance, frontend in self._frontends.items()
             if frontend.log.is_full
-            or (not frontend.is_open and now - frontend.closed_at > self._timeout_s and not frontend.log.is_empty)
+            or (
+                not frontend.is_open
+                and now - frontend.closed_at > self._timeout_s
+                and not frontend.log.is_empty
+            )
         ]
         for instance in lost:
             self._frontends.pop(instance).ready.set()
@@ -108,7 +112,9 @@ class Outputs:
                     worker_instance=self.worker_instance, log_number=frontend.log_number
                 )
             )
-            while not reader.done() and frontend.stream == number and self._frontends.get(instance) is frontend:
+            while (
+                not reader.done() and frontend.stream == number and self._frontends.get(instance) is frontend
+            ):
                 await self._send(frontend, context)
         finally:
             reader.cancel()

@@ -30,7 +30,9 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         vocab_size=settings.sim_vocab_size,
         eos_token_ids=(),
         max_draft_tokens=settings.sim_max_draft_tokens,
-        tokenizer_fingerprint=hashlib.sha256(tokenizer.read_bytes()).hexdigest() if tokenizer and known else "",
+        tokenizer_fingerprint=hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+        if tokenizer and known
+        else "",
     )
     timing = SimTiming(settings.sim_base_ms, settings.sim_token_ms, settings.sim_context_ms)
     drafter = SimDrafter(info.vocab_size, settings.sim_acceptance) if info.max_draft_tokens else None

@@ -43,7 +43,9 @@ class SchedulerLink:
 
     def frontend_lost(self, instance: str) -> None:
         """Tells that nobody reads the outputs for a frontend."""
-        event = scheduler_pb2.WorkerEvent(frontend_lost=scheduler_pb2.FrontendLost(frontend_instance=instance))
+        event = scheduler_pb2.WorkerEvent(
+            frontend_lost=scheduler_pb2.FrontendLost(frontend_instance=instance)
+        )
         self._put(scheduler_pb2.AttachWorkerRequest(events=[event]))
 
     def reconnect(self, reason: str) -> None:
@@ -88,7 +90,8 @@ class SchedulerLink:
         outbox = self._outbox = Outbox[scheduler_pb2.AttachWorkerRequest](MAX_OUTBOX)
         outbox.put(scheduler_pb2.AttachWorkerRequest(hello=hello))
         tasks = [
-            asyncio.create_task(work) for work in (self._read(stream), _write(outbox, stream), self._say_alive())
+            asyncio.create_task(work)
+            for work in (self._read(stream), _write(outbox, stream), self._say_alive())
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -7,10 +7,17 @@ late news about an earlier holder's content can be told apart.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_svc.core.request import HASH_BYTES
+
 Blocks = NDArray[np.int32]
+HASH_DTYPE = np.dtype(f"V{HASH_BYTES}")
+"""One hash as an opaque element; numpy's S16 would strip trailing zero bytes."""
+Hashes = NDArray[np.void]
 
 
 class BlockRing:
@@ -78,8 +85,9 @@ class BlockPool:
         self._free = BlockRing(num_blocks)
         self._cached = BlockRing(num_blocks)
         self._block_of: dict[bytes, int] = {}
-        self._hash_of: list[bytes | None] = [None] * num_blocks
+        self._hash_of = np.zeros(num_blocks, HASH_DTYPE)
         self._hashed = np.zeros(num_blocks, np.bool_)
+        """The block's content is known; its hash stands in `_hash_of` and leads back to it in `_block_of`."""
         self._enqueue(self._free, np.arange(num_blocks, dtype=np.int32))
 
     @property
@@ -137,28 +145,28 @@ class BlockPool:
         self._enqueue(self._free, idle[~hashed])
         self._enqueue(self._cached, idle[hashed])
 
-    def publish(self, blocks: list[int], hashes: list[bytes]) -> None:
+    def publish(self, blocks: Blocks, hashes: Hashes) -> None:
         """Makes the content of `blocks` findable. Content that another block already has is left with that one."""
-        moved: list[int] = []
-        for block, content in zip(blocks, hashes, strict=True):
-            if self._hash_of[block] is not None or self._block_of.setdefault(content, block) != block:
-                continue
-            self._hash_of[block] = content
-            self._hashed[block] = True
-            if self._stamps[block]:
-                moved.append(block)
-        if moved:
-            self._free.num_live -= len(moved)
-            self._enqueue(self._cached, np.array(moved, np.int32))
+        known = self._hashed[blocks]
+        if known.any():
+            blocks, hashes = blocks[~known], hashes[~known]
+        # `map` over bound methods keeps the loop over dictionary entries out of the interpreter.
+        owners = list(map(self._block_of.setdefault, hashes.tolist(), blocks.tolist()))
+        new = blocks == np.array(owners, np.int32)
+        if not new.all():
+            blocks, hashes = blocks[new], hashes[new]
+        self._hash_of[blocks] = hashes
+        self._hashed[blocks] = True
+        idle = blocks[self._stamps[blocks] != 0]
+        if len(idle):
+            self._free.num_live -= len(idle)
+            self._enqueue(self._cached, idle)
 
-    def lookup(self, hashes: list[bytes]) -> Blocks:
+    def lookup(self, hashes: Hashes) -> Blocks:
         """The blocks of the longest known prefix of `hashes`."""
-        found: list[int] = []
-        for content in hashes:
-            block = self._block_of.get(content)
-            if block is None:
-                break
-            found.append(block)
+        found = list(map(self._block_of.get, hashes.tolist()))
+        if None in found:
+            del found[found.index(None) :]
         return np.array(found, np.int32)
 
     def num_idle(self, blocks: Blocks) -> int:
@@ -185,11 +193,14 @@ class BlockPool:
         assert len(free) == self._free.num_live and len(cached) == self._cached.num_live, "rings miscount"
         held = np.flatnonzero(self.ref_counts)
         everything = np.concatenate((free, cached, held))
-        assert len(everything) == self.num_blocks == len(np.unique(everything)), "a block is lost or counted twice"
+        assert len(everything) == self.num_blocks == len(np.unique(everything)), (
+            "a block is lost or counted twice"
+        )
         assert self._hashed[cached].all() and not self._hashed[free].any(), "a block waits in the wrong ring"
         assert len(self._block_of) == int(self._hashed.sum()), "hash map and blocks differ"
-        for content, block in self._block_of.items():
-            assert self._hash_of[block] == content, "hash map and blocks differ"
+        blocks = list(self._block_of.values())
+        assert self._hash_of[blocks].tolist() == list(self._block_of), "hash map and blocks differ"
+        assert self._hashed[blocks].all(), "hash map and blocks differ"
 
     def _enqueue(self, ring: BlockRing, blocks: Blocks) -> None:
         if not len(blocks):
@@ -201,8 +212,4 @@ class BlockPool:
 
     def _forget(self, blocks: Blocks) -> None:
         self._hashed[blocks] = False
-        for block in blocks.tolist():
-            content = self._hash_of[block]
-            assert content is not None
-            del self._block_of[content]
-            self._hash_of[block] = None
+        deque(map(self._block_of.pop, self._hash_of[blocks].tolist()), maxlen=0)

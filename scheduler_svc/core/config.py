@@ -54,7 +54,12 @@ DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
 
 
 def resolve(
-    config: SchedulerConfig, *, num_slots: int, max_num_batched_tokens: int, max_request_tokens: int, max_draft_tokens: int
+    config: SchedulerConfig,
+    *,
+    num_slots: int,
+    max_num_batched_tokens: int,
+    max_request_tokens: int,
+    max_draft_tokens: int,
 ) -> WorkerLimits:
     """Resolves `config` for a worker that offers this much.
 
@@ -65,7 +70,9 @@ def resolve(
     drafts = min(config.num_speculative_tokens, max_draft_tokens)
     budget = config.max_num_batched_tokens or min(DEFAULT_MAX_NUM_BATCHED_TOKENS, max_num_batched_tokens)
     if budget > max_num_batched_tokens:
-        raise ValueError(f"max_num_batched_tokens is {budget}, but the worker's runner takes {max_num_batched_tokens}")
+        raise ValueError(
+            f"max_num_batched_tokens is {budget}, but the worker's runner takes {max_num_batched_tokens}"
+        )
     affordable = budget // (1 + drafts)
     seqs = config.max_num_seqs or min(DEFAULT_MAX_NUM_SEQS, affordable, num_slots)
     if seqs > affordable:

@@ -8,7 +8,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.request import HASH_BYTES, Request, RequestStatus
+from scheduler_svc.core.block_pool import HASH_DTYPE
+from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import HELD, SlotState
 from scheduler_svc.core.worker import Worker
 
@@ -61,7 +62,9 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
     request.status = RequestStatus.RUNNING
     worker.pool.claim(snapshot.blocks)
     table.set_blocks(slot, snapshot.blocks, worker.pool.generations[snapshot.blocks])
-    table.num_computed[slot] = table.num_sent[slot] = min(snapshot.num_computed_tokens, snapshot.prefill_target)
+    table.num_computed[slot] = table.num_sent[slot] = min(
+        snapshot.num_computed_tokens, snapshot.prefill_target
+    )
     table.target[slot] = snapshot.prefill_target
     table.bound[slot] = table.num_prompt[slot] + table.num_output[slot]
     worker.num_running += 1
@@ -80,7 +83,7 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
     if request.client_paused:
         worker.toggled.append(slot)
     count = min(written // table.block_size, int(table.num_hashes[slot]))
-    worker.pool.publish(snapshot.blocks[:count].tolist(), table.hashes(slot, 0, count))
+    worker.pool.publish(snapshot.blocks[:count], table.hashes(slot, 0, count))
 
 
 def discard_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
@@ -97,7 +100,7 @@ def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     table.num_output[slot] = snapshot.num_output_tokens
     request.worker_id = worker.info.worker_id
     if snapshot.sealed_hashes:
-        sealed = np.frombuffer(snapshot.sealed_hashes, np.uint8).reshape(-1, HASH_BYTES)
+        sealed = np.frombuffer(snapshot.sealed_hashes, HASH_DTYPE)
         first = int(table.num_hashes[slot])
         indexes = np.arange(first, first + len(sealed))
         table.add_hashes(np.full(len(sealed), slot), indexes, sealed)

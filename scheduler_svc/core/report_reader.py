@@ -54,7 +54,9 @@ def _match(worker: Worker, report: StepReport) -> StepRecord:
     mine = (record.num_decode_rows, record.num_prefill_tokens)
     theirs = (report.num_decode_rows, report.num_prefill_tokens)
     if mine != theirs:
-        raise DivergenceError(f"step {record.step_id}: (decode rows, prefill tokens) are {theirs}, expected {mine}")
+        raise DivergenceError(
+            f"step {record.step_id}: (decode rows, prefill tokens) are {theirs}, expected {mine}"
+        )
     worker.records.popleft()
     return record
 
@@ -120,7 +122,7 @@ def _publish(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> None:  #
     same = still_theirs(worker, slots, indexes)
     if not same.all():
         slots, indexes, blocks = slots[same], indexes[same], blocks[same]
-    pool.publish(blocks.tolist(), table.hashes_at(slots, indexes))
+    pool.publish(blocks, table.hashes_at(slots, indexes))
 
 
 def still_theirs(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]

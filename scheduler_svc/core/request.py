@@ -33,7 +33,9 @@ _S = RequestStatus
 _ENDS = {_S.FINISHED_STOPPED, _S.FINISHED_LENGTH_CAPPED, _S.FINISHED_ABORTED, _S.FINISHED_ERROR}
 TRANSITIONS: dict[RequestStatus, frozenset[RequestStatus]] = {
     # Scheduler: placed; refused at submit (IGNORED). Frontend: cancelled.
-    _S.WAITING: frozenset({_S.WAITING_FOR_FSM, _S.WAITING_FOR_REMOTE_KVS, _S.RUNNING, _S.FINISHED_IGNORED, *_ENDS}),
+    _S.WAITING: frozenset(
+        {_S.WAITING_FOR_FSM, _S.WAITING_FOR_REMOTE_KVS, _S.RUNNING, _S.FINISHED_IGNORED, *_ENDS}
+    ),
     # Worker: grammar ready (WAITING goes on to RUNNING at once) or failed.
     _S.WAITING_FOR_FSM: frozenset({_S.RUNNING, *_ENDS}),
     # Worker: fence ended. Reserved.

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.request import HASH_BYTES, Request
+from scheduler_svc.core.block_pool import HASH_DTYPE, Hashes
+from scheduler_svc.core.request import Request
 from scheduler_svc.core.step import Slots
 
 NEVER = np.iinfo(np.int64).max
@@ -61,7 +62,7 @@ class RequestTable:
         self.generations = np.zeros((num_slots, max_blocks), np.uint32)
         """Generation of each block when this table got it. A released table stays readable until the slot is used
         again, so that late seals can still be told from another holder's."""
-        self._hashes = np.zeros((num_slots, max_blocks * HASH_BYTES), np.uint8)
+        self._hashes = np.zeros((num_slots, max_blocks), HASH_DTYPE)
         self.num_hashes = np.zeros(num_slots, np.int64)
         self._free_slots = list(range(num_slots - 1, -1, -1))
         self._advance = np.zeros(num_slots, np.int32)
@@ -117,9 +118,9 @@ class RequestTable:
         self.paused[slot] = 0
         self.num_blocks[slot] = 0
         self.trigger[slot] = NEVER
-        hashes = np.frombuffer(request.block_hashes, np.uint8)
+        hashes = np.frombuffer(request.block_hashes, HASH_DTYPE)
         self._hashes[slot, : len(hashes)] = hashes
-        self.num_hashes[slot] = len(hashes) // HASH_BYTES
+        self.num_hashes[slot] = len(hashes)
         request.slot = slot
 
     # -- blocks --
@@ -155,20 +156,19 @@ class RequestTable:
 
     # -- hashes --
 
-    def hashes(self, slot: int, start: int, end: int) -> list[bytes]:
+    def hashes(self, slot: int, start: int, end: int) -> Hashes:
         """Content hashes of blocks `[start, end)` of `slot`."""
-        raw = self._hashes[slot, start * HASH_BYTES : end * HASH_BYTES].tobytes()
-        return [raw[i : i + HASH_BYTES] for i in range(0, len(raw), HASH_BYTES)]
+        return self._hashes[slot, start:end]
 
-    def hashes_at(self, slots: Slots, indexes: NDArray[np.int64]) -> list[bytes]:
+    def hashes_at(self, slots: Slots, indexes: NDArray[np.int64]) -> Hashes:
         """Content hashes of single blocks, one per (slot, index)."""
-        raw = self._hashes.reshape(self.num_slots, -1, HASH_BYTES)[slots, indexes].tobytes()
-        return [raw[i : i + HASH_BYTES] for i in range(0, len(raw), HASH_BYTES)]
+        found: Hashes = self._hashes[slots, indexes]
+        return found
 
-    def add_hashes(self, slots: Slots, indexes: NDArray[np.int64], hashes: NDArray[np.uint8]) -> None:
-        """Remembers hashes of sealed blocks: `hashes` is [len(slots), 16]. They belong to the tokens, so they outlive
-        the blocks. Indexes of one slot ascend."""
-        self._hashes.reshape(self.num_slots, -1, HASH_BYTES)[slots, indexes] = hashes
+    def add_hashes(self, slots: Slots, indexes: NDArray[np.int64], hashes: Hashes) -> None:
+        """Remembers hashes of sealed blocks. They belong to the tokens, so they outlive the blocks. Indexes of one
+        slot ascend."""
+        self._hashes[slots, indexes] = hashes
         self.num_hashes[slots] = indexes + 1
 
     # -- decode rows --

@@ -1,4 +1,4 @@
-"""The scheduler: requests wait, are placed on workers, run in steps. Pure: time comes in, decisions and notices go out."""
+"""The scheduler: requests wait, are placed on workers, run in steps. Time comes in, decisions and notices go out."""
 
 from __future__ import annotations
 
@@ -253,7 +253,9 @@ class Scheduler:
         if request.max_tokens <= request.num_prior_output_tokens:
             return refuse("InvalidRequestError", "max_tokens leaves no token to make", "max_tokens")
         if self.num_waiting >= self.config.max_waiting:
-            return refuse("ResourceExhaustedError", f"{self.num_waiting} requests wait already; try again later")
+            return refuse(
+                "ResourceExhaustedError", f"{self.num_waiting} requests wait already; try again later"
+            )
         return None
 
     def _end_attempt(self, key: RequestKey, attempt: int, status: RequestStatus) -> None:
@@ -304,7 +306,9 @@ class Scheduler:
                 frontend = self.frontends.setdefault(known.key.frontend_instance, Frontend(detached_at=now))
                 known.client_paused = (known.key.request_id, known.attempt) in frontend.paused
             same = known is not None and known.attempt == slot.request.attempt
-            elsewhere = known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
+            elsewhere = (
+                known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
+            )
             if known is None or not same or elsewhere:
                 discard_slot(worker, slot, slot.request)
             elif slot.status == SlotStatus.ENDED:
@@ -318,7 +322,11 @@ class Scheduler:
         if snapshot.scheduler_epoch == self.epoch:
             return False
         frontend = self.frontends.get(request.key.frontend_instance)
-        return frontend is None or not frontend.attached or (request.key.request_id, request.attempt) in frontend.live
+        return (
+            frontend is None
+            or not frontend.attached
+            or (request.key.request_id, request.attempt) in frontend.live
+        )
 
     def _resolve_unsure(self, now: float) -> None:
         """Calls requests lost that nobody has, once every worker that could have them has spoken."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.block_pool import Blocks
-from scheduler_svc.core.request import HASH_BYTES, Request
+from scheduler_svc.core.block_pool import HASH_DTYPE, Blocks, Hashes
+from scheduler_svc.core.request import Request
 
 Slots = NDArray[np.int64]
 
@@ -122,6 +122,5 @@ class StepReport:
     """(slot, FinishReason, final count of output tokens)"""
     sealed_slots: Slots = field(default_factory=lambda: np.empty(0, np.int64))
     sealed_indexes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    sealed_hashes: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, HASH_BYTES), np.uint8))
-    """[n, 16]"""
+    sealed_hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
     execute_us: int = 0

@@ -21,7 +21,9 @@ NextRequest = Callable[[], Request | None]
 TakeRequest = Callable[[Request], None]
 
 
-def build_step(worker: Worker, config: SchedulerConfig, next_request: NextRequest, take: TakeRequest) -> StepDecision:
+def build_step(
+    worker: Worker, config: SchedulerConfig, next_request: NextRequest, take: TakeRequest
+) -> StepDecision:
     """Decides the next step and takes it into the worker's state. Empty decisions are not to be sent."""
     step = StepDecision(worker.next_step_id)
     _release(worker, step)
@@ -61,7 +63,7 @@ def _settle(worker: Worker, step: StepDecision) -> None:
 
 
 def _grant(worker: Worker, step: StepDecision) -> bool:
-    """Sees that every decode row has blocks for all tokens it can get in this step. Returns whether blocks were short."""
+    """Sees that every decode row has blocks for all tokens it can get in this step. Returns whether there were too few."""
     table = worker.table
     table.bound += table.advance
     needy = np.flatnonzero(table.bound > table.trigger)
@@ -161,7 +163,9 @@ def _start(worker: Worker, config: SchedulerConfig, slot: int, budget: int) -> S
     hits = np.empty(0, np.int32)
     if config.enable_prefix_caching and not request.wants_prompt_logprobs:
         # At least one token is computed, and no shared block is ever written.
-        hits = pool.lookup(table.hashes(slot, 0, min(int(table.num_hashes[slot]), (known - 1) // table.block_size)))
+        hits = pool.lookup(
+            table.hashes(slot, 0, min(int(table.num_hashes[slot]), (known - 1) // table.block_size))
+        )
     num_new = -(-known // table.block_size) - len(hits)
     headroom = config.watermark_blocks_per_seq * worker.num_running
     if num_new + headroom > pool.num_available - pool.num_idle(hits):

@@ -258,7 +258,9 @@ class Worker:
     def victim_for(self, slot: int, ending: Slots) -> int | None:
         """Who gives up its blocks for `slot`: one whose client does not read, else the youngest that is younger."""
         keep, order = set(ending.tolist()), self.request(slot).order
-        running = np.flatnonzero((self.table.state == SlotState.DECODE) | (self.table.state == SlotState.PREFILL))
+        running = np.flatnonzero(
+            (self.table.state == SlotState.DECODE) | (self.table.state == SlotState.PREFILL)
+        )
         others = [int(other) for other in running if other != slot and int(other) not in keep]
         idle = [other for other in others if self.table.paused[other] & CLIENT_PAUSED]
         younger = idle or [other for other in others if self.request(other).order > order]

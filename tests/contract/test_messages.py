@@ -37,7 +37,9 @@ def run() -> tuple[Scenario, list[Any]]:
 
 def test_no_token_stands_outside_the_payload(run: tuple[Scenario, list[Any]]) -> None:
     scenario, messages = run
-    tokens = {token for s in scenario.frontend.sessions for token in (*s.prompt, *s.output) if token > 1 << 24}
+    tokens = {
+        token for s in scenario.frontend.sessions for token in (*s.prompt, *s.output) if token > 1 << 24
+    }
     patterns = {np.array([token], "<i4").tobytes() for token in tokens}
     assert len(patterns) > 100
     payloads = 0
@@ -73,7 +75,8 @@ def test_a_steady_decode_step_names_only_who_gets_a_block(run: tuple[Scenario, l
         step
         for message in messages
         for step in getattr(message, "steps", ())
-        if {field.name for field, _ in step.ListFields()} <= {"step_id", "scheduler_epoch", "scheduled_cached_reqs"}
+        if {field.name for field, _ in step.ListFields()}
+        <= {"step_id", "scheduler_epoch", "scheduled_cached_reqs"}
         and not step.scheduled_cached_reqs.chunk_slots
         and not step.scheduled_cached_reqs.HasField("resumed")
     ]
@@ -81,7 +84,9 @@ def test_a_steady_decode_step_names_only_who_gets_a_block(run: tuple[Scenario, l
     for step in steady:
         fields = {field.name for field, _ in step.scheduled_cached_reqs.ListFields()}
         assert fields <= {"new_block_slots", "new_block_ids"}
-    assert any(not step.scheduled_cached_reqs.new_block_slots for step in steady), "a step that names nobody at all"
+    assert any(not step.scheduled_cached_reqs.new_block_slots for step in steady), (
+        "a step that names nobody at all"
+    )
 
 
 def test_columns_of_a_group_have_the_same_length(run: tuple[Scenario, list[Any]]) -> None:
@@ -91,4 +96,6 @@ def test_columns_of_a_group_have_the_same_length(run: tuple[Scenario, list[Any]]
     for output in outputs:
         assert len(output.exception_slots) == 2 * len(output.exception_counts)
         assert len(output.sealed_slots) == len(output.sealed_indexes) == len(output.sealed_hashes) // 8
-        assert len(output.finished_slots) == 2 * len(output.finished_reasons) == len(output.finished_counts) // 2
+        assert (
+            len(output.finished_slots) == 2 * len(output.finished_reasons) == len(output.finished_counts) // 2
+        )

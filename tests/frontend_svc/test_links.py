@@ -139,13 +139,25 @@ async def test_an_unlisted_worker_is_heard_to_the_end(
     await until(lambda: not frontend.workers._links)
 
 
-async def test_a_broken_message_harms_no_other(
-    frontend: Frontend, cluster: Cluster, tokenizer: Tokenizer
+@pytest.mark.parametrize("broken", [b"abc", b""])
+async def test_missing_output_is_made_anew(
+    frontend: Frontend, cluster: Cluster, tokenizer: Tokenizer, broken: bytes
 ) -> None:
-    cluster.worker.sequence = 1
-    cluster.worker.outbox.put_nowait(worker_pb2.OutputBatch(sequence=1, attempts=b"abc"))
-    cluster.serve(lambda payload: character_ids(tokenizer, "ab"))
-    assert await generate(frontend) == "ab"
+    """A message that cannot be read, or a skipped one, may have held the end of a request."""
+    ids = character_ids(tokenizer, "abcd")
+    running = asyncio.create_task(generate(frontend))
+    first = (await cluster.scheduler.next("submit")).ref
+    cluster.scheduler.place(first)
+    cluster.worker.emit(Row(first.attempt, 0, ids[:2]))
+    await until(lambda: any(session.worker_id and session.output for session in frontend.table))
+    cluster.worker.sequence += 2
+    batch = worker_pb2.OutputBatch(sequence=cluster.worker.sequence, attempts=broken)
+    cluster.worker.outbox.put_nowait(batch)
+    assert (await cluster.scheduler.next("cancel")).ref == first
+    second = await cluster.scheduler.next("submit")
+    assert second.meta.num_prior_output_tokens == 2
+    cluster.worker.emit(Row(second.ref.attempt, 2, ids[2:], 2))
+    assert await running == "abcd"
 
 
 def test_columns() -> None:

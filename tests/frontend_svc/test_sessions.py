@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from frontend_svc.events import Finished, FinishReason
 from frontend_svc.generate_input import GenerateInput, Sampling
-from frontend_svc.sessions import Session, SessionTable
+from frontend_svc.session import Session
+from frontend_svc.sessions import SessionTable
 from frontend_svc.submission import make_submit
 from frontend_svc.text_stream import TextStream
 from frontend_svc.tokenizer import Tokenizer
@@ -112,7 +113,7 @@ async def read_all(session: Session) -> tuple[list[int], str, Finished]:
 
 
 async def test_output_and_end(session: Session, recorder: Recorder, table: SessionTable) -> None:
-    session.on_placed(1, num_cached_tokens=2)
+    session.on_placed(1, "w", num_cached_tokens=2)
     await session.wait_accepted()
     outputs(session, 0, 10)
     outputs(session, 1, 11, 12)
@@ -265,7 +266,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(attempt=attempts)
     def place(self, attempt: int) -> None:
-        self.session.on_placed(attempt, 1)
+        self.session.on_placed(attempt, "w", 1)
 
     @rule(attempt=attempts, back=st.integers(0, 2), count=st.integers(1, 3))
     def output(self, attempt: int, back: int, count: int) -> None:

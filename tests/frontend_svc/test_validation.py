@@ -14,7 +14,8 @@ from frontend_svc.config import Limits
 from frontend_svc.generate_input import Asked, Sampling, read_trace
 from frontend_svc.intake import Intake
 from frontend_svc.models import Model, ModelDirectory, Worker
-from frontend_svc.sessions import Session, SessionTable
+from frontend_svc.session import Session
+from frontend_svc.sessions import SessionTable
 from frontend_svc.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError, UnsupportedError
 from signalbox.hash_chain import chain_hashes, root_hash

@@ -14,7 +14,9 @@ MODEL = "m"
 WORKER = "w"
 
 
-def make_scheduler(num_blocks: int = 64, block_size: int = 4, num_slots: int = 16, **settings: object) -> Scheduler:
+def make_scheduler(
+    num_blocks: int = 64, block_size: int = 4, num_slots: int = 16, **settings: object
+) -> Scheduler:
     """A scheduler with one attached worker."""
     scheduler = Scheduler(SchedulerConfig(**settings), epoch=1, now=0.0)  # type: ignore[arg-type]
     info = WorkerInfo(WORKER, "i", "a:1", MODEL, num_slots, num_blocks, block_size, 1 << 20, 1 << 20)
@@ -22,7 +24,9 @@ def make_scheduler(num_blocks: int = 64, block_size: int = 4, num_slots: int = 1
     return scheduler
 
 
-def make_request(name: str, num_prompt: int, max_tokens: int = 100, hashes: bytes = b"", **fields: object) -> Request:
+def make_request(
+    name: str, num_prompt: int, max_tokens: int = 100, hashes: bytes = b"", **fields: object
+) -> Request:
     """A request that arrives in the order of creation."""
     values: dict[str, object] = {
         "key": RequestKey("f", name),
@@ -42,7 +46,9 @@ def make_request(name: str, num_prompt: int, max_tokens: int = 100, hashes: byte
 def report_for(scheduler: Scheduler, finished: tuple[tuple[int, int, int], ...] = ()) -> StepReport:
     """The report of the oldest step in flight of a worker where everything went as expected."""
     record = scheduler.workers[WORKER].records[0]
-    return StepReport(record.step_id, record.num_decode_rows, record.num_prefill_tokens, finished=list(finished))
+    return StepReport(
+        record.step_id, record.num_decode_rows, record.num_prefill_tokens, finished=list(finished)
+    )
 
 
 def run_step(scheduler: Scheduler) -> StepDecision:
@@ -59,7 +65,9 @@ def tokens_by_name(scheduler: Scheduler, step: StepDecision) -> dict[str, int]:
     chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
     tokens = {name_of(worker, chunk.slot): chunk.length for chunk in chunks}
     record = worker.records[-1]
-    return tokens | {name_of(worker, int(slot)): int(record.advance[slot]) for slot in np.flatnonzero(record.advance)}
+    return tokens | {
+        name_of(worker, int(slot)): int(record.advance[slot]) for slot in np.flatnonzero(record.advance)
+    }
 
 
 def name_of(worker: Worker, slot: int) -> str:

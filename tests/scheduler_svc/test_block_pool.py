@@ -7,14 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler_svc.core.block_pool import BlockPool
+from scheduler_svc.core.block_pool import HASH_DTYPE, BlockPool, Hashes
 
 NUM_BLOCKS = 12
 
 
-def key(number: int) -> bytes:
-    """A content hash."""
-    return number.to_bytes(16, "little")
+def keys(*numbers: int) -> Hashes:
+    """Content hashes."""
+    return np.frombuffer(b"".join(number.to_bytes(16, "little") for number in numbers), HASH_DTYPE)
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -50,7 +50,7 @@ class PoolMachine(RuleBasedStateMachine):
         content = self.next_content if fresh or not self.next_content else self.next_content - 1
         self.next_content = max(self.next_content, content + 1)
         known = content in self.contents.values() or block in self.contents
-        self.pool.publish([block], [key(content)])
+        self.pool.publish(np.array([block], np.int32), keys(content))
         if not known:
             self.contents[block] = content
 
@@ -58,7 +58,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def hit(self, data: st.DataObject) -> None:
         block = data.draw(st.sampled_from(sorted(self.contents)))
-        found = self.pool.lookup([key(self.contents[block]), b"unknown content!"])
+        found = self.pool.lookup(keys(self.contents[block], 1 << 100))
         assert found.tolist() == [block]
         self.pool.share(found)
         self.tables.append([block])
@@ -72,7 +72,7 @@ class PoolMachine(RuleBasedStateMachine):
     def holds(self) -> None:
         self.pool.check_integrity([np.array(table, np.int32) for table in self.tables])
         for block, content in self.contents.items():
-            assert self.pool.lookup([key(content)]).tolist() == [block]
+            assert self.pool.lookup(keys(content)).tolist() == [block]
 
 
 PoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
@@ -82,8 +82,8 @@ TestPool = PoolMachine.TestCase
 def test_least_recently_used_content_goes_first_and_suffixes_before_prefixes() -> None:
     pool = BlockPool(6)
     first, second = pool.take(3), pool.take(3)
-    pool.publish([*first.tolist(), *second.tolist()], [key(n) for n in range(6)])
+    pool.publish(np.concatenate((first, second)), keys(*range(6)))
     pool.release(second)
     pool.release(first)
     assert pool.take(4).tolist() == [*second[::-1].tolist(), int(first[2])]
-    assert pool.lookup([key(0), key(1), key(2)]).tolist() == first[:2].tolist()
+    assert pool.lookup(keys(0, 1, 2)).tolist() == first[:2].tolist()

@@ -61,7 +61,10 @@ def test_a_steady_step_names_only_who_gets_a_block() -> None:
 def test_a_long_prompt_is_cut_by_the_threshold() -> None:
     scheduler = make_scheduler(long_prefill_token_threshold=6)
     scheduler.submit(make_request("a", 14), 0.0)
-    lengths = [[c.length for c in (*s.chunks, *(x.chunk for x in s.started))] for s in (run_step(scheduler) for _ in range(4))]
+    lengths = [
+        [c.length for c in (*s.chunks, *(x.chunk for x in s.started))]
+        for s in (run_step(scheduler) for _ in range(4))
+    ]
     assert lengths == [[6], [6], [2], []]
 
 
@@ -84,7 +87,9 @@ def rejections(scheduler) -> list[Rejected]:  # type: ignore[no-untyped-def]
 
 
 def test_partial_prefills_are_limited() -> None:
-    scheduler = make_scheduler(max_num_partial_prefills=1, max_num_batched_tokens=100, long_prefill_token_threshold=4)
+    scheduler = make_scheduler(
+        max_num_partial_prefills=1, max_num_batched_tokens=100, long_prefill_token_threshold=4
+    )
     for name in "abc":
         scheduler.submit(make_request(name, 10), 0.0)
     assert set(tokens_by_name(scheduler, run_and_keep(scheduler))) == {"a"}
@@ -137,7 +142,9 @@ def test_the_same_id_again_while_the_old_step_is_in_flight() -> None:
 
 
 def test_a_block_shortage_preempts_the_younger_and_resumes_it() -> None:
-    scheduler = make_scheduler(num_blocks=6, watermark_blocks_per_seq=0, max_inflight_steps=1, max_model_len=20)
+    scheduler = make_scheduler(
+        num_blocks=6, watermark_blocks_per_seq=0, max_inflight_steps=1, max_model_len=20
+    )
     scheduler.submit(make_request("old", 8), 0.0)
     scheduler.submit(make_request("young", 8), 0.0)
     preempted = []
@@ -162,7 +169,9 @@ def test_a_prefix_is_hit_once_its_chunk_has_been_reported() -> None:
     step = scheduler.schedule(WORKER, 0.0)
     assert step is not None
     starts = {s.chunk.slot: s.chunk.start for s in step.started}
-    assert sorted(starts.values()) == [8, 12], "of 12 tokens at least one is computed, so only two blocks are hit"
+    assert sorted(starts.values()) == [8, 12], (
+        "of 12 tokens at least one is computed, so only two blocks are hit"
+    )
 
 
 def test_a_prompt_that_can_never_fit_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +80,9 @@ class SchedulerNode:
                 del self.worker_links[worker_id]
                 return
 
-    def _from_frontend(self, link: Link, node: FrontendNode, message: scheduler_pb2.AttachFrontendRequest) -> None:
+    def _from_frontend(
+        self, link: Link, node: FrontendNode, message: scheduler_pb2.AttachFrontendRequest
+    ) -> None:
         if message.HasField("hello"):
             live = [(ref.request_id, ref.attempt) for ref in message.hello.live]
             paused = [(ref.request_id, ref.attempt) for ref in message.hello.paused]
@@ -139,8 +142,16 @@ class SchedulerNode:
 class WorkerNode:
     """A worker process; `restart` makes it a new one, without memory of its requests."""
 
-    def __init__(self, world: World, scheduler: SchedulerNode, worker_id: str, info: RunnerInfo, setup: Setup) -> None:
-        self.world, self.scheduler, self.worker_id, self.info, self.setup = world, scheduler, worker_id, info, setup
+    def __init__(
+        self, world: World, scheduler: SchedulerNode, worker_id: str, info: RunnerInfo, setup: Setup
+    ) -> None:
+        self.world, self.scheduler, self.worker_id, self.info, self.setup = (
+            world,
+            scheduler,
+            worker_id,
+            info,
+            setup,
+        )
         self.incarnation = 0
         self.link: Link | None = None
         self.restart()
@@ -148,7 +159,9 @@ class WorkerNode:
     def restart(self) -> None:
         self.alive = self.dirty = True
         self.incarnation += 1
-        drafter = SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
+        drafter = (
+            SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
+        )
         self.core = WorkerCore(self.info, self.setup.num_slots, drafter)
         self.runner = SimRunner(self.info)
         self.inbox: deque[NewRequest | StepDelta] = deque()
@@ -201,7 +214,9 @@ class WorkerNode:
             self.inbox.extend(worker_delta.parse_step(step) for step in message.steps)
             self._next()
 
-    def _from_frontend(self, link: Link, node: FrontendNode, request: worker_pb2.StreamOutputsRequest) -> None:
+    def _from_frontend(
+        self, link: Link, node: FrontendNode, request: worker_pb2.StreamOutputsRequest
+    ) -> None:
         log = self.logs.setdefault(node.instance, OutboundLog(1 << 30))
         log.acknowledge(request.acknowledged)
         if request.frontend_instance:
@@ -229,8 +244,8 @@ class WorkerNode:
                 if self.link is not None:
                     self.link.break_()
                 continue
-            incarnation = self.incarnation
-            self.world.at(self.world.rng.uniform(0.002, 0.03), lambda: self._done(incarnation))
+            done = functools.partial(self._done, self.incarnation)
+            self.world.at(self.world.rng.uniform(0.002, 0.03), done)
 
     def _done(self, incarnation: int) -> None:
         if not self.alive or incarnation != self.incarnation:
@@ -285,7 +300,9 @@ class Session:
 class FrontendNode:
     """A frontend process with its clients."""
 
-    def __init__(self, world: World, scheduler: SchedulerNode, workers: list[WorkerNode], setup: Setup) -> None:
+    def __init__(
+        self, world: World, scheduler: SchedulerNode, workers: list[WorkerNode], setup: Setup
+    ) -> None:
         self.world, self.scheduler, self.workers, self.setup = world, scheduler, workers, setup
         self.instance = "frontend"
         self.alive = self.dirty = True
@@ -313,9 +330,7 @@ class FrontendNode:
             self._connect()
             return
         self.link = Link(self.world, self, self.scheduler)
-        unsent = {
-            op.submit.ref.attempt for op in self.outbox if op.WhichOneof("operation") == "submit"
-        }
+        unsent = {op.submit.ref.attempt for op in self.outbox if op.WhichOneof("operation") == "submit"}
         live = [
             scheduler_pb2.RequestRef(request_id=s.request_id, attempt=s.attempt)
             for s in self.by_attempt.values()

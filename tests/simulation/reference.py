@@ -50,4 +50,6 @@ def check_lag(worker: Worker, theirs: WorkerTable) -> None:
         if mine.state[slot] == SlotState.DECODE and status == SlotStatus.DECODE:
             assert theirs.num_tokens[slot] <= mine.bound[slot], f"slot {slot}: the bound is none"
         if mine.state[slot] == SlotState.PREFILL and status == SlotStatus.PREFILL:
-            assert mine.num_computed[slot] <= theirs.num_computed[slot], f"slot {slot}: the scheduler's count leads"
+            assert mine.num_computed[slot] <= theirs.num_computed[slot], (
+                f"slot {slot}: the scheduler's count leads"
+            )

@@ -116,7 +116,15 @@ class Scenario:
     def _plan_faults(self) -> None:
         rng = self.rng
         for _ in range(rng.randrange(1, 5)):
-            fault = rng.choice((self._break_worker, self._break_frontend, self._break_outputs, self._kill_worker, self._kill_scheduler))
+            fault = rng.choice(
+                (
+                    self._break_worker,
+                    self._break_frontend,
+                    self._break_outputs,
+                    self._kill_worker,
+                    self._kill_scheduler,
+                )
+            )
             self.world.at(1.5 + rng.uniform(0.0, 1.5), fault)
 
     def _break_worker(self) -> None:
@@ -181,7 +189,11 @@ class Scenario:
 
     def _is_over(self) -> bool:
         sessions = self.frontend.sessions
-        return len(sessions) == self.num_planned and all(session.is_done for session in sessions) and self.world.now > 4
+        return (
+            len(sessions) == self.num_planned
+            and all(session.is_done for session in sessions)
+            and self.world.now > 4
+        )
 
     def _is_quiet(self) -> bool:
         workers = self.scheduler.core.workers.values()

@@ -38,7 +38,9 @@ def slot_reused_before_its_report(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(step_builder, "_release", release_and_free)
     real = RequestTable.free
-    patch.setattr(RequestTable, "free", lambda table, slot: real(table, slot) if table.state[slot] == 4 else None)
+    patch.setattr(
+        RequestTable, "free", lambda table, slot: real(table, slot) if table.state[slot] == 4 else None
+    )
 
 
 def count_advanced_at_scheduling(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,9 @@ def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[i
         rows = len(batch.slots)
         if rows == 1:
             logger.exception("a request failed in the model")
-            return Sampled(np.zeros(len(batch.sample_index), np.int32)), {0: f"{type(error).__name__}: {error}"}
+            return Sampled(np.zeros(len(batch.sample_index), np.int32)), {
+                0: f"{type(error).__name__}: {error}"
+            }
     half = rows // 2
     first, failed_first = execute_isolated(runner, batch.rows(0, half))
     second, failed_second = execute_isolated(runner, batch.rows(half, rows))

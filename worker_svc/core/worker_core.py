@@ -71,7 +71,9 @@ class WorkerCore:
         table.add(request)
         for token in request.sampling.stop_token_ids:
             self._stop_ids[token] = self._stop_ids.get(token, 0) + 1
-        self._frontend_of[slot] = self._frontends.setdefault(request.ref.frontend_instance, len(self._frontends))
+        self._frontend_of[slot] = self._frontends.setdefault(
+            request.ref.frontend_instance, len(self._frontends)
+        )
         if request.failure is not None:
             table.end(slot, FinishReason.ERROR, request.failure)
             self._failed.append(slot)
@@ -233,7 +235,9 @@ class WorkerCore:
 
     def _fail_row(self, step: RunningStep, row: int, message: str) -> None:
         slot = int(step.batch.slots[row])
-        self.table.end(slot, FinishReason.ERROR, Failure("InternalError", f"the model failed on the request: {message}"))
+        self.table.end(
+            slot, FinishReason.ERROR, Failure("InternalError", f"the model failed on the request: {message}")
+        )
         self._failed.append(slot)
         if row < step.batch.num_decode_rows:
             step.report.exceptions.append((slot, 0))
@@ -261,7 +265,11 @@ class WorkerCore:
         table = self.table
         index = _ranges(first, counts)
         ends: dict[int, FinishReason] = {}
-        stops = np.isin(sampled[index], list(self._stop_ids)) if self._stop_ids else np.zeros(len(index), np.bool_)
+        stops = (
+            np.isin(sampled[index], list(self._stop_ids))
+            if self._stop_ids
+            else np.zeros(len(index), np.bool_)
+        )
         if stops.any():
             row_of = np.repeat(np.arange(len(slots)), counts)
             for row in np.unique(row_of[stops]).tolist():
@@ -326,10 +334,18 @@ class WorkerCore:
             if in_rows:
                 dense[np.searchsorted(step.rows, slot)] = count
         report.decode_counts = dense
-        report.exceptions = [item for item, in_rows in zip(report.exceptions, is_row, strict=True) if not in_rows]
+        report.exceptions = [
+            item for item, in_rows in zip(report.exceptions, is_row, strict=True) if not in_rows
+        ]
 
     def _outputs(
-        self, slots: I32, starts: I32, counts: I64, tokens: I32, ended: list[int], logprobs: dict[int, list]  # type: ignore[type-arg]
+        self,
+        slots: I32,
+        starts: I32,
+        counts: I64,
+        tokens: I32,
+        ended: list[int],
+        logprobs: dict[int, list],  # type: ignore[type-arg]
     ) -> list[FrontendOutput]:
         """Sorts the new tokens by the frontend that waits for them."""
         owners = self._frontend_of[slots]

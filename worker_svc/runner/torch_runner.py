@@ -99,7 +99,7 @@ class TorchRunner:
         return output.logits[0]  # type: ignore[no-any-return]
 
     def _adopt_caller(self) -> None:
-        """Limits the threads again when another thread calls: the compute libraries count by calling thread."""
+        """Limits the threads again when another thread calls; the libraries count by calling thread."""
         caller = threading.get_ident()
         if self._threads is not None and caller != self._caller:
             set_threads(self._threads)

@@ -1,0 +1,262 @@
+"""The life of a request: its session alone emits the one terminal event, whatever services and clients do.
+
+Nothing here does I/O: what is to be said to the scheduler goes to `Operations`, what the client gets to a
+`DeltaQueue`. Everything runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from frontend_svc.block_hashes import BlockHashes
+from frontend_svc.delta_queue import DeltaQueue
+from frontend_svc.events import Delta, Finished, FinishReason, TokenLogprobs
+from frontend_svc.generate_input import GenerateInput
+from frontend_svc.text_stream import TextStream
+from signalbox.errors import CancelledError, InternalError, SignalboxError, UnavailableError
+
+
+class SessionStatus(Enum):
+    """Where a request is in its life."""
+
+    WAITING = auto()
+    """Its current attempt is not known to be placed."""
+    RUNNING = auto()
+    """A worker has the current attempt."""
+    ENDED = auto()
+    """The terminal event is out."""
+
+
+class Operations(Protocol):
+    """What sessions say to the scheduler; each call concerns the session's current attempt."""
+
+    def submit(self, session: Session) -> None:
+        """A new attempt."""
+
+    def cancel(self, session: Session) -> None:
+        """Nobody wants the output any more."""
+
+    def finish(self, session: Session, num_output_tokens: int) -> None:
+        """A stop string was found."""
+
+    def pause(self, session: Session) -> None:
+        """The client is slow."""
+
+    def unpause(self, session: Session) -> None:
+        """It has caught up."""
+
+
+class Observer(Protocol):
+    """Who measures."""
+
+    def on_output(self, session: Session, num_tokens: int, now: float) -> None:
+        """Output came; called before `session.last_output_s` moves to `now`."""
+
+    def on_end(self, session: Session, finished: Finished) -> None:
+        """The terminal event is out."""
+
+
+class Owner(Protocol):
+    """What a session needs of the table that it stands in."""
+
+    operations: Operations
+    observer: Observer
+    replay_limit: int
+    max_backlog_tokens: int
+
+    def renumber(self, session: Session) -> None:
+        """Gives the session its next attempt."""
+
+    def forget(self, session: Session) -> None:
+        """The session has ended."""
+
+
+class Session:
+    """One request of a client, over all its attempts."""
+
+    def __init__(
+        self, given: GenerateInput, table: Owner, text: TextStream | None, hashes: BlockHashes | None
+    ) -> None:
+        self.given = given
+        self.hashes = hashes
+        """Names of the full blocks of prompt and prior output; None: not hashed."""
+        self.attempt = 0
+        self.submitted = False
+        """The current attempt was written to a stream to the scheduler."""
+        self.status = SessionStatus.WAITING
+        self.worker_id = ""
+        """Worker that has the current attempt; empty: not known."""
+        self.output = array("i")
+        """Output tokens so far, of all attempts."""
+        self.num_cached_tokens = 0
+        self.paused_s: float | None = None
+        """Since when the current attempt is paused; None: it is not."""
+        self.arrival_s = time.monotonic()
+        self.last_output_s = 0.0
+        """When output last came; 0: none yet."""
+        self._table = table
+        self._text = text
+        self._num_replays = 0
+        self._deltas = DeltaQueue()
+
+    @property
+    def request_id(self) -> str:
+        """The client's or our own name of the request."""
+        return self.given.request_id
+
+    @property
+    def ended(self) -> bool:
+        """The terminal event is out."""
+        return self.status is SessionStatus.ENDED
+
+    # ---- the client's side
+
+    async def wait_accepted(self) -> None:
+        """Returns when the request is placed or has output. Raises the error with which it was refused."""
+        await self._deltas.wait_accepted()
+
+    async def next_delta(self) -> Delta:
+        """All output since the last call, as soon as there is some; the last delta has `finished`."""
+        delta = await self._deltas.get()
+        if self.paused_s is not None and not self.ended:
+            self.paused_s = None
+            self._table.operations.unpause(self)
+        return delta
+
+    def cancel(self, error: SignalboxError | None = None) -> None:
+        """Ends the request because its client left, its time ran out or we stop; else a no-op."""
+        if not self.ended:
+            self._table.operations.cancel(self)
+            self._end(FinishReason.ABORT, error=error or CancelledError("the request was cancelled"))
+
+    # ---- the services' side
+
+    def on_placed(self, attempt: int, worker_id: str, num_cached_tokens: int) -> None:
+        """A worker has the request."""
+        if not self._is_current(attempt):
+            return
+        self.status = SessionStatus.RUNNING
+        self.worker_id = worker_id
+        if self._num_replays == 0:
+            self.num_cached_tokens = min(num_cached_tokens, self.given.num_prompt_tokens)
+        self._deltas.accept()
+
+    def on_outputs(
+        self,
+        attempt: int,
+        start: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprobs],
+        now: float,
+    ) -> None:
+        """Output tokens [start, start + len(token_ids)) of the request; repeated ones are skipped."""
+        if not self._is_current(attempt):
+            return
+        known = len(self.output)
+        if start > known:
+            self.fail(InternalError(f"output tokens {known} to {start - 1} of the request were lost"))
+            return
+        if self.given.sampling.logprobs is None:
+            logprobs = ()
+        elif len(logprobs) != len(token_ids):
+            self.fail(InternalError("the worker sent tokens without their log-probabilities"))
+            return
+        if start < known:
+            token_ids, logprobs = token_ids[known - start :], logprobs[known - start :]
+        if token_ids:
+            self._add_output(token_ids, logprobs, now)
+
+    def on_finished(
+        self, attempt: int, reason: FinishReason, num_output_tokens: int, error: SignalboxError | None
+    ) -> None:
+        """The worker ended the request."""
+        if not self._is_current(attempt):
+            return
+        if num_output_tokens > len(self.output):
+            self.fail(InternalError("the last output tokens of the request were lost"))
+            return
+        if reason in (FinishReason.ERROR, FinishReason.ABORT) and error is None:
+            error = InternalError("the worker ended the request without saying why")
+        stop = self._flush_text() if error is None else ""
+        self._end(FinishReason.STOP if stop else reason, num_output_tokens, stop, error)
+
+    def on_rejected(self, attempt: int, error: SignalboxError) -> None:
+        """The scheduler refused the request."""
+        if self._is_current(attempt):
+            self._end(FinishReason.ERROR, error=error)
+
+    def on_lost(self, attempt: int, reason: str) -> None:
+        """Nobody has the current attempt any more: goes on with a new one, `replay_limit` times at most."""
+        if not self._is_current(attempt):
+            return
+        if len(self.output) >= self.given.max_tokens:
+            # Only the terminal event was lost.
+            self._end(FinishReason.STOP if (stop := self._flush_text()) else FinishReason.LENGTH, None, stop)
+        elif self._num_replays >= self._table.replay_limit:
+            self._end(FinishReason.ERROR, error=UnavailableError(f"the request was lost: {reason}"))
+        else:
+            self._num_replays += 1
+            self.begin_attempt()
+
+    def fail(self, error: SignalboxError) -> None:
+        """Ends the request with an error of ours, everywhere."""
+        if not self.ended:
+            self._table.operations.cancel(self)
+            self._end(FinishReason.ERROR, error=error)
+
+    def begin_attempt(self) -> None:
+        """Submits prompt plus output so far under a new attempt."""
+        self._table.renumber(self)
+        self.submitted = False
+        self.status, self.worker_id = SessionStatus.WAITING, ""
+        # If its client is still slow, the next output pauses the new attempt.
+        self.paused_s = None
+        self._table.operations.submit(self)
+
+    # ---- inside
+
+    def _is_current(self, attempt: int) -> bool:
+        return attempt == self.attempt and self.status is not SessionStatus.ENDED
+
+    def _add_output(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], now: float) -> None:
+        self.status = SessionStatus.RUNNING
+        text, found = ("", None) if self._text is None else self._text.push(token_ids)
+        if found is not None:
+            token_ids, logprobs = token_ids[: found.num_tokens], logprobs[: found.num_tokens]
+        self.output.extend(token_ids)
+        self._table.observer.on_output(self, len(token_ids), now)
+        self.last_output_s = now
+        self._deltas.put(text, token_ids, logprobs)
+        if found is not None:
+            self._table.operations.finish(self, len(self.output))
+            self._end(FinishReason.STOP, stop=found.stop)
+        elif self.paused_s is None and self._deltas.backlog > self._table.max_backlog_tokens:
+            self.paused_s = now
+            self._table.operations.pause(self)
+
+    def _flush_text(self) -> str:
+        """Sends what the text stream held back; returns the stop string that it completes, or nothing."""
+        if self._text is None:
+            return ""
+        text, stop = self._text.flush()
+        self._deltas.put(text, (), ())
+        return stop or ""
+
+    def _end(
+        self,
+        reason: FinishReason,
+        num_output_tokens: int | None = None,
+        stop: str = "",
+        error: SignalboxError | None = None,
+    ) -> None:
+        """The one place that emits the terminal event."""
+        count = len(self.output) if num_output_tokens is None else num_output_tokens
+        finished = Finished(reason, self.given.num_prompt_tokens, count, self.num_cached_tokens, stop, error)
+        self.status = SessionStatus.ENDED
+        self._table.forget(self)
+        self._deltas.finish(finished)
+        self._table.observer.on_end(self, finished)
