@@ -36,6 +36,8 @@ class SchedulerSettings(Settings):
     """Order of the waiting requests."""
     max_inflight_steps: int = Field(2, ge=1, le=16)
     """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
+    just_in_time_steps: bool = True
+    """Send a step ahead only just in time, so that requests that arrive meanwhile still make it."""
     num_speculative_tokens: int = Field(0, ge=0, le=32)
     """Draft tokens allowed per request and step, at most what the worker can verify."""
     watermark_blocks_per_seq: int = Field(2, ge=0)

@@ -104,7 +104,9 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
         report.sealed_slots = _column(message.sealed_slots, U16)
         report.sealed_indexes = _column(message.sealed_indexes, U16)
         report.sealed_hashes = np.frombuffer(message.sealed_hashes, HASH_DTYPE)
-    report.execute_us = message.timings.execute_us
+    timings = message.timings
+    report.execute_us, report.queued_us = timings.execute_us, timings.queued_us
+    report.duration_us = timings.prepare_us + timings.execute_us + timings.commit_us
     return report
 
 

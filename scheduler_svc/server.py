@@ -21,7 +21,9 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Runs until `stop` is set. Raises StartupError."""
     # Later processes have a higher epoch, without anything to keep on a disk.
     epoch = time.time_ns() // 1_000_000
-    loop = StepLoop(Scheduler(settings.core(), epoch, time.monotonic()), time.monotonic)
+    clock = asyncio.get_running_loop()
+    core = Scheduler(settings.core(), epoch, clock.time())
+    loop = StepLoop(core, clock.time, clock.call_at)
     server = rpc.Server(["signalbox.v1.SchedulerService"])
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(SchedulerServicer(loop), server.grpc)
     port = await server.start(settings.listen)

@@ -19,6 +19,8 @@ from signalbox.v1 import scheduler_pb2
 logger = logging.getLogger(__name__)
 
 MAX_OUTBOX = 100_000
+CallAt = Callable[[float, Callable[[], None]], object]
+"""Calls back at a time of the clock."""
 
 
 class WorkerLink:
@@ -27,6 +29,8 @@ class WorkerLink:
     def __init__(self, model: scheduler_pb2.ModelEntry) -> None:
         self.model = model
         self.outbox: Outbox[scheduler_pb2.AttachWorkerResponse] = Outbox(MAX_OUTBOX)
+        self.timer: object | None = None
+        """Set while a step is held back."""
 
 
 class FrontendLink:
@@ -40,9 +44,10 @@ class FrontendLink:
 class StepLoop:
     """Takes messages to the core and its decisions to the links."""
 
-    def __init__(self, core: Scheduler, clock: Callable[[], float]) -> None:
+    def __init__(self, core: Scheduler, clock: Callable[[], float], call_at: CallAt) -> None:
         self.core = core
         self._clock = clock
+        self._call_at = call_at
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
 
@@ -164,6 +169,14 @@ class StepLoop:
             for request in step.placed:
                 request.payload = b""
             link.outbox.put(message)
+        if worker.hold_until > self._clock() and link.timer is None and worker.records:
+            link.timer = self._call_at(worker.hold_until, lambda: self._on_timer(worker_id, link))
+
+    def _on_timer(self, worker_id: str, link: WorkerLink) -> None:
+        """A step was held back for arrivals; now is the time."""
+        link.timer = None
+        if self.is_current(worker_id, link):
+            self._advance()
 
     def _drop_worker(self, worker_id: str) -> None:
         logger.error("worker %s does not read its steps", worker_id)

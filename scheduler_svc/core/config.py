@@ -25,6 +25,8 @@ class SchedulerConfig:
     """Reuse KV blocks of equal prefixes."""
     max_inflight_steps: int = 2
     """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
+    just_in_time_steps: bool = True
+    """Send a step ahead only just in time, so that requests that arrive meanwhile still make it."""
     num_speculative_tokens: int = 0
     """Draft tokens allowed per request and step, at most what the worker can verify."""
     watermark_blocks_per_seq: int = 2

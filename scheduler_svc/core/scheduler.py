@@ -108,9 +108,12 @@ class Scheduler:
         return worker.attached and (worker.has_own_work or bool(self._queue_of(worker)))
 
     def schedule(self, worker_id: str, now: float) -> StepDecision | None:
-        """The next step of a worker; None when nothing would be in it or enough steps are in flight."""
+        """The next step of a worker; None when nothing would be in it, enough steps are in flight, or it is too early
+        (`worker.hold_until`)."""
         worker = self.workers[worker_id]
         if len(worker.records) >= self.config.max_inflight_steps or not self.has_work(worker):
+            return None
+        if worker.records and now < worker.hold_until:
             return None
         step = build_step(worker, self.config, lambda: self._next_for(worker), self._take)
         for request in step.placed:
@@ -120,7 +123,11 @@ class Scheduler:
 
     def update(self, worker_id: str, report: StepReport, now: float) -> None:
         """Takes a worker's report. Raises DivergenceError: then close its link."""
-        for finish in read_report(self.workers[worker_id], report):
+        worker = self.workers[worker_id]
+        finishes = read_report(worker, report)
+        if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
+            worker.hold_until = now + worker.pacer.hold_s()
+        for finish in finishes:
             if finish.request.in_doubt:
                 self._lose(finish.request, f"worker {worker_id} ended it and was replaced")
             else:

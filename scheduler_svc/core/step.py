@@ -86,6 +86,8 @@ class StepRecord:
     num_prefill_tokens: int
     released_slots: list[int]
     """Slots that the delta released: free for others once the report is back."""
+    is_ahead: bool = False
+    """Sent while an earlier step was in flight."""
 
 
 class NotRunReason(IntEnum):
@@ -124,3 +126,6 @@ class StepReport:
     sealed_indexes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     sealed_hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
     execute_us: int = 0
+    duration_us: int = 0
+    """Of all of the step on the worker, queueing apart."""
+    queued_us: int = 0

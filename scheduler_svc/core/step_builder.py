@@ -63,7 +63,7 @@ def _settle(worker: Worker, step: StepDecision) -> None:
 
 
 def _grant(worker: Worker, step: StepDecision) -> bool:
-    """Sees that every decode row has blocks for all tokens it can get in this step. Returns whether there were too few."""
+    """Sees that every decode row has blocks for all tokens it can get in this step. Returns whether some lacked."""
     table = worker.table
     table.bound += table.advance
     needy = np.flatnonzero(table.bound > table.trigger)
@@ -243,6 +243,7 @@ def _record(worker: Worker, step: StepDecision) -> None:
             chunks=chunks,
             num_prefill_tokens=step.num_prefill_tokens,
             released_slots=step.finished_slots,
+            is_ahead=bool(worker.records),
         )
     )
     worker.next_step_id += 1

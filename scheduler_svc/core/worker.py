@@ -10,6 +10,7 @@ import numpy as np
 
 from scheduler_svc.core.block_pool import BlockPool, Blocks
 from scheduler_svc.core.config import WorkerLimits
+from scheduler_svc.core.pacing import Pacer
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import CLIENT_PAUSED, HELD, NEVER, RequestTable, SlotState
 from scheduler_svc.core.step import Slots, StepDecision, StepRecord
@@ -78,6 +79,9 @@ class Worker:
     """Slots whose client paused or went on since the last delta."""
     num_running: int = 0
     """Requests that hold blocks: prefilling, decoding, paused."""
+    pacer: Pacer = field(default_factory=Pacer)
+    hold_until: float = 0.0
+    """The next step is not to be sent before this time, so that arrivals still make it."""
     attached: bool = True
     detached_at: float = 0.0
     stats: WorkerStats = field(default_factory=WorkerStats)

@@ -30,6 +30,16 @@ logging.info('all is well')
 logging.warning('less well')
 logging.error('not well\\nits second line')
 """
+_SERVING = """
+import asyncio
+from signalbox import rpc
+async def serve():
+    server = rpc.Server([])
+    await server.start('127.0.0.1:' + sys.argv[3])
+    await server.set_serving(True)
+    await asyncio.Event().wait()
+asyncio.run(serve())
+"""
 _REFUSE = """
 print(sys.argv[1], file=sys.stderr)
 print('Exception ignored in: what a library does at exit', file=sys.stderr)
@@ -57,6 +67,11 @@ def patient(name: str) -> Service:
 def noting(name: str, notes: Path) -> Service:
     """Appends its name to `notes` when it is asked to stop."""
     return _service(name, _NOTE_STOP + _WAIT, notes, name)
+
+
+def serving(name: str, notes: Path, port: int) -> Service:
+    """The same, and its gRPC health is SERVING."""
+    return _service(name, _NOTE_STOP + _SERVING, notes, name, port)
 
 
 def stubborn(name: str) -> Service:

@@ -24,8 +24,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
     """Starts a ring in a process of its own."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(http_port: int, worker: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.signalbox.fake_ring", str(tmp_path), str(http_port), worker]
+    def start(port: int, worker: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.signalbox.fake_ring", str(tmp_path), str(port), worker]
         pipe = subprocess.PIPE
         processes.append(subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True))
         return processes[-1]
@@ -49,7 +49,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_ready_ring_in_order(run: Run, tmp_path: Path, number: signal.Signals) -> None:
-    process = run(free_ports(1)[0], "noting")
+    process = run(free_ports(2)[0], "noting")
     output = read_until(process, "Ctrl-C stops everything")
     assert "frontend is ready" in output
     process.send_signal(number)
@@ -88,7 +88,7 @@ def test_a_worker_that_cannot_start_ends_everything(run: Run, tmp_path: Path) ->
 
 
 def test_a_service_that_dies_later_ends_everything(run: Run, tmp_path: Path) -> None:
-    process = run(free_ports(1)[0], "noting")
+    process = run(free_ports(2)[0], "noting")
     read_until(process, "Ctrl-C stops everything")
     pid = int((tmp_path / "worker-0.log").read_text().split()[1])
     subprocess.run(["kill", "-9", str(pid)], check=True)
