@@ -32,8 +32,16 @@ class SchedulerSettings(Settings):
     """Without it a prompt runs in one step, and prompts above the budget are refused."""
     enable_prefix_caching: bool = True
     """Reuse KV blocks of equal prefixes."""
-    policy: Literal["fcfs"] = "fcfs"
-    """Order of the waiting requests."""
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    """Order of the requests. fcfs: by arrival. priority: lower priority numbers first, then by arrival."""
+    placement_lookahead: int = Field(8, ge=1)
+    """Waiting requests that a worker may leave to others before it stops looking for one to take."""
+    affinity_wait_ms: float = Field(50.0, ge=0)
+    """How long a request may be left for a worker that has more of its prompt cached, in milliseconds."""
+    affinity_max_skips: int = Field(16, ge=0)
+    """How many steps of other workers may leave it."""
+    affinity_min_tokens: int = Field(64, ge=1)
+    """Cached tokens that make another worker worth waiting for."""
     max_inflight_steps: int = Field(2, ge=1, le=16)
     """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
     just_in_time_steps: bool = True

@@ -142,7 +142,7 @@ class Client:
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
         self.address = address
         self._channel = rpc.channel(address)
-        self._stub: Any = frontend_pb2_grpc.GenerationServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = frontend_pb2_grpc.GenerationServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
         return self

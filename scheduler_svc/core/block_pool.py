@@ -169,6 +169,18 @@ class BlockPool:
             del found[found.index(None) :]
         return np.array(found, np.int32)
 
+    def prefix_length(self, hashes: bytes) -> int:
+        """How many blocks of a hash chain are known, found by bisection: what follows a missing block was evicted
+        before it, so it is missing too, but for rare cases that only cost a worse guess."""
+        low, high = 0, len(hashes) // HASH_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            if hashes[middle * HASH_BYTES : (middle + 1) * HASH_BYTES] in self._block_of:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def num_idle(self, blocks: Blocks) -> int:
         """How many of `blocks` have no holder: sharing these makes them unavailable."""
         return int(np.count_nonzero(self.ref_counts[blocks] == 0))

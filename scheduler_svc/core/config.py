@@ -31,6 +31,16 @@ class SchedulerConfig:
     """Draft tokens allowed per request and step, at most what the worker can verify."""
     watermark_blocks_per_seq: int = 2
     """Free blocks kept per running request when another one is admitted or resumed, for the growth of the running."""
+    policy: str = "fcfs"
+    """fcfs: by arrival. priority: lower priority numbers first, then by arrival."""
+    placement_lookahead: int = 8
+    """Waiting requests that a worker may leave to others before it stops looking for one to take."""
+    affinity_wait_ms: float = 50.0
+    """How long a request may be left for a worker that has more of its prompt cached."""
+    affinity_max_skips: int = 16
+    """How many steps of other workers may leave it."""
+    affinity_min_tokens: int = 64
+    """Cached tokens that make another worker worth waiting for."""
     max_waiting: int = 100_000
     """Requests that may wait; more are refused."""
     worker_grace_s: float = 10.0

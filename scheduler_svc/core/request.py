@@ -95,10 +95,19 @@ class Request:
     in_doubt: bool = False
     """Its frontend has met another process in its worker's place: should it end there after all, nobody hears of it."""
 
+    rank: int = 0
+    """Class in the policy in force, lower first; 0 for all when it knows none."""
+    affinity: str | None = None
+    """Worker that has most of the prompt cached."""
+    affinity_until: float | None = None
+    """Until when it may be waited for; None: not looked for yet."""
+    num_times_left: int = 0
+    """Steps of other workers that left the request to it."""
+
     @property
-    def order(self) -> tuple[int, int]:
-        """First come, first served: also the age by which victims are chosen."""
-        return (self.arrival_ms, self.sequence)
+    def order(self) -> tuple[int, int, int]:
+        """Who goes first, and whose blocks are taken last: by rank, then first come first served."""
+        return (self.rank, self.arrival_ms, self.sequence)
 
     @property
     def num_known_tokens(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from scheduler_svc.core.config import SchedulerConfig, resolve
 from scheduler_svc.core.notices import Lost, Notice, Placed, Rejected
-from scheduler_svc.core.placement import should_take
+from scheduler_svc.core.placement import candidates
 from scheduler_svc.core.recovery import SlotStatus, WorkerSnapshot, adopt_slot, discard_slot
 from scheduler_svc.core.report_reader import DivergenceError, read_report
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
@@ -60,6 +60,7 @@ class Scheduler:
         if older is not None:
             self._end(older, RequestStatus.FINISHED_ABORTED)
         request.sequence = self._next_sequence
+        request.rank = request.priority if self.config.policy == "priority" else 0
         self._next_sequence += 1
         refusal = self._refusal(request)
         if refusal is not None:
@@ -115,8 +116,11 @@ class Scheduler:
             return None
         if worker.records and now < worker.hold_until:
             return None
-        step = build_step(worker, self.config, lambda: self._next_for(worker), self._take)
+        queue = self._queue_of(worker)
+        others = [w for w in self.workers.values() if w is not worker and w.info.model == worker.info.model]
+        step = build_step(worker, self.config, candidates(worker, others, queue, self.config, now))
         for request in step.placed:
+            queue.remove(request)
             request.worker_id = worker_id
             self._notices.append(Placed(request.key, request.attempt, worker_id, request.num_cached_tokens))
         return None if step.is_empty else step
@@ -230,18 +234,6 @@ class Scheduler:
     def _queue_of(self, worker: Worker) -> WaitingQueue:
         return self._queues.setdefault(worker.info.model, WaitingQueue())
 
-    def _next_for(self, worker: Worker) -> Request | None:
-        queue = self._queue_of(worker)
-        head = queue.head()
-        if head is None:
-            return None
-        others = [w for w in self.workers.values() if w is not worker and w.info.model == worker.info.model]
-        return head if should_take(worker, others, head, self.config) else None
-
-    def _take(self, request: Request) -> None:
-        taken = self._queues[request.model].pop()
-        assert taken is request
-
     def _refusal(self, request: Request) -> Rejected | None:
         def refuse(code: str, message: str, field: str = "") -> Rejected:
             return Rejected(request.key, request.attempt, code, message, field)
@@ -308,6 +300,7 @@ class Scheduler:
             known = self.requests.get(slot.request.key)
             if known is None and self._is_orphan(slot.request, snapshot):
                 slot.request.sequence = self._next_sequence
+                slot.request.rank = slot.request.priority if self.config.policy == "priority" else 0
                 self._next_sequence += 1
                 known = self.requests[slot.request.key] = slot.request
                 frontend = self.frontends.setdefault(known.key.frontend_instance, Frontend(detached_at=now))

@@ -6,7 +6,7 @@ passes their trigger, prefills and newcomers are looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,15 +16,12 @@ from scheduler_svc.core.request_table import HELD, SlotState
 from scheduler_svc.core.step import Chunk, Slots, Start, StepDecision, StepRecord
 from scheduler_svc.core.worker import Worker
 
-NextRequest = Callable[[], Request | None]
-"""The waiting request that this worker should take next, if any; the builder takes it by `TakeRequest`."""
-TakeRequest = Callable[[Request], None]
 
+def build_step(worker: Worker, config: SchedulerConfig, waiting: Iterator[Request]) -> StepDecision:
+    """Decides the next step and takes it into the worker's state. Empty decisions are not to be sent.
 
-def build_step(
-    worker: Worker, config: SchedulerConfig, next_request: NextRequest, take: TakeRequest
-) -> StepDecision:
-    """Decides the next step and takes it into the worker's state. Empty decisions are not to be sent."""
+    `waiting` are the requests that this worker may take, in order; those taken are `placed` in the decision.
+    """
     step = StepDecision(worker.next_step_id)
     _release(worker, step)
     _settle(worker, step)
@@ -35,7 +32,7 @@ def build_step(
     if not short:
         budget = _resume(worker, config, step, budget)
         if not worker.preempted:
-            _admit(worker, config, step, budget, next_request, take)
+            _admit(worker, config, step, budget, waiting)
     if not step.is_empty:
         _record(worker, step)
     return step
@@ -199,17 +196,12 @@ def _resume(worker: Worker, config: SchedulerConfig, step: StepDecision, budget:
 
 
 def _admit(
-    worker: Worker,
-    config: SchedulerConfig,
-    step: StepDecision,
-    budget: int,
-    next_request: NextRequest,
-    take: TakeRequest,
+    worker: Worker, config: SchedulerConfig, step: StepDecision, budget: int, waiting: Iterator[Request]
 ) -> None:
-    """Places waiting requests on this worker while there is room."""
+    """Places waiting requests on this worker while there is room. One that does not fit holds up those behind it."""
     table = worker.table
     while _may_start(worker, config, budget) and table.num_free_slots:
-        request = next_request()
+        request = next(waiting, None)
         if request is None:
             return
         limit = min(request.num_prompt_tokens + request.max_tokens, worker.limits.max_model_len)
@@ -218,7 +210,6 @@ def _admit(
         if start is None:
             table.unplace(slot)
             return
-        take(request)
         request.move(RequestStatus.RUNNING)
         request.num_cached_tokens = start.chunk.start
         step.placed.append(request)

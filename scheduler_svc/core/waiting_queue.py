@@ -10,7 +10,7 @@ from scheduler_svc.core.request import Request
 
 
 class WaitingQueue:
-    """Requests of one model in order of arrival. A request that leaves the middle is skipped when it is met."""
+    """Requests of one model in their order. A request that leaves the middle is skipped when it is met."""
 
     def __init__(self) -> None:
         self._requests: deque[Request] = deque()
@@ -35,11 +35,6 @@ class WaitingQueue:
         while self._requests and id(self._requests[0]) in self._gone:
             self._gone.remove(id(self._requests.popleft()))
         return self._requests[0] if self._requests else None
-
-    def pop(self) -> Request:
-        """Takes the head."""
-        assert self.head() is not None
-        return self._requests.popleft()
 
     def remove(self, request: Request) -> None:
         """Takes `request` out, wherever it stands."""

@@ -260,7 +260,8 @@ class Worker:
         return sum(int(np.count_nonzero(self.pool.ref_counts[blocks] == 1)) for blocks in tables)
 
     def victim_for(self, slot: int, ending: Slots) -> int | None:
-        """Who gives up its blocks for `slot`: one whose client does not read, else the youngest that is younger."""
+        """Who gives up its blocks for `slot`: one whose client does not read, else a younger one; of these whoever was
+        preempted least often, then has the least work to lose, then is the youngest."""
         keep, order = set(ending.tolist()), self.request(slot).order
         running = np.flatnonzero(
             (self.table.state == SlotState.DECODE) | (self.table.state == SlotState.PREFILL)
@@ -268,7 +269,15 @@ class Worker:
         others = [int(other) for other in running if other != slot and int(other) not in keep]
         idle = [other for other in others if self.table.paused[other] & CLIENT_PAUSED]
         younger = idle or [other for other in others if self.request(other).order > order]
-        return max(younger, key=lambda other: self.request(other).order, default=None)
+        return min(younger, key=self._loss, default=None)
+
+    def _loss(self, slot: int) -> tuple[int, int, tuple[int, ...]]:
+        request = self.request(slot)
+        return (
+            request.num_preemptions,
+            int(self.table.num_blocks[slot]),
+            tuple(-part for part in request.order),
+        )
 
     # -- checks --
 

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
     async with rpc.channel(scheduler) as channel:
-        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)
         try:
             status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=TIMEOUT_S)
         except grpc.aio.AioRpcError as error:

@@ -14,7 +14,7 @@ from signalbox.v1 import frontend_pb2, frontend_pb2_grpc, generation_pb2
 def main(address: str, prompt: str, max_tokens: int) -> None:
     """Lists the models and generates once, greedily."""
     with grpc.insecure_channel(address) as channel:
-        stub = frontend_pb2_grpc.GenerationServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub = frontend_pb2_grpc.GenerationServiceStub(channel)
         models = [model.id for model in stub.ListModels(frontend_pb2.ListModelsRequest(), timeout=20).models]
         sampling = generation_pb2.SamplingParams(temperature=0, max_tokens=max_tokens)
         request = frontend_pb2.GenerateRequest(text=prompt, sampling=sampling)

@@ -43,7 +43,7 @@ def workers_of(ring: RunningRing) -> list[dict[str, Any]]:
     return workers
 
 
-@pytest.mark.parametrize("num_blocks", ["512", "40"], ids=["roomy", "short of blocks"])
+@pytest.mark.parametrize("num_blocks", ["1024", "40"], ids=["roomy", "short of blocks"])
 @pytest.mark.parametrize("depth", ["1", "2", "4"])
 async def test_tokens_do_not_depend_on_depth_and_cache(
     start_ring: StartRing, depth: str, num_blocks: str

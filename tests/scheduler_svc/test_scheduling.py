@@ -7,7 +7,9 @@ import pytest
 from scheduler_svc.core.notices import Rejected
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.step import FinishReason
+from scheduler_svc.core.worker import WorkerInfo
 from tests.scheduler_svc.harness import (
+    MODEL,
     WORKER,
     make_request,
     make_scheduler,
@@ -192,3 +194,43 @@ def test_an_unknown_model_is_refused() -> None:
 def test_contradicting_settings_are_refused_when_a_worker_attaches() -> None:
     with pytest.raises(ValueError, match="max_num_seqs is 8"):
         make_scheduler(max_num_seqs=8, max_num_batched_tokens=4)
+
+
+def test_a_cached_prefix_is_worth_a_short_wait() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1, affinity_min_tokens=8, affinity_wait_ms=50)
+    scheduler.attach_worker(WorkerInfo("w2", "i", "a:2", MODEL, 16, 64, 4, 1 << 20, 1 << 20), None, 0.0)
+    hashes = bytes(range(64))
+    scheduler.submit(make_request("a", 17, hashes=hashes), 0.0)
+    run_step(scheduler)
+    scheduler.submit(make_request("b", 17, hashes=hashes), 1.0)
+    assert scheduler.schedule("w2", 1.0) is None, "left for the worker that has the prefix"
+    step = scheduler.schedule(WORKER, 1.01)
+    assert step is not None and step.started[0].chunk.start == 16
+    scheduler.submit(make_request("c", 17, hashes=hashes), 2.0)
+    assert scheduler.schedule("w2", 2.0) is None
+    late = scheduler.schedule("w2", 2.06)
+    assert late is not None and late.placed[0].key.request_id == "c", "but not for long"
+
+
+def test_without_a_cached_prefix_the_emptier_worker_takes_it() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1)
+    scheduler.attach_worker(WorkerInfo("w2", "i", "a:2", MODEL, 16, 64, 4, 1 << 20, 1 << 20), None, 0.0)
+    scheduler.submit(make_request("a", 5), 0.0)
+    run_step(scheduler)
+    scheduler.submit(make_request("b", 5), 0.0)
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None and not step.placed
+    other = scheduler.schedule("w2", 0.0)
+    assert other is not None and other.placed[0].key.request_id == "b"
+
+
+def test_priority_goes_before_arrival() -> None:
+    scheduler = make_scheduler(policy="priority", max_num_seqs=1, max_inflight_steps=1)
+    for name, priority in (("first", 5), ("urgent", -1), ("second", 5)):
+        scheduler.submit(make_request(name, 3, max_tokens=1, priority=priority), 0.0)
+    order = []
+    while (step := scheduler.schedule(WORKER, 0.0)) is not None:
+        finished = tuple((s.chunk.slot, FinishReason.LENGTH, 1) for s in step.started)
+        order += [request.key.request_id for request in step.placed]
+        scheduler.update(WORKER, report_for(scheduler, finished), 0.0)
+    assert order == ["urgent", "first", "second"]

@@ -68,7 +68,7 @@ async def frontend() -> Frontend:
 @pytest.fixture
 async def client(frontend: Frontend) -> AsyncIterator[Client]:
     server = rpc.Server(["signalbox.v1.GenerationService"])
-    frontend_pb2_grpc.add_GenerationServiceServicer_to_server(frontend, server.grpc)  # type: ignore[no-untyped-call]
+    frontend_pb2_grpc.add_GenerationServiceServicer_to_server(frontend, server.grpc)
     port = await server.start("127.0.0.1:0")
     async with Client(f"127.0.0.1:{port}") as client:
         yield client

@@ -77,7 +77,7 @@ def running(batch: PagedBatch) -> Iterator[None]:
         _current.reset(token)
 
 
-def paged_attention(  # noqa: PLR0917 (transformers passes the first five by position)
+def paged_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,

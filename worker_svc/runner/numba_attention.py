@@ -57,7 +57,7 @@ def _widen_by_type(source: Any, target: Any) -> Callable[[Any, Any], None]:
 
 
 @compiled(fastmath=FAST_MATH)
-def _attend_block(  # type: ignore[no-untyped-def] # noqa: PLR0917
+def _attend_block(  # type: ignore[no-untyped-def]
     query, keys, values, low, high, scaling, best, total, out
 ):
     """Takes keys `[low, high)` of a block into a head's softmax: `best`, `total` `[1]`, `out` `[Dv]`."""
@@ -83,7 +83,7 @@ def _attend_block(  # type: ignore[no-untyped-def] # noqa: PLR0917
 
 
 @compiled(fastmath=FAST_MATH)
-def _attend_row_head(  # type: ignore[no-untyped-def] # noqa: PLR0917
+def _attend_row_head(  # type: ignore[no-untyped-def]
     query, keys, values, out, start, end, positions, table, head, scaling, window
 ):
     """Query tokens `[start, end)` of a row, all heads of one KV head; each block is read once for them."""
@@ -123,7 +123,7 @@ def _attend_row_head(  # type: ignore[no-untyped-def] # noqa: PLR0917
 
 
 @compiled(parallel=True, fastmath=FAST_MATH)
-def _attend_rows(  # type: ignore[no-untyped-def] # noqa: PLR0917
+def _attend_rows(  # type: ignore[no-untyped-def]
     query, keys, values, out, query_starts, positions, block_tables, scaling, window
 ):
     """One task per row and KV head, so that no task's arithmetic depends on the batch or on the threads."""
