@@ -24,7 +24,7 @@ from frontend_svc.http_errors import JSON, answer_bug, answer_error, answer_http
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.openai_format import DONE, ChatFormat, CompletionFormat, Format, FormatType, make_error
+from frontend_svc.openai_format import DONE, ChatFormat, CompletionFormat, Format, make_error
 from frontend_svc.openai_schema import ChatBody, CommonBody, CompletionBody
 from frontend_svc.session import Session
 from signalbox.errors import SignalboxError, UnsupportedError
@@ -115,7 +115,7 @@ class HttpApi:
         return body.read(tokenizer.chat.render([message.render() for message in body.messages]), trace)
 
     async def _answer(
-        self, request: Request, schema: type[B], read: Callable[[B, Trace], Asked], form: FormatType
+        self, request: Request, schema: type[B], read: Callable[[B, Trace], Asked], form: type[Format]
     ) -> Response:
         body, session = await self._open(request, schema, read)
         async with watching(request.receive, session):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -22,7 +21,6 @@ class Format:
     """`object` of a whole answer."""
     chunk_kind = ""
     """`object` of a chunk."""
-    first_chunk: bytes | None = None
 
     def __init__(
         self, request_id: str, model: str, tokenizer: Tokenizer | None, *, wants_usage: bool
@@ -154,9 +152,6 @@ class ChatFormat(Format):
     def _make_token(self, token_id: int, logprob: float) -> dict[str, Any]:
         text, piece = self._token_text(token_id)
         return {"token": text, "logprob": logprob, "bytes": list(piece)}
-
-
-FormatType = Callable[..., Format]
 
 
 def reason_of(finished: Finished) -> str:

@@ -12,6 +12,7 @@ from frontend_svc.session import Session
 from frontend_svc.submission import (
     Operation,
     make_cancel,
+    make_check,
     make_finish,
     make_pause,
     make_submit,
@@ -82,6 +83,11 @@ class OperationQueue:
     def unpause(self, session: Session) -> None:
         """It has caught up."""
         self._add(make_unpause(session))
+
+    def check(self, session: Session, worker_instance: str) -> None:
+        """Its worker may have been replaced."""
+        if session.submitted:
+            self._add(make_check(session, worker_instance))
 
     async def wait(self) -> None:
         """Returns when something is queued."""

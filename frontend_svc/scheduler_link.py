@@ -63,7 +63,7 @@ class SchedulerLink:
     async def _keep_attached(self) -> None:
         backoff = Backoff()
         async with rpc.channel(self._address) as channel:
-            stub: Any = SchedulerServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub: Any = SchedulerServiceStub(channel)
             while True:
                 try:
                     await self._attach(stub, backoff)

@@ -68,7 +68,7 @@ class Frontend:
         self.grpc_port = 0
         self._grpc = rpc.Server([SERVICE])
         servicer = GenerationServicer(self.intake, self.directory, self.metrics)
-        add_GenerationServiceServicer_to_server(servicer, self._grpc.grpc)  # type: ignore[no-untyped-call]
+        add_GenerationServiceServicer_to_server(servicer, self._grpc.grpc)
         api = HttpApi(
             self.intake,
             self.directory,

@@ -46,6 +46,9 @@ class Operations(Protocol):
     def pause(self, session: Session) -> None:
         """The client is slow."""
 
+    def check(self, session: Session, worker_instance: str) -> None:
+        """Its worker may have been replaced by this process."""
+
     def unpause(self, session: Session) -> None:
         """It has caught up."""
 

@@ -71,6 +71,13 @@ class SessionTable:
                 self.operations.cancel(session)
                 session.on_lost(session.attempt, reason)
 
+    def check_all(self, worker_id: str, worker_instance: str) -> None:
+        """Another process stands in the worker's place, or none: an end that the old one had not handed over is gone
+        with it, so the scheduler is asked about every request that may have been there."""
+        for session in self:
+            if session.worker_id in (None, worker_id):
+                self.operations.check(session, worker_instance)
+
     def by_attempt(self, attempt: int) -> Session | None:
         """The open request that this attempt is the newest of."""
         return self._by_attempt.get(attempt)

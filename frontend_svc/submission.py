@@ -76,6 +76,11 @@ def make_meta(session: Session, token_ids: bytes) -> scheduler.RequestMeta:
     )
 
 
+def make_check(session: Session, worker_instance: str) -> Operation:
+    """Asks whether anybody still has the request; `worker_instance` is the process now in its worker's place."""
+    return Operation(check=scheduler.CheckRequest(ref=make_ref(session), worker_instance=worker_instance))
+
+
 def make_sampling(given: GenerateInput) -> generation.SamplingParams:
     """The parameters that the worker needs, with the seed drawn; stop strings are ours to find."""
     asked = given.sampling

@@ -35,14 +35,16 @@ class WorkerLink:
         self._frontend_instance = frontend_instance
         self._table = table
         self._sequence = 0
-        """Newest message processed."""
+        """Newest message processed, of the log `_log_number`."""
+        self._log_number = 0
+        """0 before the first stream: this process is new to us."""
         self._advanced = asyncio.Event()
 
     async def run(self) -> None:
         """Runs until the worker is unlisted and gone, or until cancelled."""
         backoff = Backoff()
         async with rpc.channel(self.worker.address) as channel:
-            stub: Any = WorkerServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub: Any = WorkerServiceStub(channel)
             while self.listed:
                 try:
                     await self._stream(stub, backoff)
@@ -58,13 +60,17 @@ class WorkerLink:
         call = stub.StreamOutputs()
         try:
             hello = worker_pb.StreamOutputsRequest(
-                frontend_instance=self._frontend_instance, acknowledged=self._sequence
+                frontend_instance=self._frontend_instance,
+                acknowledged=self._sequence,
+                worker_instance=self.worker.instance,
+                log_number=self._log_number,
             )
             await call.write(hello)
             response = await call.read()
             if not self._is_ours(response):
                 return
             backoff.reset()
+            self._meet_log(response.log_number)
             self.is_open = True
             self._take(response)
             await run_until_first_ends(self._read(call), self._acknowledge(call))
@@ -79,6 +85,12 @@ class WorkerLink:
     def _is_ours(self, response: Any) -> bool:
         """Another process may have taken the address: the directory will name it, with numbers from 1."""
         return response is not EOF and response.worker_instance in ("", self.worker.instance)
+
+    def _meet_log(self, log_number: int) -> None:
+        """Another log than the last one starts anew, and what stood in the old one unread is gone."""
+        if log_number != self._log_number:
+            self._log_number, self._sequence = log_number, 0
+            self._table.check_all(self.worker.worker_id, self.worker.instance)
 
     def _take(self, response: worker_pb.StreamOutputsResponse) -> None:
         now = time.monotonic()
@@ -119,6 +131,9 @@ class WorkerLinks:
 
     def update(self, workers: Sequence[Worker]) -> None:
         """Takes a whole new directory: opens links to new workers at once."""
+        gone = {link.worker.worker_id for link in self._links.values() if link.listed}
+        for worker_id in gone - {worker.worker_id for worker in workers}:
+            self._table.check_all(worker_id, "")
         listed = {worker.instance for worker in workers}
         for instance, link in self._links.items():
             link.listed = instance in listed

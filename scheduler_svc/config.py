@@ -52,6 +52,8 @@ class SchedulerSettings(Settings):
     """Free blocks kept per running request when another one is admitted or resumed."""
     max_waiting: int = Field(100_000, ge=1)
     """Requests that may wait; more are refused."""
+    no_worker_grace_s: float = Field(30.0, ge=0)
+    """How long requests may wait for a model none of whose workers is there, in seconds."""
     worker_grace_s: float = Field(10.0, ge=0)
     """How long a worker may be gone before its requests are lost, in seconds."""
     frontend_grace_s: float = Field(10.0, ge=0)

@@ -41,6 +41,10 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         message.scheduled_cached_reqs.chunk_lengths = _pack(lengths, U32)
     if step.resumed:
         _pack_starts(message.scheduled_cached_reqs.resumed, step.resumed)
+    if step.copies:
+        sources, targets = zip(*step.copies, strict=True)
+        message.block_copies.source_block_ids = _pack(sources, U32)
+        message.block_copies.target_block_ids = _pack(targets, U32)
     if step.finished_slots:
         message.finished_slots = _pack(step.finished_slots, U16)
     if step.preempted_slots:
@@ -129,6 +133,7 @@ def parse_hello(message: scheduler_pb2.WorkerHello) -> tuple[WorkerInfo, WorkerS
         max_model_len=message.model.max_model_len,
         max_num_batched_tokens=message.max_num_batched_tokens,
         max_draft_tokens=message.max_draft_tokens,
+        num_host_blocks=message.num_host_blocks,
     )
     if not message.HasField("snapshot"):
         return info, None

@@ -20,6 +20,9 @@ MAX_MESSAGE_BYTES = 64 << 20
 KEEPALIVE_TIME_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
+LIVENESS = "liveness"
+"""Name for health checks that ask whether the process works, whatever it has lost: NOT_SERVING asks for a restart."""
+
 _COMMON: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -49,7 +52,8 @@ def channel(address: str) -> grpc.aio.Channel:
 
 
 class Server:
-    """A grpc.aio server with health and reflection. Health is NOT_SERVING until `set_serving(True)`."""
+    """A grpc.aio server with health and reflection. Health is NOT_SERVING until `set_serving(True)`; apart from it,
+    LIVENESS says whether the process works."""
 
     def __init__(self, services: Sequence[str], interceptors: Sequence[Any] = ()) -> None:
         """`services` are full names, e.g. `signalbox.v1.SchedulerService`."""
@@ -61,8 +65,11 @@ class Server:
             [*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self.grpc
         )
 
-    async def start(self, address: str) -> int:
-        """Listens on `host:port` (port 0: any) and returns the port. Raises StartupError when it cannot."""
+    async def start(self, address: str, *, alive: bool = True) -> int:
+        """Listens on `host:port` (port 0: any) and returns the port. Raises StartupError when it cannot.
+
+        `alive` is the first answer for LIVENESS: False for a service that still has to load something.
+        """
         try:
             port = self.grpc.add_insecure_port(address)
         except RuntimeError:
@@ -70,21 +77,27 @@ class Server:
                 f"cannot listen on {address}: the port is in use or the address is not ours"
             ) from None
         await self.set_serving(False)
+        await self.set_alive(alive)
         await self.grpc.start()
         return port
 
     async def set_serving(self, serving: bool) -> None:
         """Answers health checks of every service accordingly."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
         for name in self._names:
-            await self._health.set(name, status)
+            await self._health.set(name, _status(serving))
+
+    async def set_alive(self, alive: bool) -> None:
+        """Answers health checks of LIVENESS accordingly."""
+        await self._health.set(LIVENESS, _status(alive))
 
     async def stop(self, grace_s: float) -> None:
         """Says NOT_SERVING, lets running calls go on for `grace_s`, then ends them."""
         await self._health.enter_graceful_shutdown()
         await self.grpc.stop(grace_s)
+
+
+def _status(good: bool) -> health_pb2.HealthCheckResponse.ServingStatus:
+    return health_pb2.HealthCheckResponse.SERVING if good else health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxError) -> NoReturn:

@@ -38,6 +38,8 @@ class WorkerSettings(Settings):
     """CPU threads of the model. Unset: one less than there are cores, so that the services have one."""
     num_blocks: int | None = Field(None, ge=1)
     """KV blocks. Unset: as many as kv_cache_memory holds."""
+    num_host_blocks: int = Field(0, ge=0)
+    """KV blocks of the host tier, where blocks go that the device has to evict. 0: no host tier."""
     block_size: int = Field(16, ge=1)
     """Tokens per KV block."""
     kv_cache_memory: int | None = Field(None, ge=1)

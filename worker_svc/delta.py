@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
-from worker_svc.core.batch import RunnerInfo
+from worker_svc.core.batch import BlockCopy, RunnerInfo
 from worker_svc.core.request_state import RequestTable, SlotStatus
 from worker_svc.core.sampling import SamplingParams
 from worker_svc.core.step import (
@@ -21,6 +21,10 @@ from worker_svc.core.step import (
 )
 
 U8, U16, U32, I32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4"))
+
+
+HOST_BIT = 1 << 31
+"""Marks a block id of the host tier."""
 
 
 def _pack(values: object, dtype: np.dtype[np.generic]) -> bytes:
@@ -56,7 +60,18 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         paused_slots=_column(message.paused_slots, U16).tolist(),
         unpaused_slots=_column(message.unpaused_slots, U16).tolist(),
         draft_limits=list(zip(*drafts, strict=True)),
+        copies=_parse_copies(message.block_copies),
     )
+
+
+def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
+    sources, targets = (
+        _column(raw, U32).tolist() for raw in (message.source_block_ids, message.target_block_ids)
+    )
+    return [
+        BlockCopy(source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT))
+        for source, target in zip(sources, targets, strict=True)
+    ]
 
 
 def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:

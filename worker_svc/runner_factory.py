@@ -30,6 +30,7 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         vocab_size=settings.sim_vocab_size,
         eos_token_ids=(),
         max_draft_tokens=settings.sim_max_draft_tokens,
+        num_host_blocks=settings.num_host_blocks,
         tokenizer_fingerprint=hashlib.sha256(tokenizer.read_bytes()).hexdigest()
         if tokenizer and known
         else "",
@@ -53,6 +54,7 @@ def _torch(settings: WorkerSettings) -> ModelRunner:
             dtype=settings.dtype,
             device=settings.device,
             num_blocks=settings.num_blocks,
+            num_host_blocks=settings.num_host_blocks,
             block_size=settings.block_size,
             max_model_len=settings.max_model_len,
             threads=settings.threads or max(1, (os.cpu_count() or 2) - 1),

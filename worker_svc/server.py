@@ -29,7 +29,8 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     server = rpc.Server(["signalbox.v1.WorkerService"])
     outputs = Outputs(instance, settings.outbound_log_bytes, settings.frontend_timeout_s)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(outputs), server.grpc)
-    port = await server.start(settings.listen)
+    # Not alive before the model is loaded: that is what startup probes wait for.
+    port = await server.start(settings.listen, alive=False)
     loading = asyncio.get_running_loop().run_in_executor(None, make_runner, settings)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -95,6 +96,7 @@ def _hello(
         num_blocks=info.num_blocks,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_draft_tokens=info.max_draft_tokens,
+        num_host_blocks=info.num_host_blocks,
         kinds=[generation_pb2.REQUEST_KIND_GENERATE],
     )
 
@@ -102,13 +104,12 @@ def _hello(
 async def _watch(
     settings: WorkerSettings, server: rpc.Server, link: SchedulerLink, steps: StepLoop, outputs: Outputs
 ) -> None:
-    """Health is what a frontend or an operator can rely on: attached, and the step loop does not hang."""
-    serving = False
+    """Health is what a frontend or an operator can rely on: attached, and the step loop does not hang. Only a step
+    that hangs asks for a restart: a scheduler that is gone comes back."""
     while True:
-        healthy = link.is_attached and steps.step_age_s < settings.step_timeout_s
-        if healthy != serving:
-            serving = healthy
-            await server.set_serving(serving)
+        alive = steps.step_age_s < settings.step_timeout_s
+        await server.set_alive(alive)
+        await server.set_serving(alive and link.is_attached)
         for instance in outputs.take_lost():
             logger.warning("frontend %s is lost: its output is not read", instance)
             link.frontend_lost(instance)

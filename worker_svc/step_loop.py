@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from signalbox.v1 import scheduler_pb2
 from worker_svc import delta
 from worker_svc.core.batch import ModelRunner
-from worker_svc.core.isolation import execute_isolated
+from worker_svc.core.isolation import run_step
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
 
@@ -103,7 +103,7 @@ class StepLoop:
             self._on_refused(str(error))
             return
         prepared = time.monotonic()
-        sampled, failed = execute_isolated(self._runner, step.batch)
+        sampled, failed = run_step(self._runner, step.copies, step.batch)
         executed = time.monotonic()
         report, outputs = self._core.commit(step, sampled, failed)
         message = delta.build_report(report)

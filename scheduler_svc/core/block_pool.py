@@ -88,6 +88,8 @@ class BlockPool:
         self._hash_of = np.zeros(num_blocks, HASH_DTYPE)
         self._hashed = np.zeros(num_blocks, np.bool_)
         """The block's content is known; its hash stands in `_hash_of` and leads back to it in `_block_of`."""
+        self.evicted: list[tuple[int, bytes]] | None = None
+        """When a list: every (block, content) that loses its place is appended, for a host tier to save."""
         self._enqueue(self._free, np.arange(num_blocks, dtype=np.int32))
 
     @property
@@ -114,6 +116,8 @@ class BlockPool:
         blocks = self._free.pop(from_free, self._stamps)
         if count > from_free:
             evicted = self._cached.pop(count - from_free, self._stamps)
+            if self.evicted is not None:
+                self.evicted += zip(evicted.tolist(), self._hash_of[evicted].tolist(), strict=True)
             self._forget(evicted)
             blocks = np.concatenate((blocks, evicted)) if from_free else evicted
         self._stamps[blocks] = 0

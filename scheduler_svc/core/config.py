@@ -43,6 +43,8 @@ class SchedulerConfig:
     """Cached tokens that make another worker worth waiting for."""
     max_waiting: int = 100_000
     """Requests that may wait; more are refused."""
+    no_worker_grace_s: float = 30.0
+    """How long requests may wait for a model none of whose workers is there."""
     worker_grace_s: float = 10.0
     """How long a worker may be gone before its requests are lost."""
     frontend_grace_s: float = 10.0

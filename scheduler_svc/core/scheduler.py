@@ -44,7 +44,9 @@ class Scheduler:
         self._notices: list[Notice] = []
         self._unsure: list[tuple[RequestKey, int]] = []
         """Requests that a frontend waits for and nobody here knows yet: a worker may still say hello with them."""
-        self._settled_at = now + config.start_grace_s
+        self._started_at = now
+        self._gone_at: dict[str, float] = {}
+        """When the last worker of a model went."""
         self._next_sequence = 1
 
     # -- requests --
@@ -62,7 +64,10 @@ class Scheduler:
         request.sequence = self._next_sequence
         request.rank = request.priority if self.config.policy == "priority" else 0
         self._next_sequence += 1
-        refusal = self._refusal(request)
+        refusal = self._refusal(request, now)
+        if refusal is None and self.num_waiting >= self.config.max_waiting:
+            message = f"{self.num_waiting} requests wait already; try again later"
+            refusal = Rejected(request.key, request.attempt, "ResourceExhaustedError", message)
         if refusal is not None:
             request.move(RequestStatus.FINISHED_IGNORED)
             self._notices.append(refusal)
@@ -99,7 +104,7 @@ class Scheduler:
         if request is None or request.attempt != attempt:
             self._unsure.append((key, attempt))
             self._resolve_unsure(now)
-        elif request.worker_id is not None:
+        elif request.worker_id is not None and worker_instance:
             request.in_doubt = self.workers[request.worker_id].info.instance != worker_instance
 
     # -- steps --
@@ -158,6 +163,8 @@ class Scheduler:
         )
         worker, old = Worker(info, limits), self.workers.get(info.worker_id)
         self.workers[info.worker_id] = worker
+        for request in list(self._queue_of(worker)):
+            self._reject_if(request, self._refusal(request, now))
         if snapshot is not None:
             worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
             self._adopt(worker, snapshot, now)
@@ -204,7 +211,11 @@ class Scheduler:
         """Lets grace times run out. To be called about every second, and after links change."""
         for worker in [w for w in self.workers.values() if not w.attached]:
             if now - worker.detached_at >= self.config.worker_grace_s:
-                self._remove_worker(worker)
+                self._remove_worker(worker, now)
+        for model, queue in self._queues.items():
+            if len(queue) and not any(w.info.model == model for w in self.workers.values()):
+                for request in list(queue):
+                    self._reject_if(request, self._refusal(request, now))
         for instance, frontend in list(self.frontends.items()):
             if not frontend.attached and now - frontend.detached_at >= self.config.frontend_grace_s:
                 self.lose_frontend(instance)
@@ -212,8 +223,8 @@ class Scheduler:
         self._resolve_unsure(now)
 
     def reset_prefix_cache(self) -> int:
-        """Forgets all cached content of all workers; returns the number of blocks that had some."""
-        return sum(worker.pool.reset_cache() for worker in self.workers.values())
+        """Forgets all cached content of all workers, host tiers too; returns the number of blocks that had some."""
+        return sum(worker.pool.reset_cache() + worker.host.clear() for worker in self.workers.values())
 
     def check_integrity(self) -> None:
         """Asserts all invariants."""
@@ -234,12 +245,14 @@ class Scheduler:
     def _queue_of(self, worker: Worker) -> WaitingQueue:
         return self._queues.setdefault(worker.info.model, WaitingQueue())
 
-    def _refusal(self, request: Request) -> Rejected | None:
+    def _refusal(self, request: Request, now: float) -> Rejected | None:
         def refuse(code: str, message: str, field: str = "") -> Rejected:
             return Rejected(request.key, request.attempt, code, message, field)
 
         workers = [w for w in self.workers.values() if w.info.model == request.model]
         if not workers:
+            if now < self._gone_at.get(request.model, self._started_at) + self.config.no_worker_grace_s:
+                return None  # it may come (back): whether it can take the request is looked at then
             return refuse("UnavailableError", f"no worker serves the model {request.model!r} now", "model")
         longest = max(w.limits.max_model_len for w in workers)
         if request.num_known_tokens >= longest:
@@ -251,10 +264,6 @@ class Scheduler:
             return refuse("InvalidRequestError", message, "prompt")
         if request.max_tokens <= request.num_prior_output_tokens:
             return refuse("InvalidRequestError", "max_tokens leaves no token to make", "max_tokens")
-        if self.num_waiting >= self.config.max_waiting:
-            return refuse(
-                "ResourceExhaustedError", f"{self.num_waiting} requests wait already; try again later"
-            )
         return None
 
     def _end_attempt(self, key: RequestKey, attempt: int, status: RequestStatus) -> None:
@@ -283,17 +292,19 @@ class Scheduler:
         self._forget(request)
         self._notices.append(Lost(request.key, request.attempt, reason))
 
-    def _remove_worker(self, worker: Worker) -> None:
+    def _reject_if(self, request: Request, refusal: Rejected | None) -> None:
+        """Ends a waiting request that turned out to be impossible."""
+        if refusal is not None:
+            self._end(request, RequestStatus.FINISHED_ERROR)
+            self._notices.append(refusal)
+
+    def _remove_worker(self, worker: Worker, now: float) -> None:
         del self.workers[worker.info.worker_id]
         for request in worker.requests():
             if self.requests.get(request.key) is request:
                 self._lose(request, f"worker {worker.info.worker_id} is gone")
-        if any(w.info.model == worker.info.model for w in self.workers.values()):
-            return
-        for request in list(self._queue_of(worker)):
-            self._end(request, RequestStatus.FINISHED_ERROR)
-            message = f"the last worker of the model {request.model!r} is gone"
-            self._notices.append(Rejected(request.key, request.attempt, "UnavailableError", message))
+        if not any(w.info.model == worker.info.model for w in self.workers.values()):
+            self._gone_at[worker.info.model] = now
 
     def _adopt(self, worker: Worker, snapshot: WorkerSnapshot, now: float) -> None:
         for slot in snapshot.slots:
@@ -331,7 +342,9 @@ class Scheduler:
     def _resolve_unsure(self, now: float) -> None:
         """Calls requests lost that nobody has, once every worker that could have them has spoken."""
         self._unsure = [(key, attempt) for key, attempt in self._unsure if not self._knows(key, attempt)]
-        if now < self._settled_at or any(not worker.attached for worker in self.workers.values()):
+        if now < self._started_at + self.config.start_grace_s or any(
+            not worker.attached for worker in self.workers.values()
+        ):
             return
         for key, attempt in self._unsure:
             self._notices.append(Lost(key, attempt, "no worker has it any more"))

@@ -50,6 +50,8 @@ class StepDecision:
     preempted_slots: list[int] = field(default_factory=list)
     paused_slots: list[int] = field(default_factory=list)
     unpaused_slots: list[int] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """(source, target) blocks, in order, ahead of the step's work; host blocks carry HOST_BIT."""
     num_decode_rows: int = 0
     num_prefill_tokens: int = 0
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from scheduler_svc.core.block_pool import Blocks
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import HELD, SlotState
@@ -153,29 +154,41 @@ def _may_start(worker: Worker, config: SchedulerConfig, budget: int) -> bool:
     )
 
 
-def _start(worker: Worker, config: SchedulerConfig, slot: int, budget: int) -> Start | None:
+def _start(
+    worker: Worker, config: SchedulerConfig, step: StepDecision, slot: int, budget: int
+) -> Start | None:
     """Starts a slot that has no blocks, with room for all its known tokens; None when there is no room now."""
-    table, pool, request = worker.table, worker.pool, worker.request(slot)
+    table, pool = worker.table, worker.pool
     known = int(table.num_prompt[slot] + table.num_output[slot])
-    hits = np.empty(0, np.int32)
-    if config.enable_prefix_caching and not request.wants_prompt_logprobs:
-        # At least one token is computed, and no shared block is ever written.
-        hits = pool.lookup(
-            table.hashes(slot, 0, min(int(table.num_hashes[slot]), (known - 1) // table.block_size))
-        )
+    hits, host_hits = _find_prefix(worker, config, slot, known)
+    num_cached = len(hits) + len(host_hits)
     num_new = -(-known // table.block_size) - len(hits)
     headroom = config.watermark_blocks_per_seq * worker.num_running
     if num_new + headroom > pool.num_available - pool.num_idle(hits):
         return None
-    if not config.enable_chunked_prefill and known - len(hits) * table.block_size > budget:
+    if not config.enable_chunked_prefill and known - num_cached * table.block_size > budget:
         return None
-    blocks = worker.start(slot, hits, num_new)
+    blocks = worker.start(slot, hits, host_hits, num_new, step)
     worker.stats.num_prefix_query_tokens += known
-    worker.stats.num_prefix_hit_tokens += len(hits) * table.block_size
+    worker.stats.num_prefix_hit_tokens += num_cached * table.block_size
+    worker.stats.num_host_hit_tokens += len(host_hits) * table.block_size
     chunk = _send_chunk(worker, config, slot, budget)
     if not chunk.is_final:
         worker.insert_prefilling(slot)
     return Start(blocks, chunk)
+
+
+def _find_prefix(worker: Worker, config: SchedulerConfig, slot: int, known: int) -> tuple[Blocks, list[int]]:
+    """Blocks on the device that hold the first tokens of `slot`, and host blocks that hold the next ones. At least one
+    token is computed, and no shared block is ever written."""
+    table = worker.table
+    if not config.enable_prefix_caching or worker.request(slot).wants_prompt_logprobs:
+        return np.empty(0, np.int32), []
+    end = min(int(table.num_hashes[slot]), (known - 1) // table.block_size)
+    hits = worker.pool.lookup(table.hashes(slot, 0, end))
+    if not len(worker.host):
+        return hits, []
+    return hits, worker.host.lookup(table.hashes(slot, len(hits), end).tolist())
 
 
 def _resume(worker: Worker, config: SchedulerConfig, step: StepDecision, budget: int) -> int:
@@ -185,7 +198,7 @@ def _resume(worker: Worker, config: SchedulerConfig, step: StepDecision, budget:
             break
         if worker.request(slot).client_paused:
             continue
-        start = _start(worker, config, slot, budget) if worker.is_resumable(slot) else None
+        start = _start(worker, config, step, slot, budget) if worker.is_resumable(slot) else None
         if start is None:
             break
         worker.preempted.remove(slot)
@@ -206,7 +219,7 @@ def _admit(
             return
         limit = min(request.num_prompt_tokens + request.max_tokens, worker.limits.max_model_len)
         slot = table.place(request, limit, worker.limits.num_draft_tokens)
-        start = _start(worker, config, slot, budget)
+        start = _start(worker, config, step, slot, budget)
         if start is None:
             table.unplace(slot)
             return
@@ -222,6 +235,7 @@ def _admit(
 
 def _record(worker: Worker, step: StepDecision) -> None:
     table = worker.table
+    worker.stats.num_block_copies += len(step.copies)
     chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
     step.num_prefill_tokens = sum(chunk.length for chunk in chunks)
     worker.records.append(

@@ -10,6 +10,7 @@ import numpy as np
 
 from scheduler_svc.core.block_pool import BlockPool, Blocks
 from scheduler_svc.core.config import WorkerLimits
+from scheduler_svc.core.host_cache import HOST_BIT, HostCache
 from scheduler_svc.core.pacing import Pacer
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import CLIENT_PAUSED, HELD, NEVER, RequestTable, SlotState
@@ -30,6 +31,7 @@ class WorkerInfo:
     max_model_len: int
     max_num_batched_tokens: int
     max_draft_tokens: int = 0
+    num_host_blocks: int = 0
 
     @property
     def max_request_tokens(self) -> int:
@@ -47,6 +49,9 @@ class WorkerStats:
     num_prefill_tokens: int = 0
     num_prefix_query_tokens: int = 0
     num_prefix_hit_tokens: int = 0
+    """Host hits included."""
+    num_host_hit_tokens: int = 0
+    num_block_copies: int = 0
     execute_us: int = 0
 
 
@@ -59,6 +64,7 @@ class Worker:
     limits: WorkerLimits
     table: RequestTable = field(init=False)
     pool: BlockPool = field(init=False)
+    host: HostCache = field(init=False)
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
     next_step_id: int = 1
@@ -91,6 +97,9 @@ class Worker:
         max_blocks = -(-self.limits.max_model_len // block_size)
         self.table = RequestTable(self.info.num_slots, max_blocks, block_size)
         self.pool = BlockPool(self.info.num_blocks)
+        self.host = HostCache(self.info.num_host_blocks)
+        if self.info.num_host_blocks:
+            self.pool.evicted = []
 
     # -- what there is to do --
 
@@ -127,14 +136,26 @@ class Worker:
 
     # -- changes --
 
-    def start(self, slot: int, hits: Blocks, num_new: int) -> Blocks:
-        """Gives a slot without blocks its block table: shared `hits` first. Returns the table."""
+    def start(
+        self, slot: int, hits: Blocks, host_hits: list[int], num_new: int, step: StepDecision
+    ) -> Blocks:
+        """Gives a slot without blocks its block table: shared `hits` first, then copies of `host_hits`, `num_new` new
+        blocks with these. Returns the table."""
         table, pool = self.table, self.pool
         pool.share(hits)
-        blocks = np.concatenate((hits, pool.take(num_new)))
+        fresh = self._take(num_new, step, frozenset(host_hits))
+        blocks = np.concatenate((hits, fresh))
+        num_known = len(hits) + len(host_hits)
         table.target[slot] = table.num_prompt[slot] + table.num_output[slot]
-        table.num_computed[slot] = table.num_sent[slot] = len(hits) * table.block_size
+        table.num_computed[slot] = table.num_sent[slot] = num_known * table.block_size
         table.set_blocks(slot, blocks, pool.generations[blocks])
+        if host_hits:
+            copied = fresh[: len(host_hits)]
+            step.copies += [
+                (source | HOST_BIT, target) for source, target in zip(host_hits, copied.tolist(), strict=True)
+            ]
+            # The copies come before all work of the step, so whoever starts in it may share these blocks already.
+            pool.publish(copied, table.hashes(slot, len(hits), num_known))
         table.state[slot] = SlotState.PREFILL
         self.num_running += 1
         return blocks
@@ -157,10 +178,21 @@ class Worker:
         """Gives each of `slots` so many more blocks. The caller has checked that the pool has them."""
         rounds = [slots] if counts.max() == 1 else [slots[counts > n] for n in range(int(counts.max()))]
         for row in rounds:
-            blocks = self.pool.take(len(row))
+            blocks = self._take(len(row), step)
             self.table.append_blocks(row, blocks, self.pool.generations[blocks])
             step.grant_slots = np.concatenate((step.grant_slots, row))
             step.grant_blocks = np.concatenate((step.grant_blocks, blocks))
+
+    def _take(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
+        """Allocates blocks; what they evict from the device is copied to the host tier before it is overwritten."""
+        blocks = self.pool.take(count)
+        if self.pool.evicted:
+            for block, content in self.pool.evicted:
+                target = self.host.store(content, pinned)
+                if target is not None:
+                    step.copies.append((block, target | HOST_BIT))
+            self.pool.evicted.clear()
+        return blocks
 
     def hold(self, slot: int, step: StepDecision) -> None:
         """Leaves a decode row out until there is a block for it."""
@@ -285,6 +317,7 @@ class Worker:
         """Asserts all invariants of table, pool, lists and records together."""
         table, states = self.table, self.table.state
         table.check_integrity()
+        self.host.check_integrity()
         decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
         running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
         assert len(running) == self.num_running, "running slots miscounted"

@@ -29,7 +29,7 @@ class ScriptedScheduler(SchedulerServiceServicer):
         self.directory = scheduler.WorkerDirectory()
         self.outbox: asyncio.Queue[scheduler.AttachFrontendResponse | None] = asyncio.Queue()
         self.on_operation: Callable[[scheduler.FrontendOperation], None] = lambda operation: None
-        add_SchedulerServiceServicer_to_server(self, self.server.grpc)  # type: ignore[no-untyped-call]
+        add_SchedulerServiceServicer_to_server(self, self.server.grpc)
 
     async def AttachFrontend(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         outbox = self.outbox = asyncio.Queue()
@@ -84,7 +84,7 @@ class ScriptedWorker(WorkerServiceServicer):
         self.log: list[worker.OutputBatch] = []
         self.sequence = 0
         self.outbox: asyncio.Queue[worker.OutputBatch | None] = asyncio.Queue()
-        add_WorkerServiceServicer_to_server(self, self.server.grpc)  # type: ignore[no-untyped-call]
+        add_WorkerServiceServicer_to_server(self, self.server.grpc)
 
     async def StreamOutputs(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         hello = await anext(aiter(requests))

@@ -25,7 +25,7 @@ TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 @pytest.fixture
 async def stub(frontend: Frontend) -> AsyncIterator[Any]:
     async with rpc.channel(f"127.0.0.1:{frontend.grpc_port}") as channel:
-        yield GenerationServiceStub(channel)  # type: ignore[no-untyped-call]
+        yield GenerationServiceStub(channel)
 
 
 def request(**fields: Any) -> frontend_pb2.GenerateRequest:

@@ -22,7 +22,7 @@ from tests.frontend_svc.scripted_cluster import Cluster, Row, make_batch
 async def generate(frontend: Frontend) -> str:
     """Runs one request to its end and returns its text."""
     async with rpc.channel(f"127.0.0.1:{frontend.grpc_port}") as channel:
-        stub: Any = GenerationServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = GenerationServiceStub(channel)
         call = stub.Generate(frontend_pb2.GenerateRequest(text="the fox"))
         return "".join([response.text async for response in call])
 

@@ -187,8 +187,25 @@ def test_a_prompt_that_can_never_fit_is_refused() -> None:
 
 def test_an_unknown_model_is_refused() -> None:
     scheduler = make_scheduler()
-    scheduler.submit(make_request("a", 3, model="other"), 0.0)
+    scheduler.submit(make_request("a", 3, model="other"), 100.0)
     assert rejections(scheduler)[0].field == "model"
+
+
+def test_a_request_waits_a_while_for_the_first_worker_of_its_model() -> None:
+    scheduler = make_scheduler(no_worker_grace_s=30.0)
+    scheduler.submit(make_request("a", 3, model="other"), 1.0)
+    scheduler.tick(29.0)
+    assert not rejections(scheduler)
+    scheduler.tick(31.0)
+    assert rejections(scheduler)[0].code == "UnavailableError"
+    scheduler.check_integrity()
+
+
+def test_who_waited_for_a_worker_that_is_too_small_is_refused_when_it_comes() -> None:
+    scheduler = make_scheduler()
+    scheduler.submit(make_request("a", 100, model="other"), 1.0)
+    scheduler.attach_worker(WorkerInfo("w2", "i", "a:2", "other", 16, 8, 4, 1 << 20, 1 << 20), None, 2.0)
+    assert rejections(scheduler)[0].field == "prompt"
 
 
 def test_contradicting_settings_are_refused_when_a_worker_attaches() -> None:

@@ -19,7 +19,7 @@ from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from tests.simulation.world import Link, World
 from worker_svc import delta as worker_delta
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.isolation import execute_isolated
+from worker_svc.core.isolation import run_step
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.step import NewRequest, StepDelta
 from worker_svc.core.worker_core import RunningStep, StepRefusedError, WorkerCore
@@ -195,6 +195,7 @@ class WorkerNode:
             num_blocks=self.info.num_blocks,
             max_num_batched_tokens=1 << 20,
             max_draft_tokens=self.info.max_draft_tokens,
+            num_host_blocks=self.info.num_host_blocks,
         )
         if self.core.last_step_id:
             hello.snapshot.CopyFrom(
@@ -253,7 +254,7 @@ class WorkerNode:
         self.dirty = True
         step, self.running = self.running, None
         assert step is not None
-        sampled, failed = execute_isolated(self.runner, step.batch)
+        sampled, failed = run_step(self.runner, step.copies, step.batch)
         report, outputs = self.core.commit(step, sampled, failed)
         for output in outputs:
             log = self.logs.setdefault(output.frontend_instance, OutboundLog(1 << 30))
@@ -507,3 +508,4 @@ class Setup:
     vocab_size: int
     max_draft_tokens: int
     acceptance: float
+    num_host_blocks: int

@@ -26,6 +26,7 @@ class Outcome:
     num_attempts: int
     num_preemptions: int
     num_hit_tokens: int
+    num_host_hit_tokens: int
 
 
 class Scenario:
@@ -46,6 +47,7 @@ class Scenario:
             vocab_size=vocab_size or rng.choice((50, 1000)),
             max_draft_tokens=drafts,
             acceptance=rng.choice((0.0, 0.6, 1.0)),
+            num_host_blocks=rng.choice((0, 0, 4, 40)),
         )
         seqs = rng.choice((2, 4, 6))
         self.config = SchedulerConfig(
@@ -57,6 +59,7 @@ class Scenario:
             watermark_blocks_per_seq=rng.choice((0, 1, 2)),
             enable_prefix_caching=rng.random() < 0.85,
             worker_grace_s=2.0,
+            no_worker_grace_s=5.0,
             frontend_grace_s=3.0,
             start_grace_s=1.0,
         )
@@ -70,6 +73,7 @@ class Scenario:
             self.setup.vocab_size,
             (),
             drafts,
+            num_host_blocks=self.setup.num_host_blocks,
         )
         self.workers = [
             WorkerNode(self.world, self.scheduler, f"worker-{i}", info, self.setup)
@@ -185,6 +189,7 @@ class Scenario:
             num_attempts=sum(session.num_attempts for session in sessions),
             num_preemptions=sum(s.num_preemptions for s in stats),
             num_hit_tokens=sum(s.num_prefix_hit_tokens for s in stats),
+            num_host_hit_tokens=sum(s.num_host_hit_tokens for s in stats),
         )
 
     def _is_over(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,15 @@ class Batch:
         )
 
 
+class BlockCopy(NamedTuple):
+    """Copy of one block, between the device's cache and the host tier or inside of the device's."""
+
+    source: int
+    source_is_host: bool
+    target: int
+    target_is_host: bool
+
+
 @dataclass(frozen=True)
 class TokenLogprobs:
     """Log-probabilities at one sampled position, after temperature-free softmax of the model's own logits."""
@@ -102,6 +111,8 @@ class RunnerInfo:
     eos_token_ids: tuple[int, ...]
     max_draft_tokens: int = 0
     tokenizer_fingerprint: str = ""
+    num_host_blocks: int = 0
+    """Blocks of the host tier."""
 
 
 class ModelRunner(Protocol):
@@ -112,6 +123,9 @@ class ModelRunner(Protocol):
     def execute(self, batch: Batch) -> Sampled:
         """Writes the KV of all query tokens and samples. Raises whatever went wrong; the cache then holds garbage at
         the batch's positions only."""
+
+    def copy_blocks(self, copies: list[BlockCopy]) -> None:
+        """Copies whole blocks of all layers, in order, before the batch of the same step runs."""
 
 
 class Drafter(Protocol):

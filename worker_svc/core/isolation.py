@@ -6,9 +6,22 @@ import logging
 
 import numpy as np
 
-from worker_svc.core.batch import Batch, ModelRunner, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, Sampled
 
 logger = logging.getLogger(__name__)
+
+
+def run_step(runner: ModelRunner, copies: list[BlockCopy], batch: Batch) -> tuple[Sampled, dict[int, str]]:
+    """Makes the copies, then executes `batch`. When a copy fails, nobody knows what the cache holds: all rows fail."""
+    try:
+        if copies:
+            runner.copy_blocks(copies)
+    except Exception as error:
+        logger.exception("block copies failed")
+        message = f"block copies failed ({type(error).__name__}: {error})"
+        rows = range(len(batch.slots))
+        return Sampled(np.zeros(len(batch.sample_index), np.int32)), dict.fromkeys(rows, message)
+    return execute_isolated(runner, batch)
 
 
 def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[int, str]]:

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import TokenLogprobs
+from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.sampling import SamplingParams
 
 I32 = NDArray[np.int32]
@@ -101,6 +101,8 @@ class StepDelta:
     paused_slots: list[int] = field(default_factory=list)
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
+    copies: list[BlockCopy] = field(default_factory=list)
+    """In order, ahead of the step's work."""
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.hash_chain import block_hash
-from worker_svc.core.batch import Batch, Drafter, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, Drafter, RunnerInfo, Sampled
 from worker_svc.core.request_state import RequestTable, SlotStatus
 from worker_svc.core.step import (
     I64,
@@ -40,6 +40,8 @@ class RunningStep:
     """[D] slots of all decode rows of the step, ended ones included."""
     chunks: list[SlotStart] = field(default_factory=list)
     """Prefill chunks that run, in the order of the batch's rows."""
+    copies: list[BlockCopy] = field(default_factory=list)
+    """To be made before the batch runs."""
     drafts: list[I32] | None = None
     """Per decode row of the batch; None: no row has drafts."""
 
@@ -92,7 +94,7 @@ class WorkerCore:
             self._except_rows(rows, report)
         drafts = self._propose(ready)
         batch = self._batch(delta.step_id, ready, drafts, chunks)
-        return RunningStep(report, batch, rows, chunks, drafts)
+        return RunningStep(report, batch, rows, chunks, delta.copies, drafts)
 
     def _check(self, delta: StepDelta) -> None:
         if delta.scheduler_epoch < self.scheduler_epoch:

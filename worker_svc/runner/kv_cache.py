@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from worker_svc.core.batch import BlockCopy
 from worker_svc.runner.errors import ModelLoadError
 
 GIB = 1 << 30
@@ -61,6 +62,7 @@ class KVCache:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.host_layers: list[LayerCache] = []
         self.layers = [
             LayerCache(
                 keys=torch.empty(
@@ -72,6 +74,27 @@ class KVCache:
             )
             for s in shapes
         ]
+
+    def add_host_tier(self, num_blocks: int) -> None:
+        """Takes host memory for `num_blocks` blocks that the device's cache may have to evict."""
+        pinned = self.layers[0].keys.is_cuda
+        self.host_layers = [
+            LayerCache(
+                *(
+                    torch.empty((num_blocks, *cache.shape[1:]), dtype=cache.dtype, pin_memory=pinned)
+                    for cache in (layer.keys, layer.values)
+                )
+            )
+            for layer in self.layers
+        ]
+
+    def copy_block(self, copy: BlockCopy) -> None:
+        """Copies one block of all layers between device and host tier, or inside of one of them."""
+        sources = self.host_layers if copy.source_is_host else self.layers
+        targets = self.host_layers if copy.target_is_host else self.layers
+        for source, target in zip(sources, targets, strict=True):
+            target.keys[copy.target].copy_(source.keys[copy.source], non_blocking=True)
+            target.values[copy.target].copy_(source.values[copy.source], non_blocking=True)
 
     def fill(self, value: float) -> None:
         """Sets every position of every block, so that a read of a position that was never written shows."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
@@ -70,6 +70,7 @@ class SimRunner:
         self.info = info
         self._timing = timing or SimTiming()
         self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
+        self._host = np.zeros((info.num_host_blocks, info.block_size), np.uint64)
 
     def execute(self, batch: Batch) -> Sampled:
         """Writes the contents of all query tokens, reads each sample's whole sequence back, and hashes it."""
@@ -88,6 +89,13 @@ class SimRunner:
         if rest > 0:
             time.sleep(rest)
         return sampled
+
+    def copy_blocks(self, copies: list[BlockCopy]) -> None:
+        """Copies whole blocks, in order."""
+        for copy in copies:
+            source = self._host if copy.source_is_host else self._cache
+            target = self._host if copy.target_is_host else self._cache
+            target[copy.target] = source[copy.source]
 
 
 class SimDrafter:

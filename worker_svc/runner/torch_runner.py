@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.runner import attention, checkpoint
 from worker_svc.runner.attention import PagedBatch
 from worker_svc.runner.errors import ModelLoadError
@@ -38,6 +38,7 @@ class TorchRunner:
         dtype: str = "auto",
         device: str = "cpu",
         num_blocks: int | None = None,
+        num_host_blocks: int = 0,
         block_size: int = 16,
         max_model_len: int | None = None,
         threads: int | None = None,
@@ -58,6 +59,8 @@ class TorchRunner:
         self._model = load_model(path, dtype=dtype, device=device)
         check_paged_attention(self._model, block_size)
         self._cache = make_cache(self._model, num_blocks, block_size, kv_cache_memory)
+        if num_host_blocks:
+            self._cache.add_host_tier(num_host_blocks)
         self.info = RunnerInfo(
             model=served_model_name,
             num_blocks=self._cache.num_blocks,
@@ -68,6 +71,7 @@ class TorchRunner:
             vocab_size=self._model.vocab_size,
             eos_token_ids=self._model.eos_token_ids,
             tokenizer_fingerprint=tokenizer_fingerprint(path),
+            num_host_blocks=num_host_blocks,
         )
 
     @torch.inference_mode()
@@ -76,6 +80,12 @@ class TorchRunner:
         if not len(batch.token_ids):
             return Sampled(token_ids=np.empty(0, np.int32))
         return sample(self.forward(batch), batch)
+
+    @torch.inference_mode()
+    def copy_blocks(self, copies: list[BlockCopy]) -> None:
+        """Copies whole blocks of all layers, in order."""
+        for copy in copies:
+            self._cache.copy_block(copy)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
