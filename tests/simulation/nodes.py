@@ -245,6 +245,7 @@ class WorkerNode:
                 if self.link is not None:
                     self.link.break_()
                 continue
+            poison(self.runner, item)
             done = functools.partial(self._done, self.incarnation)
             self.world.at(self.world.rng.uniform(0.002, 0.03), done)
 
@@ -267,6 +268,15 @@ class WorkerNode:
             message = scheduler_pb2.AttachWorkerRequest(outputs=[worker_delta.build_report(report)])
             self.link.send(self.scheduler, (self, message))
         self._next()
+
+
+def poison(runner: SimRunner, delta: StepDelta) -> None:
+    """Overwrites what blocks held before they were given away: nobody may read anything that was not written since."""
+    fresh = delta.grant_blocks.tolist()
+    for start in (*delta.started, *delta.resumed):
+        fresh += start.blocks[start.start // runner.info.block_size :].tolist()
+    copied = {copy.source for copy in delta.copies if not copy.source_is_host}
+    runner.poison([block for block in fresh if block not in copied])
 
 
 @dataclass

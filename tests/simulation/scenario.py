@@ -1,4 +1,4 @@
-"""A scenario drawn from a seed, run to its end, with every rule of the design checked after every event."""
+"""One simulated run of the ring, with every rule of the design checked after every event."""
 
 from __future__ import annotations
 
@@ -29,131 +29,37 @@ class Outcome:
     num_host_hit_tokens: int
 
 
-class Scenario:
-    """One simulated run. `inflight` and `drafts` are fixed by the caller, all else by the seed."""
+class Simulation:
+    """A ring of these sizes, with the rules checked after every event; requests are planned by the caller."""
 
-    def __init__(
-        self, seed: int, inflight: int, drafts: int, faults: bool = True, vocab_size: int | None = None
-    ) -> None:
-        self.rng = random.Random(seed * 1000 + inflight * 10 + drafts)
-        rng = self.rng
-        self.faults = faults and rng.random() < 0.6
-        self.setup = Setup(
-            num_workers=rng.choice((1, 1, 2)),
-            num_blocks=rng.choice((12, 16, 24, 48)),
-            block_size=rng.choice((2, 4)),
-            num_slots=rng.choice((6, 12)),
-            max_model_len=64,
-            vocab_size=vocab_size or rng.choice((50, 1000)),
-            max_draft_tokens=drafts,
-            acceptance=rng.choice((0.0, 0.6, 1.0)),
-            num_host_blocks=rng.choice((0, 0, 4, 40)),
-        )
-        seqs = rng.choice((2, 4, 6))
-        self.config = SchedulerConfig(
-            max_num_seqs=seqs,
-            max_num_batched_tokens=rng.choice((seqs * (1 + drafts), 16 + seqs * (1 + drafts), 200)),
-            long_prefill_token_threshold=rng.choice((0, 0, 5)),
-            max_inflight_steps=inflight,
-            num_speculative_tokens=drafts,
-            watermark_blocks_per_seq=rng.choice((0, 1, 2)),
-            enable_prefix_caching=rng.random() < 0.85,
-            worker_grace_s=2.0,
-            no_worker_grace_s=5.0,
-            frontend_grace_s=3.0,
-            start_grace_s=1.0,
-        )
+    def __init__(self, rng: random.Random, setup: Setup, config: SchedulerConfig) -> None:
+        self.rng, self.setup, self.config = rng, setup, config
+        self.faults = False
+        self.num_planned = 0
         self.world = World(rng, after_event=self.check)
-        self.scheduler = SchedulerNode(self.world, self.config)
+        self.scheduler = SchedulerNode(self.world, config)
         info = RunnerInfo(
             MODEL,
-            self.setup.num_blocks,
-            self.setup.block_size,
-            self.setup.max_model_len,
-            self.setup.vocab_size,
+            setup.num_blocks,
+            setup.block_size,
+            setup.max_model_len,
+            setup.vocab_size,
             (),
-            drafts,
-            num_host_blocks=self.setup.num_host_blocks,
+            setup.max_draft_tokens,
+            num_host_blocks=setup.num_host_blocks,
         )
         self.workers = [
-            WorkerNode(self.world, self.scheduler, f"worker-{i}", info, self.setup)
-            for i in range(self.setup.num_workers)
+            WorkerNode(self.world, self.scheduler, f"worker-{i}", info, setup)
+            for i in range(setup.num_workers)
         ]
-        self.frontend = FrontendNode(self.world, self.scheduler, self.workers, self.setup)
+        self.frontend = FrontendNode(self.world, self.scheduler, self.workers, setup)
         self.limit = min(info.max_model_len, info.num_blocks * info.block_size + 1)
-        self._plan_requests()
-        if self.faults:
-            self._plan_faults()
 
-    # -- the plot --
-
-    def _plan_requests(self) -> None:
-        rng = self.rng
-        self.num_planned = rng.randrange(4, 16)
-        prefixes = [[rng.randrange(self.setup.vocab_size) for _ in range(24)] for _ in range(2)]
-        for number in range(self.num_planned):
-            shared = rng.choice(prefixes)[: rng.randrange(0, 25)]
-            own = [rng.randrange(self.setup.vocab_size) for _ in range(rng.randrange(1, 16))]
-            prompt = (shared + own)[: self.limit - 1]
-            session = Session(
-                request_id=f"r{number if rng.random() < 0.8 else max(number - 1, 0)}",
-                prompt=prompt,
-                max_tokens=rng.randrange(1, 30),
-                stop_token_ids=[rng.randrange(self.setup.vocab_size) for _ in range(rng.choice((0, 0, 5)))],
-                stop_after=rng.randrange(1, 20) if rng.random() < 0.1 else None,
-            )
-            self.world.at(1.5 + rng.uniform(0, 1.0), lambda session=session: self._submit(session))  # type: ignore[misc]
-
-    def _submit(self, session: Session) -> None:
-        """A client never names two running requests alike: an older one of the same name is cancelled just before."""
-        rng = self.rng
-        for other in self.frontend.sessions:
-            if other.request_id == session.request_id and not other.is_done:
-                self.frontend.cancel(other)
-        self.frontend.submit(session)
-        if rng.random() < 0.2:
-            self.world.at(rng.uniform(0, 0.5), lambda: self.frontend.cancel(session))
-        if rng.random() < 0.15:
-            self.world.at(rng.uniform(0, 0.3), lambda: self.frontend.set_paused(session, True))
-            self.world.at(rng.uniform(0.3, 1.0), lambda: self.frontend.set_paused(session, False))
-
-    def _plan_faults(self) -> None:
-        rng = self.rng
-        for _ in range(rng.randrange(1, 5)):
-            fault = rng.choice(
-                (
-                    self._break_worker,
-                    self._break_frontend,
-                    self._break_outputs,
-                    self._kill_worker,
-                    self._kill_scheduler,
-                )
-            )
-            self.world.at(1.5 + rng.uniform(0.0, 1.5), fault)
-
-    def _break_worker(self) -> None:
-        link = self.rng.choice(self.workers).link
-        if link is not None:
-            link.break_()
-
-    def _break_frontend(self) -> None:
-        if self.frontend.link is not None:
-            self.frontend.link.break_()
-
-    def _break_outputs(self) -> None:
-        for link in list(self.frontend.output_links.values()):
-            link.break_()
-
-    def _kill_worker(self) -> None:
-        worker = self.rng.choice(self.workers)
-        if worker.alive:
-            worker.kill()
-            self.world.at(self.rng.uniform(0.01, 1.0), worker.restart)
-
-    def _kill_scheduler(self) -> None:
-        if self.scheduler.alive:
-            self.scheduler.kill()
-            self.world.at(self.rng.uniform(0.01, 1.0), self.scheduler.restart)
+    def plan(self, session: Session, at: float) -> Session:
+        """A client sends this at that time."""
+        self.num_planned += 1
+        self.world.at(at, lambda: self.frontend.submit(session))
+        return session
 
     # -- the rules --
 

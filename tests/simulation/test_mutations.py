@@ -12,7 +12,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request_table import RequestTable
 from scheduler_svc.core.step import Chunk, StepDecision
 from scheduler_svc.core.worker import Worker
-from tests.simulation.scenario import Scenario
+from tests.simulation.random_scenario import Scenario
 
 BUDGET = 400
 """Scenarios within which a planted bug has to show."""

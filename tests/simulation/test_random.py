@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.simulation.scenario import Scenario
+from tests.simulation.random_scenario import Scenario
 
 INFLIGHT = (1, 2, 4)
 DRAFTS = (0, 1, 4)

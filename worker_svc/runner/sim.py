@@ -90,6 +90,10 @@ class SimRunner:
             time.sleep(rest)
         return sampled
 
+    def poison(self, blocks: list[int]) -> None:
+        """Fills blocks with what no token leaves behind, for tests."""
+        self._cache[blocks] = _GOLDEN
+
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies whole blocks, in order."""
         for copy in copies:

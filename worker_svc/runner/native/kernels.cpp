@@ -219,7 +219,7 @@ inline int64_t first_key(const Attention& a, int64_t position) {
     return a.window ? std::max<int64_t>(0, position - a.window + 1) : 0;
 }
 
-template <class T>
+// Turns the scores of keys [low, high) of a split into weights; the rest of their vectors becomes 0.
 void weigh(const Attention& a, float* scores, int64_t low, int64_t high, float* partial) {
     float *best = partial + a.value_dim, *total = best + 1;
     *best = -INFINITY;
@@ -288,10 +288,9 @@ void attend_split(const Attention& a, const Task& task, std::vector<float>& scor
         for (int64_t g = 0; g < a.num_heads; g++) {
             float* partial = task.partial + (t * a.num_heads + g) * stride;
             std::fill(partial, partial + a.value_dim, 0.0f);
-            weigh<T>(a, &scores[(t * a.num_heads + g) * width], low, high, partial);
+            weigh(a, &scores[(t * a.num_heads + g) * width], low, high, partial);
         }
     }
-    // Sums of all heads lie value_dim apart while values are added, and move to their places at the end.
     for (int64_t t = 0; t < tokens; t++) {
         const int64_t position = a.positions[start_token + t];
         const int64_t low = std::max(first_key(a, position), task.start);

@@ -1,0 +1,120 @@
+"""A scenario drawn from a seed: sizes, settings, requests and faults."""
+
+from __future__ import annotations
+
+import random
+
+from scheduler_svc.core.config import SchedulerConfig
+from tests.simulation.nodes import Session, Setup
+from tests.simulation.scenario import Simulation
+
+
+class Scenario(Simulation):
+    """One simulated run. `inflight` and `drafts` are fixed by the caller, all else by the seed."""
+
+    def __init__(
+        self, seed: int, inflight: int, drafts: int, faults: bool = True, vocab_size: int | None = None
+    ) -> None:
+        rng = random.Random(seed * 1000 + inflight * 10 + drafts)
+        with_faults = faults and rng.random() < 0.6
+        setup = Setup(
+            num_workers=rng.choice((1, 1, 2)),
+            num_blocks=rng.choice((12, 16, 24, 48)),
+            block_size=rng.choice((2, 4)),
+            num_slots=rng.choice((6, 12)),
+            max_model_len=64,
+            vocab_size=vocab_size or rng.choice((50, 1000)),
+            max_draft_tokens=drafts,
+            acceptance=rng.choice((0.0, 0.6, 1.0)),
+            num_host_blocks=rng.choice((0, 0, 4, 40)),
+        )
+        seqs = rng.choice((2, 4, 6))
+        config = SchedulerConfig(
+            max_num_seqs=seqs,
+            max_num_batched_tokens=rng.choice((seqs * (1 + drafts), 16 + seqs * (1 + drafts), 200)),
+            long_prefill_token_threshold=rng.choice((0, 0, 5)),
+            max_inflight_steps=inflight,
+            num_speculative_tokens=drafts,
+            watermark_blocks_per_seq=rng.choice((0, 1, 2)),
+            enable_prefix_caching=rng.random() < 0.85,
+            worker_grace_s=2.0,
+            no_worker_grace_s=5.0,
+            frontend_grace_s=3.0,
+            start_grace_s=1.0,
+        )
+        super().__init__(rng, setup, config)
+        self.faults = with_faults
+        self._plan_requests()
+        if self.faults:
+            self._plan_faults()
+
+    # -- the plot --
+
+    def _plan_requests(self) -> None:
+        rng = self.rng
+        num_requests = rng.randrange(4, 16)
+        prefixes = [[rng.randrange(self.setup.vocab_size) for _ in range(24)] for _ in range(2)]
+        for number in range(num_requests):
+            shared = rng.choice(prefixes)[: rng.randrange(0, 25)]
+            own = [rng.randrange(self.setup.vocab_size) for _ in range(rng.randrange(1, 16))]
+            prompt = (shared + own)[: self.limit - 1]
+            session = Session(
+                request_id=f"r{number if rng.random() < 0.8 else max(number - 1, 0)}",
+                prompt=prompt,
+                max_tokens=rng.randrange(1, 30),
+                stop_token_ids=[rng.randrange(self.setup.vocab_size) for _ in range(rng.choice((0, 0, 5)))],
+                stop_after=rng.randrange(1, 20) if rng.random() < 0.1 else None,
+            )
+            self.num_planned += 1
+            self.world.at(1.5 + rng.uniform(0, 1.0), lambda session=session: self._submit(session))  # type: ignore[misc]
+
+    def _submit(self, session: Session) -> None:
+        """A client never names two running requests alike: an older one of the same name is cancelled just before."""
+        rng = self.rng
+        for other in self.frontend.sessions:
+            if other.request_id == session.request_id and not other.is_done:
+                self.frontend.cancel(other)
+        self.frontend.submit(session)
+        if rng.random() < 0.2:
+            self.world.at(rng.uniform(0, 0.5), lambda: self.frontend.cancel(session))
+        if rng.random() < 0.15:
+            self.world.at(rng.uniform(0, 0.3), lambda: self.frontend.set_paused(session, True))
+            self.world.at(rng.uniform(0.3, 1.0), lambda: self.frontend.set_paused(session, False))
+
+    def _plan_faults(self) -> None:
+        rng = self.rng
+        for _ in range(rng.randrange(1, 5)):
+            fault = rng.choice(
+                (
+                    self._break_worker,
+                    self._break_frontend,
+                    self._break_outputs,
+                    self._kill_worker,
+                    self._kill_scheduler,
+                )
+            )
+            self.world.at(1.5 + rng.uniform(0.0, 1.5), fault)
+
+    def _break_worker(self) -> None:
+        link = self.rng.choice(self.workers).link
+        if link is not None:
+            link.break_()
+
+    def _break_frontend(self) -> None:
+        if self.frontend.link is not None:
+            self.frontend.link.break_()
+
+    def _break_outputs(self) -> None:
+        for link in list(self.frontend.output_links.values()):
+            link.break_()
+
+    def _kill_worker(self) -> None:
+        worker = self.rng.choice(self.workers)
+        if worker.alive:
+            worker.kill()
+            self.world.at(self.rng.uniform(0.01, 1.0), worker.restart)
+
+    def _kill_scheduler(self) -> None:
+        if self.scheduler.alive:
+            self.scheduler.kill()
+            self.world.at(self.rng.uniform(0.01, 1.0), self.scheduler.restart)

@@ -1,0 +1,99 @@
+"""Compiles kernels.cpp at first start, in about two seconds, and keeps the library in the user's cache directory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "kernels.cpp"
+OPTIONS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi")
+BUILD_TIMEOUT_S = 120
+
+logger = logging.getLogger(__name__)
+
+
+class BuildError(Exception):
+    """The kernels could not be built; the message says why."""
+
+
+@cache
+def load_library() -> ctypes.CDLL | None:
+    """The compiled kernels. None, and a warning that says what it costs, where they cannot be had."""
+    try:
+        return ctypes.CDLL(str(built_library()))
+    except (BuildError, OSError) as error:
+        logger.warning(
+            "The native CPU kernels are not available (%s). Attention takes about twice as long, and steps of few "
+            "tokens up to twice as long; install g++ to avoid that.",
+            error,
+        )
+        return None
+
+
+def built_library() -> Path:
+    """Path of the library for this source, compiler and CPU; compiles it if it is not there yet."""
+    compiler = find_compiler()
+    name = f"kernels-{build_key(compiler)}.so"
+    try:
+        directory = cache_directory()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (directory / name).is_file():
+            compile_to(directory / name, compiler)
+    except OSError:  # not writable: built for this process alone
+        path = Path(tempfile.mkdtemp(prefix="signalbox-kernels-")) / name
+        compile_to(path, compiler)
+        return path
+    return directory / name
+
+
+def find_compiler() -> str:
+    """The C++ compiler: $CXX or g++. BuildError if there is none."""
+    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    if compiler is None:
+        raise BuildError("there is no C++ compiler")
+    return compiler
+
+
+def cache_directory() -> Path:
+    """$XDG_CACHE_HOME/signalbox, by default in the home directory."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "signalbox"
+
+
+def build_key(compiler: str) -> str:
+    """Changes with all that the machine code depends on."""
+    version = run([compiler, "--version"])
+    cpu = Path("/proc/cpuinfo")
+    flags = [line for line in cpu.read_text().splitlines() if line.startswith("flags")] if cpu.is_file() else []
+    parts = [SOURCE.read_text(), version, platform.machine(), *flags[:1], *OPTIONS]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def compile_to(path: Path, compiler: str) -> None:
+    """Writes the library to `path` in one piece, so that processes that start together do not meet a half of it."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as directory:
+        built = Path(directory) / path.name
+        run([compiler, *OPTIONS, str(SOURCE), "-o", str(built)])
+        built.replace(path)
+
+
+def run(command: list[str]) -> str:
+    """What the command prints. BuildError if it fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL
+        )
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.strip().splitlines() or ["no message"]
+        raise BuildError(f"{command[0]} failed: {lines[0]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]} failed: {error}") from error
+    return done.stdout
