@@ -83,7 +83,8 @@ class StepLoop:
                     "worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance
                 )
                 self.core.lose_frontend(event.frontend_lost.frontend_instance)
-        self._advance()
+                self._advance()
+        self._advance(worker_id)
 
     def detach_worker(self, worker_id: str, link: WorkerLink) -> None:
         """The worker's stream ended."""
@@ -149,9 +150,13 @@ class StepLoop:
             self._tell_directory()
         self._advance()
 
-    def _advance(self) -> None:
-        """Sends every step that can be sent, then what frontends have to know."""
-        for worker_id in list(self._workers):
+    def _advance(self, concerned: str | None = None) -> None:
+        """Sends every step that can be sent, then what frontends have to know. When only one worker is `concerned`,
+        the others are looked at only if a request waits that an idle one might take."""
+        workers = [concerned] if concerned is not None else list(self._workers)
+        if concerned is not None and self.core.num_waiting:
+            workers += [other for other in self._workers if not self.core.workers[other].records]
+        for worker_id in workers:
             try:
                 self._advance_worker(worker_id)
             except OutboxFullError:
@@ -176,7 +181,7 @@ class StepLoop:
         """A step was held back for arrivals; now is the time."""
         link.timer = None
         if self.is_current(worker_id, link):
-            self._advance()
+            self._advance(worker_id)
 
     def _drop_worker(self, worker_id: str) -> None:
         logger.error("worker %s does not read its steps", worker_id)

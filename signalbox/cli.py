@@ -19,6 +19,7 @@ COMMANDS = {
     "generate": "continue a prompt and stream the text",
     "chat": "talk with the model",
     "status": "show queue, workers and cache",
+    "bench": "measure the scheduler",
 }
 """Name of each command, which is its file, and its summary."""
 

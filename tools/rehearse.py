@@ -155,16 +155,19 @@ class Cluster:
 
 def render(overlay: str) -> list[Document]:
     """What `kubectl apply -k` would send."""
-    commands = (["kubectl", "kustomize"], ["kustomize", "build"])
-    command = next((command for command in commands if shutil.which(command[0])), None)
-    if command is None:
+    if not renderers():
         raise RehearsalError("neither kubectl nor kustomize is installed")
-    done = subprocess.run(
-        [*command, str(OVERLAYS / overlay)], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [*renderers()[0], str(OVERLAYS / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise RehearsalError(f"{' '.join(command)} fails: {done.stderr.strip()}")
     return list(yaml.safe_load_all(done.stdout))
+
+
+def renderers() -> list[list[str]]:
+    """Commands on this machine that print the manifests of a directory."""
+    commands = [["kubectl", "kustomize"], ["kustomize", "build"]]
+    return [command for command in commands if shutil.which(command[0])]
 
 
 def container_port(pod: Pod, target: int | str) -> int:
@@ -312,7 +315,11 @@ class Running:
 def _say_start(
     pod: Pod, command: list[str], user: list[str], environment: dict[str, str], here: dict[str, str]
 ) -> None:
-    uid = pod.spec["securityContext"]["runAsUser"] if user else f"{os.geteuid()} (another needs root)"
+    uid = (
+        pod.spec["securityContext"]["runAsUser"]
+        if user
+        else f"{os.geteuid()} (another needs root and setpriv)"
+    )
     say(f"{pod.name} at {pod.address}, uid {uid}: {' '.join(command)}")
     for name, value in environment.items():
         moved = f" -> {here[name]}" if here[name] != value else ""
@@ -436,7 +443,8 @@ def main() -> int:
     try:
         rehearse(overlay, directory)
     except (RehearsalError, SignalboxError) as error:
-        print(f"rehearse: {error} (logs: {directory})", file=sys.stderr)
+        kept = f" (logs: {directory})" if any(directory.iterdir()) else ""
+        print(f"rehearse: {error}{kept}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
