@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install up test lint protos clean
+.PHONY: help install up test lint rehearse protos clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ lint: install  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy signalbox scheduler_svc worker_svc frontend_svc tools
+
+rehearse: install  ## run k8s/overlays/cpu-demo on this machine as its manifests say (needs kubectl)
+	@$(BIN)/python tools/rehearse.py $(ARGS)
 
 protos: install  ## write signalbox/v1 anew from protos/
 	$(BIN)/python protos/generate.py

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from signalbox.attributes import OPERATION_TEXT_COMPLETION
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -74,6 +76,8 @@ class Asked:
     deadline_ms: int = 0
     """Unix time in milliseconds; 0: none."""
     trace: Trace = Trace()
+    operation: str = OPERATION_TEXT_COMPLETION
+    """What telemetry calls it."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +99,6 @@ class GenerateInput:
     arrival_ms: int = 0
     """Unix time in milliseconds."""
     trace: Trace = Trace()
+    """For the scheduler and the worker; empty: not traced."""
+    operation: str = OPERATION_TEXT_COMPLETION
+    """What telemetry calls it."""

@@ -7,16 +7,17 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from frontend_svc import validation
+from frontend_svc import tracing, validation
 from frontend_svc.block_hashes import BlockHashes
 from frontend_svc.config import Limits
-from frontend_svc.generate_input import Asked, GenerateInput
+from frontend_svc.generate_input import Asked, GenerateInput, Trace
 from frontend_svc.models import Model, ModelDirectory
 from frontend_svc.session import Session
 from frontend_svc.sessions import SessionTable, make_request_id
 from frontend_svc.text_stream import TextStream
 from frontend_svc.tokenizer import Tokenizer
-from signalbox.errors import UnavailableError, UnsupportedError
+from signalbox.errors import SignalboxError, UnavailableError, UnsupportedError
+from signalbox.telemetry import OFF, Span, Tracer
 
 LONG_PROMPT_TOKENS = 4096
 """From here on hashing takes more than about half a millisecond and moves to a thread."""
@@ -26,7 +27,12 @@ class Intake:
     """Checks, tokenizes, hashes and submits requests."""
 
     def __init__(
-        self, table: SessionTable, directory: ModelDirectory, tokenizer: Tokenizer | None, limits: Limits
+        self,
+        table: SessionTable,
+        directory: ModelDirectory,
+        tokenizer: Tokenizer | None,
+        limits: Limits,
+        tracer: Tracer = OFF,
     ) -> None:
         self.tokenizer = tokenizer
         self.stopping = False
@@ -34,9 +40,19 @@ class Intake:
         self._table = table
         self._directory = directory
         self._limits = limits
+        self._tracer = tracer
 
     async def open(self, asked: Asked) -> Session:
         """Raises the SignalboxError for which the request is refused."""
+        span = tracing.begin(self._tracer, asked)
+        try:
+            return await self._open(asked, span)
+        except SignalboxError as error:
+            if span is not None:
+                tracing.refuse(span, asked, error)
+            raise
+
+    async def _open(self, asked: Asked, span: Span | None) -> Session:
         self._check_open()
         model = self._directory.resolve(asked.model)
         validation.check_request(asked)
@@ -47,10 +63,11 @@ class Intake:
             prompt, hashes = prepare_prompt(asked, token_ids, model)
         else:
             prompt, hashes = await asyncio.to_thread(prepare_prompt, asked, token_ids, model)
-        given = make_input(asked, model, prompt, len(token_ids))
+        trace = tracing.context_for_services(self._tracer, asked, span)
+        given = make_input(asked, model, prompt, len(token_ids), trace)
         self._check_open()  # threads took their time
         text = TextStream(self.tokenizer, asked.sampling.stop) if self.tokenizer else None
-        return self._table.open(given, text, hashes)
+        return self._table.open(given, text, hashes, span)
 
     def _check_open(self) -> None:
         if self.stopping:
@@ -85,7 +102,9 @@ def prepare_prompt(asked: Asked, token_ids: Sequence[int], model: Model) -> tupl
     return prompt, hashes
 
 
-def make_input(asked: Asked, model: Model, prompt: bytes, num_prompt_tokens: int) -> GenerateInput:
+def make_input(
+    asked: Asked, model: Model, prompt: bytes, num_prompt_tokens: int, trace: Trace
+) -> GenerateInput:
     """Fills in what the client left open."""
     seed = asked.sampling.seed
     return GenerateInput(
@@ -100,5 +119,6 @@ def make_input(asked: Asked, model: Model, prompt: bytes, num_prompt_tokens: int
         cache_salt=asked.cache_salt,
         deadline_ms=asked.deadline_ms,
         arrival_ms=time.time_ns() // 1_000_000,
-        trace=asked.trace,
+        trace=trace,
+        operation=asked.operation,
     )

@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from frontend_svc.events import Finished
 from frontend_svc.session import Session
 from signalbox import __version__
+from signalbox import attributes as names
 from signalbox.errors import SignalboxError, code_of
+from signalbox.metrics_server import span_counts
+from signalbox.telemetry import SpanCounts
 
-_TTFT_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+# Buckets of the GenAI semantic conventions.
+_DURATION_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_OUTPUT_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
+# Our own.
 _INTER_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_GEN_AI = (names.LABEL_OPERATION, names.LABEL_PROVIDER, names.LABEL_MODEL)
 
 
 class Metrics:
     """The `Observer` of all sessions, with a registry of its own."""
 
-    def __init__(self, name: str = "", frontend_instance: str = "") -> None:
+    def __init__(self, name: str = "", frontend_instance: str = "", spans: SpanCounts | None = None) -> None:
         self._registry = CollectorRegistry()
-        self._requests = self._counter("requests", "Ended requests by outcome.", ["outcome"])
-        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of ended requests.")
+        self._requests = self._counter(names.METRIC_REQUESTS, "Ended requests by outcome.", ["outcome"])
+        self._prompt_tokens = self._counter(names.METRIC_PROMPT_TOKENS, "Prompt tokens of ended requests.")
         self._cached_tokens = self._counter(
-            "cached_prompt_tokens", "Prompt tokens that the prefix cache saved."
+            names.METRIC_CACHED_TOKENS, "Prompt tokens that the prefix cache saved."
         )
-        self._output_tokens = self._counter("output_tokens", "Output tokens received.")
-        self._open = Gauge("signalbox_frontend_open_sessions", "Open requests.", registry=self._registry)
-        self._first_token_s = Histogram(
-            "signalbox_frontend_time_to_first_token_seconds",
-            "From acceptance to the first output token.",
-            buckets=_TTFT_S,
-            registry=self._registry,
+        self._output_tokens = self._counter(names.METRIC_OUTPUT_TOKENS, "Output tokens received.")
+        self._usage = self._counter(
+            names.METRIC_TOKEN_USAGE, "Tokens of ended requests.", [*_GEN_AI, names.LABEL_TOKEN_TYPE]
         )
-        self._inter_token_s = Histogram(
-            "signalbox_frontend_inter_token_seconds",
+        self._open = Gauge(names.METRIC_OPEN_SESSIONS, "Open requests.", registry=self._registry)
+        self._duration_s = self._histogram(
+            names.METRIC_REQUEST_DURATION,
+            "From acceptance to the terminal event.",
+            _DURATION_S,
+            [*_GEN_AI, names.LABEL_ERROR],
+        )
+        self._first_token_s = self._histogram(
+            names.METRIC_TIME_TO_FIRST_TOKEN, "From acceptance to the first output.", _FIRST_TOKEN_S, _GEN_AI
+        )
+        self._output_token_s = self._histogram(
+            names.METRIC_TIME_PER_OUTPUT_TOKEN,
+            "Per output token after the first, of a request that ended well.",
+            _OUTPUT_TOKEN_S,
+            _GEN_AI,
+        )
+        self._inter_token_s = self._histogram(
+            names.METRIC_INTER_TOKEN,
             "Between two deliveries of output of a request, divided by the tokens of the later one.",
-            buckets=_INTER_TOKEN_S,
-            registry=self._registry,
+            _INTER_TOKEN_S,
         )
         info = Gauge(
-            "signalbox_frontend_info",
+            names.METRIC_FRONTEND_INFO,
             "Always 1.",
             ["version", "name", "frontend_instance"],
             registry=self._registry,
         )
         info.labels(__version__, name, frontend_instance).set(1)
+        if spans is not None:
+            self._registry.register(_Spans(spans))
 
     def watch_open(self, count: Callable[[], int]) -> None:
         """`count` is asked for the open sessions at every scrape."""
@@ -61,18 +85,44 @@ class Metrics:
         if session.last_output_s:
             self._inter_token_s.observe((now - session.last_output_s) / num_tokens)
         else:
-            self._first_token_s.observe(now - session.arrival_s)
+            self._first_token_s.labels(*_labels(session)).observe(now - session.arrival_s)
 
     def on_end(self, session: Session, finished: Finished) -> None:
         """A request ended: by its finish reason, or by the error that ended it."""
-        outcome = code_of(finished.error) if finished.error else finished.reason.name.lower()
-        self._requests.labels(outcome).inc()
+        labels, error = _labels(session), code_of(finished.error) if finished.error else ""
+        self._requests.labels(error or finished.reason.name.lower()).inc()
         self._prompt_tokens.inc(finished.num_prompt_tokens)
         self._cached_tokens.inc(finished.num_cached_tokens)
+        self._usage.labels(*labels, "input").inc(finished.num_prompt_tokens)
+        self._usage.labels(*labels, "output").inc(finished.num_output_tokens)
+        self._duration_s.labels(*labels, error).observe(time.monotonic() - session.arrival_s)
+        num_later = len(session.output) - 1
+        if not error and num_later > 0:
+            output_s = session.last_output_s - session.first_output_s
+            self._output_token_s.labels(*labels).observe(output_s / num_later)
 
     def render(self) -> bytes:
         """The text exposition format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
-        return Counter(f"signalbox_frontend_{name}", documentation, labels, registry=self._registry)
+        return Counter(name, documentation, labels, registry=self._registry)
+
+    def _histogram(
+        self, name: str, documentation: str, buckets: Sequence[float], labels: Sequence[str] = ()
+    ) -> Histogram:
+        return Histogram(name, documentation, labels, buckets=buckets, registry=self._registry)
+
+
+class _Spans(Collector):
+    """What became of the spans of this process."""
+
+    def __init__(self, counts: SpanCounts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        yield span_counts(self._counts)
+
+
+def _labels(session: Session) -> tuple[str, str, str]:
+    return session.given.operation, names.PROVIDER, session.given.model

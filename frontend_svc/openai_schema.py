@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from frontend_svc.generate_input import Asked, Sampling, Trace
+from signalbox.attributes import OPERATION_CHAT
 from signalbox.errors import InvalidRequestError, UnsupportedError
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -259,6 +260,7 @@ class ChatBody(CommonBody):
             priority=self.priority or 0,
             cache_salt=self.cache_salt or "",
             trace=trace,
+            operation=OPERATION_CHAT,
         )
 
     def _num_logprobs(self) -> int | None:

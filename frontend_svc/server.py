@@ -19,8 +19,9 @@ from frontend_svc.operations import OperationQueue
 from frontend_svc.scheduler_link import SchedulerLink
 from frontend_svc.sessions import SessionTable
 from frontend_svc.tokenizer import load_tokenizer
+from frontend_svc.tracing import TracedSessions
 from frontend_svc.worker_links import WorkerLinks
-from signalbox import rpc
+from signalbox import rpc, telemetry
 from signalbox.errors import UnavailableError
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
 
@@ -40,20 +41,21 @@ class Frontend:
         instance = uuid4().hex
         tokenizer = None if settings.model is None else load_tokenizer(settings.model)
         queue = OperationQueue()
-        self.metrics = Metrics(settings.name, instance)
+        self._tracer = telemetry.start("frontend", settings.name or instance)
+        self.metrics = Metrics(settings.name, instance, self._tracer.counts)
         self.directory = ModelDirectory(
             tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
             served_model_name=settings.served_model_name,
         )
         self.table = SessionTable(
             queue,
-            self.metrics,
+            TracedSessions(self.metrics) if self._tracer.is_on else self.metrics,
             replay_limit=settings.replay_limit,
             max_backlog_tokens=settings.max_backlog_tokens,
             max_open_requests=settings.max_open_requests,
         )
         self.metrics.watch_open(lambda: len(self.table))
-        self.intake = Intake(self.table, self.directory, tokenizer, settings.limits)
+        self.intake = Intake(self.table, self.directory, tokenizer, settings.limits, self._tracer)
         self.workers = WorkerLinks(instance, self.table)
         self.scheduler = SchedulerLink(
             settings.scheduler,
@@ -122,6 +124,7 @@ class Frontend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.workers.close()
+        await asyncio.to_thread(self._tracer.stop)
 
     async def _wait_empty(self, limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):

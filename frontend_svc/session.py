@@ -17,7 +17,9 @@ from frontend_svc.delta_queue import DeltaQueue
 from frontend_svc.events import Delta, Finished, FinishReason, TokenLogprobs
 from frontend_svc.generate_input import GenerateInput
 from frontend_svc.text_stream import TextStream
+from signalbox.attributes import EVENT_LOST, REASON
 from signalbox.errors import CancelledError, InternalError, SignalboxError, UnavailableError
+from signalbox.telemetry import Span
 
 
 class SessionStatus(Enum):
@@ -82,9 +84,16 @@ class Session:
     """One request of a client, over all its attempts."""
 
     def __init__(
-        self, given: GenerateInput, table: Owner, text: TextStream | None, hashes: BlockHashes | None
+        self,
+        given: GenerateInput,
+        table: Owner,
+        text: TextStream | None,
+        hashes: BlockHashes | None,
+        span: Span | None = None,
     ) -> None:
         self.given = given
+        self.span = span
+        """Being recorded; None: the request is not traced."""
         self.hashes = hashes
         """Names of the full blocks of prompt and prior output; None: not hashed."""
         self.attempt = 0
@@ -99,6 +108,8 @@ class Session:
         self.paused_s: float | None = None
         """Since when the current attempt is paused; None: it is not."""
         self.arrival_s = time.monotonic()
+        self.first_output_s = 0.0
+        """When output first came; 0: none yet."""
         self.last_output_s = 0.0
         """When output last came; 0: none yet."""
         self._table = table
@@ -196,6 +207,8 @@ class Session:
         """Nobody has the current attempt any more: goes on with a new one, `replay_limit` times at most."""
         if not self._is_current(attempt):
             return
+        if self.span is not None:
+            self.span.event(EVENT_LOST, time.monotonic(), {REASON: reason})
         if len(self.output) >= self.given.max_tokens:
             # Only the terminal event was lost.
             self._end(FinishReason.STOP if (stop := self._flush_text()) else FinishReason.LENGTH, None, stop)
@@ -232,6 +245,7 @@ class Session:
             token_ids, logprobs = token_ids[: found.num_tokens], logprobs[: found.num_tokens]
         self.output.extend(token_ids)
         self._table.observer.on_output(self, len(token_ids), now)
+        self.first_output_s = self.first_output_s or now
         self.last_output_s = now
         self._deltas.put(text, token_ids, logprobs)
         if found is not None:

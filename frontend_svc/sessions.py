@@ -10,6 +10,7 @@ from frontend_svc.generate_input import GenerateInput
 from frontend_svc.session import Observer, Operations, Session
 from frontend_svc.text_stream import TextStream
 from signalbox.errors import CancelledError, DuplicateRequestError, ResourceExhaustedError
+from signalbox.telemetry import Span
 
 
 class SessionTable:
@@ -40,7 +41,11 @@ class SessionTable:
         return iter(list(self._by_request_id.values()))
 
     def open(
-        self, given: GenerateInput, text: TextStream | None = None, hashes: BlockHashes | None = None
+        self,
+        given: GenerateInput,
+        text: TextStream | None = None,
+        hashes: BlockHashes | None = None,
+        span: Span | None = None,
     ) -> Session:
         """Starts a request and submits it.
 
@@ -53,7 +58,7 @@ class SessionTable:
             )
         if len(self) >= self._max_open_requests:
             raise ResourceExhaustedError("too many requests are open", retry_after_s=1)
-        session = Session(given, self, text, hashes)
+        session = Session(given, self, text, hashes, span)
         self._by_request_id[given.request_id] = session
         session.begin_attempt()
         return session

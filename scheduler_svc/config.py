@@ -18,6 +18,8 @@ class SchedulerSettings(Settings):
 
     listen: str = "127.0.0.1:7300"
     """host:port for frontends and workers."""
+    metrics: str = ""
+    """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     max_num_seqs: int | None = Field(None, ge=1)
     """Most running requests per worker. Unset: 256, or what the token budget and the worker's slots allow."""
     max_num_batched_tokens: int | None = Field(None, ge=1)

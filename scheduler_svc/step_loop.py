@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 from scheduler_svc import delta
 from scheduler_svc.core.notices import Lost, Notice, Placed
-from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.worker import Worker
+from scheduler_svc.tracing import QueueSpans
 from signalbox.outbox import Outbox, OutboxFullError
+from signalbox.telemetry import OFF, Tracer
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -44,12 +46,17 @@ class FrontendLink:
 class StepLoop:
     """Takes messages to the core and its decisions to the links."""
 
-    def __init__(self, core: Scheduler, clock: Callable[[], float], call_at: CallAt) -> None:
+    def __init__(
+        self, core: Scheduler, clock: Callable[[], float], call_at: CallAt, tracer: Tracer = OFF
+    ) -> None:
         self.core = core
         self._clock = clock
         self._call_at = call_at
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
+        self._spans = QueueSpans(tracer) if tracer.is_on else None
+        if self._spans is not None:
+            core.on_end = self._on_end
 
     @property
     def num_frontends(self) -> int:
@@ -62,6 +69,8 @@ class StepLoop:
         """A worker said hello. Raises ValueError when its offer contradicts our settings."""
         info, snapshot = delta.parse_hello(hello)
         self.core.attach_worker(info, snapshot, self._clock())
+        if self._spans is not None:
+            self._spans.attached(self._clock())
         link = self._workers[info.worker_id] = WorkerLink(hello.model)
         held = len(snapshot.slots) if snapshot else 0
         logger.info("worker %s attached: %d blocks, %d slots held", info.worker_id, info.num_blocks, held)
@@ -123,7 +132,10 @@ class StepLoop:
         body = getattr(operation, kind)
         key, attempt, now = RequestKey(instance, body.ref.request_id), body.ref.attempt, self._clock()
         if kind == "submit":
-            self.core.submit(delta.parse_submit(body, instance), now)
+            request = delta.parse_submit(body, instance)
+            self.core.submit(request, now)
+            if self._spans is not None:
+                self._spans.submitted(request, now)
         elif kind == "cancel":
             self.core.cancel(key, attempt)
         elif kind == "finish":
@@ -174,8 +186,15 @@ class StepLoop:
             for request in step.placed:
                 request.payload = b""
             link.outbox.put(message)
+            if self._spans is not None:
+                self._spans.stepped(worker, step, self._clock())
         if worker.hold_until > self._clock() and link.timer is None and worker.records:
             link.timer = self._call_at(worker.hold_until, lambda: self._on_timer(worker_id, link))
+
+    def _on_end(self, request: Request) -> None:
+        """The core has forgotten a request."""
+        if self._spans is not None:
+            self._spans.ended(request, self._clock())
 
     def _on_timer(self, worker_id: str, link: WorkerLink) -> None:
         """A step was held back for arrivals; now is the time."""

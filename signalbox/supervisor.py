@@ -49,8 +49,8 @@ class Child:
     def __init__(self, service: Service, log: Path) -> None:
         self.name = service.name
         self.log = log
-        self._reader = _LogReader(log, service.name)
-        with log.open("ab") as output:
+        with log.open("wb") as output:
+            self._reader = _LogReader(log, service.name)
             # die_with_parent runs between fork and exec, where a lock that another thread holds would never
             # come free; the supervisor starts no thread before its children.
             self.process = subprocess.Popen(
@@ -85,10 +85,10 @@ class _LogReader:
     """Follows a log: its last lines, and the sentence of a service that refuses to start (`worker: ...`)."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self._path = path
+        # Kept open: a cleaner of temporary files may take the log away while the service runs.
+        self._file = path.open("rb")
         self._sentence = re.compile(re.escape(name.partition("-")[0]) + ": .")
         self._reason = ""
-        self._position = 0
         self._partial = b""
         self._level = ""
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -119,11 +119,7 @@ class _LogReader:
         return "; its last lines:\n" + "\n".join(f"  {line}" for line in lines)
 
     def _read(self) -> list[str]:
-        with self._path.open("rb") as log:
-            log.seek(self._position)
-            data = log.read()
-        self._position += len(data)
-        *lines, self._partial = (self._partial + data).split(b"\n")
+        *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
         return [line.decode(errors="replace").rstrip() for line in lines]
 
 

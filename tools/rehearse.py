@@ -31,6 +31,7 @@ import grpc
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from signalbox.cli import INTERRUPTED
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.http_client import HttpClient
@@ -336,7 +337,9 @@ def wait_for(probe: str, pods: Sequence[Running], limit_s: Callable[[Document], 
                 if not other.child.running:
                     raise RehearsalError(other.child.obituary())
             if time.monotonic() > give_up:
-                raise RehearsalError(f"the {probe} of {running.pod.name} still answers {answer}; see its log")
+                raise RehearsalError(
+                    f"the {probe} of {running.pod.name} still answers {answer}; its log is {running.child.log}"
+                )
             time.sleep(entry.get("periodSeconds", 10))
         say(f"{running.pod.name}: {probe} is SERVING")
 
@@ -430,25 +433,32 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Returns the exit status; what goes wrong becomes one sentence on stderr."""
+    """Returns the exit status."""
     parser = argparse.ArgumentParser(
-        description="Start the services as the rendered manifests say, and send a request."
+        description="Start the services as the rendered manifests say, and send requests."
     )
     overlays = sorted(path.name for path in OVERLAYS.iterdir())
     parser.add_argument("--overlay", choices=overlays, default="cpu-demo", help="(%(default)s)")
     overlay = parser.parse_args().overlay
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="rehearse-"))
+    # Other users have volumes in it.
     directory.chmod(0o755)
+    status = _run(overlay, directory)
+    if status != 1 or not any(directory.glob("*.log")):
+        shutil.rmtree(directory)
+    return status
+
+
+def _run(overlay: str, directory: Path) -> int:
+    """What goes wrong becomes one sentence on stderr; the logs stay then."""
     try:
         rehearse(overlay, directory)
     except (RehearsalError, SignalboxError) as error:
-        kept = f" (logs: {directory})" if any(directory.iterdir()) else ""
-        print(f"rehearse: {error}{kept}", file=sys.stderr)
+        print(f"rehearse: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 130
-    shutil.rmtree(directory)
+        return INTERRUPTED
     say(f"the overlay {overlay} works")
     return 0
 

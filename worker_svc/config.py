@@ -22,6 +22,8 @@ class WorkerSettings(Settings):
     """host:port for frontends."""
     advertise: str | None = None
     """host:port at which frontends reach this worker. Unset: the one it listens on."""
+    metrics: str = ""
+    """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     worker_id: str = "worker-0"
     """Stable name of this worker; a restarted worker keeps it."""
     runner: Literal["torch", "sim"] = "torch"

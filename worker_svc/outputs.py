@@ -80,6 +80,11 @@ class Outputs:
             del self._frontends[instance]
         return lost
 
+    def unread(self) -> tuple[int, int, int]:
+        """(logs, messages, bytes) that frontends have not acknowledged."""
+        logs = [frontend.log for frontend in self._frontends.values()]
+        return len(logs), sum(map(len, logs)), sum(log.num_bytes for log in logs)
+
     def _of(self, instance: str) -> _Frontend:
         frontend = self._frontends.get(instance)
         if frontend is None:

@@ -7,8 +7,10 @@ import logging
 import time
 import uuid
 
-from signalbox import rpc
+from signalbox import rpc, telemetry
+from signalbox.metrics_server import MetricsServer
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2_grpc
+from worker_svc import metrics
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.worker_core import WorkerCore
@@ -16,6 +18,7 @@ from worker_svc.outputs import Outputs, WorkerServicer
 from worker_svc.runner_factory import make_runner
 from worker_svc.scheduler_link import SchedulerLink
 from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
 CHECK_S = 1.0
@@ -26,6 +29,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Runs until `stop` is set. Raises StartupError."""
     started = time.monotonic()
     instance = uuid.uuid4().hex
+    tracer = telemetry.start("worker", settings.worker_id)
     server = rpc.Server(["signalbox.v1.WorkerService"])
     outputs = Outputs(instance, settings.outbound_log_bytes, settings.frontend_timeout_s)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(outputs), server.grpc)
@@ -53,15 +57,23 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
         link.report(result.report)
         outputs.append(result.outputs)
 
+    core = WorkerCore(info, settings.num_slots, drafter)
     steps = StepLoop(
-        WorkerCore(info, settings.num_slots, drafter),
+        core,
         runner,
         on_result=lambda result: loop.call_soon_threadsafe(deliver, result),  # type: ignore[arg-type,return-value]
         on_refused=lambda reason: loop.call_soon_threadsafe(link.reconnect, reason),  # type: ignore[arg-type,return-value]
+        spans=RunSpans(tracer, settings.worker_id, core.table) if tracer.is_on else None,
     )
     host = settings.listen.rpartition(":")[0]
     address = settings.advertise or f"{host}:{port}"
     link = SchedulerLink(settings.scheduler, steps, lambda: _hello(settings, info, instance, address))
+    metrics_server = MetricsServer(
+        lambda: metrics.read(steps, core.table, outputs, link.is_attached, tracer.counts)
+    )
+    metrics_port = metrics_server.start(settings.metrics)
+    if metrics_port:
+        logger.info("metrics on port %d", metrics_port)
     steps.start()
     tasks = [
         asyncio.create_task(link.run()),
@@ -73,7 +85,9 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
             task.result()
         task.cancel()
     await server.stop(0.5)
+    await metrics_server.stop()
     steps.stop(STOP_S)
+    await asyncio.to_thread(tracer.stop)
 
 
 def _hello(

@@ -17,6 +17,7 @@ from worker_svc.core.batch import ModelRunner
 from worker_svc.core.isolation import run_step
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
+from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,25 @@ class StepResult:
 
     report: scheduler_pb2.ModelRunnerOutput
     outputs: list[FrontendOutput]
+
+
+@dataclass
+class StepTotals:
+    """All steps since the start, for metrics."""
+
+    num_steps: int = 0
+    queued_us: int = 0
+    prepare_us: int = 0
+    execute_us: int = 0
+    commit_us: int = 0
+
+    def add(self, timings: scheduler_pb2.StepTimings) -> None:
+        """One more step."""
+        self.num_steps += 1
+        self.queued_us += timings.queued_us
+        self.prepare_us += timings.prepare_us
+        self.execute_us += timings.execute_us
+        self.commit_us += timings.commit_us
 
 
 @dataclass
@@ -49,9 +69,12 @@ class StepLoop:
         runner: ModelRunner,
         on_result: Callable[[StepResult], None],
         on_refused: Callable[[str], None],
+        spans: RunSpans | None = None,
     ) -> None:
         self._core, self._runner = core, runner
         self._on_result, self._on_refused = on_result, on_refused
+        self._spans = spans
+        self.totals = StepTotals()
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
         self._running_since: float | None = None
@@ -92,12 +115,18 @@ class StepLoop:
             elif isinstance(item, Future):
                 item.set_result(self._snapshot())
             else:
-                self._core.add(delta.parse_new_request(item, self._runner.info))
+                self._add(item)
+
+    def _add(self, request: scheduler_pb2.NewRequestData) -> None:
+        self._core.add(delta.parse_new_request(request, self._runner.info))
+        if self._spans is not None:
+            self._spans.added(request.slot, request.traceparent, request.tracestate, time.monotonic())
 
     def _step(self, arrived: _Arrived) -> None:
         started = self._running_since = time.monotonic()
         try:
-            step = self._core.apply(delta.parse_step(arrived.message))
+            changes = delta.parse_step(arrived.message)
+            step = self._core.apply(changes)
         except StepRefusedError as error:
             self._running_since = None
             self._on_refused(str(error))
@@ -114,6 +143,9 @@ class StepLoop:
         message.timings.commit_us = int((done - executed) * 1e6)
         self._running_since = None
         self._on_result(StepResult(message, outputs))
+        self.totals.add(message.timings)
+        if self._spans:
+            self._spans.stepped(changes, step, report, started, done)
 
     def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
         core = self._core

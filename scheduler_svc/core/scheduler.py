@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scheduler_svc.core.config import SchedulerConfig, resolve
@@ -40,6 +41,8 @@ class Scheduler:
         self.frontends: dict[str, Frontend] = {}
         self.requests: dict[RequestKey, Request] = {}
         """The newest attempt of every request that has not ended."""
+        self.on_end: Callable[[Request], None] | None = None
+        """Hears of every request that leaves `requests`."""
         self._queues: dict[str, WaitingQueue] = {}
         self._notices: list[Notice] = []
         self._unsure: list[tuple[RequestKey, int]] = []
@@ -286,6 +289,8 @@ class Scheduler:
 
     def _forget(self, request: Request) -> None:
         del self.requests[request.key]
+        if self.on_end is not None:
+            self.on_end(request)
 
     def _lose(self, request: Request, reason: str) -> None:
         """Nobody has the request any more: its frontend may submit it again."""

@@ -14,6 +14,7 @@ examples:
 """
 MODULES = {
     "scheduler": ("scheduler_svc.bench", "cost of the scheduler per step, without a network"),
+    "plan": ("scheduler_svc.bench_plan", "a deployment in simulated time"),
     "scale": ("scheduler_svc.bench_scale", "how many workers one scheduler process keeps busy"),
 }
 

@@ -18,6 +18,9 @@ from tests.frontend_svc.helpers import character_ids, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 
 COMPLETION = {"model": "toy", "prompt": "the fox"}
+GEN_AI = (
+    '{gen_ai_operation_name="text_completion",gen_ai_provider_name="signalbox",gen_ai_request_model="toy"}'
+)
 CHAT = {"model": "toy", "messages": [{"role": "user", "content": "hi"}]}
 STOP = generation_pb2.FINISH_REASON_STOP
 
@@ -391,7 +394,8 @@ async def test_metrics(http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tok
         'signalbox_frontend_requests_total{outcome="InvalidRequestError"} 1.0',
         f"signalbox_frontend_prompt_tokens_total {float(prompt)}",
         f"signalbox_frontend_output_tokens_total {float(count)}",
-        "signalbox_frontend_time_to_first_token_seconds_count 1.0",
+        f"gen_ai_server_time_to_first_token_seconds_count{GEN_AI} 1.0",
+        f"gen_ai_server_time_per_output_token_seconds_count{GEN_AI} 1.0",
         f"signalbox_frontend_inter_token_seconds_count {float(count - 1)}",
         "signalbox_frontend_open_sessions 0.0",
     ):

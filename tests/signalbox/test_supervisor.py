@@ -123,6 +123,12 @@ async def test_helpers_of_a_service_end_with_it(start: Start, tmp_path: Path) ->
     wait_until(lambda: not alive(tmp_path))
 
 
+async def test_a_log_that_was_cleaned_away_is_still_read(start: Start, tmp_path: Path) -> None:
+    supervisor = start([fake.refusing("worker-0", "worker: no such model")])
+    (tmp_path / "worker-0.log").unlink()
+    assert "worker: no such model" in await the_end(supervisor)
+
+
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     supervisor = Supervisor([[Service("worker-0", ("/no/such/program",))]], tmp_path, print)
     with pytest.raises(StartupError, match=r"cannot start worker-0: .*No such file"):

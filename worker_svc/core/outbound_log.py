@@ -25,6 +25,14 @@ class OutboundLog:
         """Everything has been acknowledged."""
         return not self._messages
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the messages that are kept."""
+        return self._num_bytes
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
     def append(self, message: bytes) -> None:
         """Adds the message that was made with `next_sequence`."""
         self._messages.append((self.next_sequence, message))

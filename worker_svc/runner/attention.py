@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from transformers import AttentionInterface
 
 from worker_svc.runner import torch_attention
 from worker_svc.runner.kv_cache import KVCache, LayerCache
+from worker_svc.runner.native.kernels import Kernels, can_attend, load_kernels
 
 try:
     from worker_svc.runner import numba_attention
@@ -47,24 +49,40 @@ class PagedBatch:
     """[T] block that each query token's KV is written to."""
     offsets: torch.Tensor = field(init=False)
     """[T] position inside that block."""
-    block_table_tensor: torch.Tensor = field(init=False)
-    """[R, W] on the device."""
     masks: torch_attention.MaskCache = field(init=False)
 
     def __post_init__(self) -> None:
+        self.query_starts, self.positions, self.block_tables = (
+            np.ascontiguousarray(column, np.int32)
+            for column in (self.query_starts, self.positions, self.block_tables)
+        )
         rows = np.repeat(np.arange(len(self.query_starts) - 1), np.diff(self.query_starts))
         columns, offsets = np.divmod(self.positions, self.cache.block_size)
         self.block_ids = torch.from_numpy(self.block_tables[rows, columns]).to(self.device, torch.int64)
         self.offsets = torch.from_numpy(offsets).to(self.device, torch.int64)
-        self.block_table_tensor = torch.from_numpy(self.block_tables).to(self.device, torch.int64)
         self.masks = torch_attention.MaskCache(self.device)
 
     @property
     def num_rows(self) -> int:
         return len(self.query_starts) - 1
 
+    @cached_property
+    def block_table_tensor(self) -> torch.Tensor:
+        """[R, W] on the device."""
+        return torch.from_numpy(self.block_tables).to(self.device, torch.int64)
+
+    def enter_layer(self, index: int) -> LayerCache:
+        """The cache of layer `index`, whose attention is called now."""
+        self.layers_called.add(index)
+        return self.cache.layers[index]
+
 
 _current: ContextVar[PagedBatch] = ContextVar("signalbox_paged_batch")
+
+
+def current() -> PagedBatch:
+    """The batch that runs."""
+    return _current.get()
 
 
 @contextlib.contextmanager
@@ -95,10 +113,8 @@ def paged_attention(
     Returns `[1, T, Hq, Dv]`. The model makes no mask for an implementation that it does not know.
     """
     assert attention_mask is None
-    batch = _current.get()
-    layer_index = int(module.layer_idx)  # type: ignore[arg-type]
-    layer = batch.cache.layers[layer_index]
-    batch.layers_called.add(layer_index)
+    batch = current()
+    layer = batch.enter_layer(int(module.layer_idx))  # type: ignore[arg-type]
     layer.write(key[0].transpose(0, 1), value[0].transpose(0, 1), batch.block_ids, batch.offsets)
     scores = torch_attention.Scores(
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
@@ -112,20 +128,9 @@ def paged_attention(
 def attend(
     query: torch.Tensor, layer: LayerCache, batch: PagedBatch, scores: torch_attention.Scores
 ) -> torch.Tensor:
-    """Attention of all rows, `[T, Hq, Dv]`: decode rows by the kernel if there is one, others row by row."""
+    """Attention of all rows, `[T, Hq, Dv]`: decode rows by a kernel if there is one, others row by row."""
     out = query.new_empty((query.shape[0], query.shape[1], layer.values.shape[-1]))
-    first_row = 0
-    if batch.num_decode_rows and kernel_applies(query, scores):
-        first_row = batch.num_decode_rows
-        numba_attention.attend_decode_rows(
-            query,
-            layer,
-            out,
-            query_starts=batch.query_starts[: first_row + 1],
-            positions=batch.positions,
-            block_tables=batch.block_tables,
-            scores=scores,
-        )
+    first_row = attend_decode_rows(query, layer, batch, scores, out) if batch.num_decode_rows else 0
     for row in range(first_row, batch.num_rows):
         start, end = int(batch.query_starts[row]), int(batch.query_starts[row + 1])
         out[start:end] = torch_attention.attend_row(
@@ -139,13 +144,62 @@ def attend(
     return out
 
 
-def kernel_applies(query: torch.Tensor, scores: torch_attention.Scores) -> bool:
-    """True if the decode rows of this call can take the compiled kernel."""
-    return numba_attention is not None and query.device.type == "cpu" and scores.is_plain
+def attend_decode_rows(
+    query: torch.Tensor,
+    layer: LayerCache,
+    batch: PagedBatch,
+    scores: torch_attention.Scores,
+    out: torch.Tensor,
+) -> int:
+    """Writes the attention of the decode rows to `out`. Returns how many rows that are: 0 without a kernel."""
+    count = batch.num_decode_rows
+    kernel = choose_kernel(query, layer, scores)
+    if kernel == "native":
+        sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
+        native_kernels().attend(  # type: ignore[union-attr]
+            query if query.stride()[1:] == (query.shape[2], 1) else query.contiguous(),
+            layer,
+            out,
+            query_starts=batch.query_starts[: count + 1],
+            positions=batch.positions,
+            block_tables=batch.block_tables,
+            scaling=scores.scaling,
+            sliding_window=scores.sliding_window,
+            softcap=scores.softcap,
+            sinks=sinks,
+        )
+    elif kernel == "numba":
+        numba_attention.attend_decode_rows(
+            query,
+            layer,
+            out,
+            query_starts=batch.query_starts[: count + 1],
+            positions=batch.positions,
+            block_tables=batch.block_tables,
+            scores=scores,
+        )
+    return 0 if kernel is None else count
+
+
+def choose_kernel(
+    query: torch.Tensor, layer: LayerCache, scores: torch_attention.Scores
+) -> Literal["native", "numba"] | None:
+    """The kernel that takes the decode rows of this call; None: there is none for it."""
+    if query.device.type != "cpu":
+        return None
+    if can_attend(query, layer) and native_kernels() is not None:
+        return "native"
+    return "numba" if numba_attention is not None and scores.is_plain else None
+
+
+@cache
+def native_kernels() -> Kernels | None:
+    """The compiled kernels, where there is a compiler."""
+    return load_kernels()
 
 
 def set_threads(threads: int) -> None:
-    """Threads of the compiled kernel, if there is one."""
+    """Threads of the numba kernel, if there is one; the native ones follow torch."""
     if numba_attention is not None:
         numba_attention.set_threads(threads)
 

@@ -23,10 +23,13 @@ TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 
 
 @torch.inference_mode()
-def check_paged_attention(model: LoadedModel, block_size: int) -> None:
+def check_paged_attention(
+    model: LoadedModel, block_size: int, expected: torch.Tensor | None = None
+) -> None:
     """Runs a prompt through the cache, in two chunks and a decode step, and compares with eager attention.
 
-    ModelLoadError if a layer did not call our attention, or if the logits differ by more than rounding.
+    `expected` are the `eager_logits`, if the model has changed since. ModelLoadError if a layer did not call our
+    attention, or if the logits differ by more than rounding.
     """
     token_ids = probe_tokens(model)
     paged, layers_called = _paged_logits(model, token_ids, block_size)
@@ -37,7 +40,7 @@ def check_paged_attention(model: LoadedModel, block_size: int) -> None:
             f"model_type {family!r} does not use the paged attention in layer {not_called[0]} "
             f"({len(not_called)} such layers)."
         )
-    error = relative_error(paged, _eager_logits(model, token_ids))
+    error = relative_error(paged, eager_logits(model) if expected is None else expected)
     if not error <= TOLERANCES[model.dtype]:  # also when it is not a number
         raise ModelLoadError(
             f"model_type {family!r} gives other logits with paged attention than with eager attention "
@@ -63,7 +66,10 @@ def _compared(length: int) -> torch.Tensor:
     return torch.arange(max(0, length - COMPARED_TOKENS), length)
 
 
-def _eager_logits(model: LoadedModel, token_ids: torch.Tensor) -> torch.Tensor:
+@torch.inference_mode()
+def eager_logits(model: LoadedModel) -> torch.Tensor:
+    """Logits of the probe's last tokens by the model's own attention, without a cache."""
+    token_ids = probe_tokens(model)
     model.module.set_attn_implementation("eager")
     try:
         positions = torch.arange(token_ids.shape[1], device=model.device)[None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 from pathlib import Path
@@ -17,8 +18,11 @@ from worker_svc.runner.attention import PagedBatch
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.kv_cache import KVCache, blocks_that_fit, bytes_per_block
 from worker_svc.runner.model import LoadedModel, load_model
-from worker_svc.runner.probe import check_paged_attention
+from worker_svc.runner.optimize import optimize
+from worker_svc.runner.probe import check_paged_attention, eager_logits
 from worker_svc.runner.sampler import sample
+
+logger = logging.getLogger(__name__)
 
 
 class TorchRunner:
@@ -56,8 +60,7 @@ class TorchRunner:
         self._caller: int | None = None
         self._adopt_caller()
         path = Path(model_dir)
-        self._model = load_model(path, dtype=dtype, device=device)
-        check_paged_attention(self._model, block_size)
+        self._model = load_checked(path, dtype, device, block_size)
         self._cache = make_cache(self._model, num_blocks, block_size, kv_cache_memory)
         if num_host_blocks:
             self._cache.add_host_tier(num_host_blocks)
@@ -130,6 +133,22 @@ def set_threads(threads: int) -> None:
     """Threads that torch and numba use for the calling thread; best before the first operation."""
     torch.set_num_threads(threads)
     attention.set_threads(threads)
+
+
+def load_checked(path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
+    """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
+    model = load_model(path, dtype=dtype, device=device)
+    if model.device.type == "cpu":
+        expected = eager_logits(model)
+        try:
+            optimize(model.module, model.dtype)
+            check_paged_attention(model, block_size, expected)
+            return model
+        except Exception as error:  # whatever it is: the model's own modules may still do
+            logger.warning("The model runs without fused modules, which is slower: %s", error)
+        model = load_model(path, dtype=dtype, device=device)
+    check_paged_attention(model, block_size)
+    return model
 
 
 def make_cache(

@@ -219,7 +219,7 @@ def test_probe_notices_wrong_attention(model_dir: ModelDir, dtype: str) -> None:
     model = load_model(model_dir("tiny-mistral"), dtype=dtype)
     tokens = probe.probe_tokens(model)
     with torch.inference_mode():
-        expected = probe._eager_logits(model, tokens)
+        expected = probe.eager_logits(model)
         right, _ = probe._paged_logits(model, tokens, block_size=16)
         model.module.config.sliding_window = None
         wrong, _ = probe._paged_logits(model, tokens, block_size=16)

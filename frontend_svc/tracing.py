@@ -1,0 +1,85 @@
+"""The frontend's span of a request: from its arrival to its terminal event, over all attempts.
+
+Nothing is recorded while output streams: the session keeps its times, and the span is written when it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from frontend_svc.events import Finished, FinishReason
+from frontend_svc.generate_input import Asked, Trace
+from frontend_svc.session import Observer, Session
+from signalbox import attributes as names
+from signalbox import trace_context
+from signalbox.errors import SignalboxError, code_of
+from signalbox.telemetry import Span, Tracer
+
+
+def begin(tracer: Tracer, asked: Asked) -> Span | None:
+    """The span of a request that has just come in; None: it is not traced."""
+    trace = asked.trace
+    return tracer.start(asked.operation, trace.traceparent, trace.tracestate, time.monotonic(), is_entry=True)
+
+
+def context_for_services(tracer: Tracer, asked: Asked, span: Span | None) -> Trace:
+    """What scheduler and worker are told: our span if there is one; the client's when we do not trace ourselves;
+    nothing for a request that is not sampled."""
+    if span is not None:
+        return Trace(span.context.traceparent, span.context.tracestate)
+    given = trace_context.parse(asked.trace.traceparent)
+    return asked.trace if given and given.is_sampled and not tracer.is_on else Trace()
+
+
+def refuse(span: Span, asked: Asked, error: SignalboxError) -> None:
+    """Ends the span of a request that did not become a session."""
+    span.attributes |= {
+        names.GEN_AI_OPERATION_NAME: asked.operation,
+        names.GEN_AI_PROVIDER_NAME: names.PROVIDER,
+        names.GEN_AI_REQUEST_MODEL: asked.model,
+        names.ERROR_TYPE: code_of(error),
+    }
+    span.end(time.monotonic(), error.message)
+
+
+class TracedSessions:
+    """An `Observer` that passes everything on, and ends the spans of sessions."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.on_output: Callable[[Session, int, float], None] = observer.on_output
+
+    def on_end(self, session: Session, finished: Finished) -> None:
+        """The terminal event is out."""
+        self._observer.on_end(session, finished)
+        if session.span is not None:
+            _end(session.span, session, finished)
+
+
+def _end(span: Span, session: Session, finished: Finished) -> None:
+    given, error, now = session.given, finished.error, time.monotonic()
+    reason = finished.reason.name.lower()
+    span.name = f"{given.operation} {given.model}"
+    span.attributes |= {
+        names.GEN_AI_OPERATION_NAME: given.operation,
+        names.GEN_AI_PROVIDER_NAME: names.PROVIDER,
+        names.GEN_AI_REQUEST_MODEL: given.model,
+        names.GEN_AI_REQUEST_MAX_TOKENS: given.max_tokens,
+        names.GEN_AI_RESPONSE_ID: session.request_id,
+        names.GEN_AI_RESPONSE_FINISH_REASONS: (reason,),
+        names.GEN_AI_USAGE_INPUT_TOKENS: finished.num_prompt_tokens,
+        names.GEN_AI_USAGE_OUTPUT_TOKENS: finished.num_output_tokens,
+        names.NUM_CACHED_TOKENS: finished.num_cached_tokens,
+        names.ATTEMPT: session.attempt,
+    }
+    if session.first_output_s:
+        span.event(names.EVENT_FIRST_TOKEN, session.first_output_s)
+    if finished.reason is FinishReason.ABORT:
+        span.event(names.EVENT_CANCELLED, now)
+    else:
+        span.event(names.EVENT_FINISHED, now, {names.REASON: reason})
+    if error is not None:
+        span.attributes[names.ERROR_TYPE] = code_of(error)
+    # A client that left is no failure of ours.
+    span.end(now, error.message if error is not None and finished.reason is FinishReason.ERROR else None)

@@ -1,0 +1,66 @@
+"""What `/metrics` of the scheduler tells: read from the state when somebody scrapes, counted nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import Metric
+
+from scheduler_svc.core.worker import Worker, WorkerStats
+from scheduler_svc.step_loop import StepLoop
+from signalbox import attributes as names
+from signalbox.metrics_server import Labels, counter, gauge, span_counts
+from signalbox.telemetry import SpanCounts
+
+_GAUGES: tuple[tuple[str, str, Callable[[Worker], float]], ...] = (
+    (
+        names.METRIC_WORKER_ATTACHED,
+        "Whether the worker has a link (1) or is waited for (0).",
+        lambda w: w.attached,
+    ),
+    (names.METRIC_RUNNING, "Requests that hold blocks.", lambda w: w.num_running),
+    (names.METRIC_PREEMPTED, "Requests whose blocks were taken.", lambda w: len(w.preempted)),
+    (names.METRIC_BLOCKS_TOTAL, "KV blocks.", lambda w: w.pool.num_blocks),
+    (names.METRIC_HOST_BLOCKS, "Blocks of the host tier with content.", lambda w: len(w.host)),
+    (names.METRIC_STEPS_IN_FLIGHT, "Steps sent and not reported.", lambda w: len(w.records)),
+)
+_COUNTERS: tuple[tuple[str, str, Callable[[WorkerStats], float]], ...] = (
+    (names.METRIC_STEPS, "Steps sent.", lambda s: s.num_steps),
+    (names.METRIC_STEP_EXECUTE, "Time that steps spent in the model.", lambda s: s.execute_us / 1e6),
+    (names.METRIC_SCHEDULED_OUTPUT_TOKENS, "Output tokens reported.", lambda s: s.num_output_tokens),
+    (names.METRIC_PREFILL_TOKENS, "Prompt tokens computed.", lambda s: s.num_prefill_tokens),
+    (
+        names.METRIC_PREFIX_QUERIES,
+        "Tokens looked up in the prefix cache.",
+        lambda s: s.num_prefix_query_tokens,
+    ),
+    (names.METRIC_PREFIX_HITS, "Tokens found there, host tier included.", lambda s: s.num_prefix_hit_tokens),
+    (names.METRIC_HOST_HITS, "Tokens found in the host tier.", lambda s: s.num_host_hit_tokens),
+    (names.METRIC_PREEMPTIONS, "Preemptions.", lambda s: s.num_preemptions),
+    (names.METRIC_BLOCK_COPIES, "Block copies between device and host tier.", lambda s: s.num_block_copies),
+)
+
+
+def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
+    """The state as it is now. Counters of a worker begin anew when it attaches."""
+    workers = [(_labels(worker), worker) for worker in loop.core.workers.values()]
+    yield gauge(names.METRIC_WAITING, "Requests that no worker owns.", [({}, loop.core.num_waiting)])
+    yield gauge(names.METRIC_FRONTENDS, "Frontends with a link.", [({}, loop.num_frontends)])
+    for name, documentation, value in _GAUGES:
+        yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])
+    blocks = [sample for labels, worker in workers for sample in _blocks(labels, worker)]
+    yield gauge(names.METRIC_BLOCKS, "KV blocks by state.", blocks)
+    for name, documentation, total in _COUNTERS:
+        yield counter(name, documentation, [(labels, total(worker.stats)) for labels, worker in workers])
+    yield span_counts(spans)
+
+
+def _labels(worker: Worker) -> Labels:
+    return {"worker_id": worker.info.worker_id, "model": worker.info.model}
+
+
+def _blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
+    pool = worker.pool
+    held = pool.num_blocks - pool.num_available
+    for state, count in (("free", pool.num_free), ("cached", pool.num_cached), ("held", held)):
+        yield labels | {"state": state}, count

@@ -1,0 +1,55 @@
+"""What `/metrics` of the worker tells: read from the state when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from prometheus_client.core import Metric
+
+from signalbox import attributes as names
+from signalbox.metrics_server import counter, gauge, span_counts
+from signalbox.telemetry import SpanCounts
+from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.outputs import Outputs
+from worker_svc.step_loop import StepLoop
+
+_STATES = {
+    "free": SlotStatus.FREE,
+    "preparing": SlotStatus.PREPARING,
+    "prefill": SlotStatus.PREFILL,
+    "decode": SlotStatus.DECODE,
+    "preempted": SlotStatus.PREEMPTED,
+    "ended": SlotStatus.ENDED,
+}
+
+
+def read(
+    steps: StepLoop, table: RequestTable, outputs: Outputs, is_attached: bool, spans: SpanCounts
+) -> Iterator[Metric]:
+    """The state as it is now. The step thread may be at work: numbers of one scrape may be a step apart."""
+    totals = steps.totals
+    parts = {
+        "queued": totals.queued_us,
+        "prepare": totals.prepare_us,
+        "execute": totals.execute_us,
+        "commit": totals.commit_us,
+    }
+    yield counter(names.METRIC_WORKER_STEPS, "Steps run.", [({}, totals.num_steps)])
+    yield counter(
+        names.METRIC_WORKER_STEP_SECONDS,
+        "Time of steps by part; queued is the wait between arrival and start.",
+        [({"part": part}, microseconds / 1e6) for part, microseconds in parts.items()],
+    )
+    yield gauge(names.METRIC_WORKER_STEP_AGE, "Age of the step that runs now.", [({}, steps.step_age_s)])
+    counts = np.bincount(table.status, minlength=len(_STATES))
+    slots = [({"state": name}, int(counts[state])) for name, state in _STATES.items()]
+    yield gauge(names.METRIC_WORKER_SLOTS, "Slots by what they do.", slots)
+    yield gauge(names.METRIC_WORKER_LINKED, "Whether the scheduler's link is up.", [({}, is_attached)])
+    num_logs, num_messages, num_bytes = outputs.unread()
+    yield gauge(names.METRIC_OUTBOUND_LOGS, "Frontends with a log of outputs.", [({}, num_logs)])
+    yield gauge(
+        names.METRIC_OUTBOUND_MESSAGES, "Outputs not acknowledged by frontends.", [({}, num_messages)]
+    )
+    yield gauge(names.METRIC_OUTBOUND_BYTES, "Bytes of these.", [({}, num_bytes)])
+    yield span_counts(spans)

@@ -1,0 +1,75 @@
+"""Swaps modules of a loaded model for faster ones, in place; the model's own code calls them as before."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from worker_svc.runner.attention import native_kernels
+from worker_svc.runner.fused import (
+    FusedAttention,
+    FusedMLP,
+    FusedNorm,
+    NotFusableError,
+    is_attention,
+    is_gated_mlp,
+    is_rms_norm,
+)
+from worker_svc.runner.native.kernels import DTYPES, Kernels
+from worker_svc.runner.packed_linear import PackingError, pack
+
+logger = logging.getLogger(__name__)
+
+Swap = Callable[[nn.Module], nn.Module | None]
+
+
+@torch.inference_mode()
+def optimize(model: nn.Module, dtype: torch.dtype) -> None:
+    """Swaps what is known in a model on the CPU, and drops the weights that are then not needed any more.
+
+    Every swapped part but attention was compared with the original; the probe compares the whole.
+    """
+    if dtype not in DTYPES:
+        return
+    kernels = native_kernels()
+    swaps: list[Swap] = [swap_linear]
+    if kernels is not None:
+        swaps = [*fused_swaps(kernels), swap_linear]
+    for swap in swaps:
+        swap_children(model, swap)
+    gc.collect()
+
+
+def fused_swaps(kernels: Kernels) -> list[Swap]:
+    """What takes several modules at once comes first."""
+    return [
+        lambda module: FusedAttention(module, kernels) if is_attention(module) else None,
+        lambda module: FusedMLP(module, kernels) if is_gated_mlp(module) else None,
+        lambda module: FusedNorm(module, kernels) if is_rms_norm(module) else None,
+    ]
+
+
+def swap_linear(module: nn.Module) -> nn.Module | None:
+    """A linear layer with reordered weights, or GPT-2's transposed one."""
+    return pack(module) if type(module) in (nn.Linear, Conv1D) else None
+
+
+def swap_children(module: nn.Module, swap: Swap) -> None:
+    """Swaps all modules below `module` for which there is a swap; one that cannot be swapped is left."""
+    for name, child in list(module.named_children()):
+        try:
+            replacement = swap(child)
+        except (NotFusableError, PackingError) as error:
+            logger.warning("%s is not accelerated: %s.", type(child).__name__, error)
+            replacement = None
+        if replacement is None:
+            swap_children(child, swap)
+        elif isinstance(module, nn.ModuleList | nn.Sequential):
+            module[int(name)] = replacement
+        else:
+            setattr(module, name, replacement)
