@@ -52,7 +52,7 @@ USER 10001:10001
 
 FROM runtime AS scheduler
 COPY --from=scheduler-build /opt/signalbox /opt/signalbox
-EXPOSE 7300
+EXPOSE 7300 9300
 ENTRYPOINT ["scheduler-svc"]
 
 FROM runtime AS frontend
@@ -66,5 +66,5 @@ COPY --from=worker-build /opt/signalbox /opt/signalbox
 COPY signalbox/demo_model /models/demo
 # What the NVIDIA container runtime lets in, where there is one.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
-EXPOSE 7310
+EXPOSE 7310 9310
 ENTRYPOINT ["worker-svc"]

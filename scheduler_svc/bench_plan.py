@@ -1,7 +1,7 @@
 """Plans a deployment in simulated time: `signalbox bench plan`.
 
 The scheduler core is the real one; workers only count. A step takes `base + per_token * tokens + per_context *
-context`, requests arrive at random, and nothing waits for a clock, so an hour on a hundred workers takes seconds to minutes. What
+context`, requests arrive at random, and nothing waits for a clock, so an hour on a hundred workers takes minutes. What
 comes out is the scheduler's part of the truth: queueing, batching, cache hits, preemption, and what they cost.
 """
 
@@ -177,6 +177,8 @@ class Plan:
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _sequence: int = 0
     _turns: dict[str, Turn] = field(default_factory=dict)
+    _timers: set[str] = field(default_factory=set)
+    """Workers with a step that is held back."""
     _begun: int = 0
 
     def run(self) -> None:
@@ -238,14 +240,19 @@ class Plan:
                 end, report = worker.begin(step, self._turns, self.now)
                 self._at(end, lambda w=worker_id, r=report: self._report(w, r))  # type: ignore[misc]
             state = self.scheduler.workers[worker_id]
-            if state.records and state.hold_until > self.now:
-                self._at(state.hold_until, self._pump)
+            if state.records and state.hold_until > self.now and worker_id not in self._timers:
+                self._timers.add(worker_id)
+                self._at(state.hold_until, lambda w=worker_id: self._on_timer(w))  # type: ignore[misc]
         for notice in self.scheduler.drain_notices():
             if isinstance(notice, Placed):
                 turn = self._turns[notice.key.request_id]
                 turn.computed = turn.num_prompt - notice.num_cached_tokens
             else:
                 self.rejected += 1
+
+    def _on_timer(self, worker_id: str) -> None:
+        self._timers.discard(worker_id)
+        self._pump()
 
     def _report(self, worker_id: str, report: StepReport) -> None:
         state = self.scheduler.workers[worker_id]

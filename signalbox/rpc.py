@@ -33,7 +33,6 @@ _COMMON: list[tuple[str, Any]] = [
 ]
 _CLIENT: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # Each link is one stream of its own; sharing sockets between channels would couple them.
     ("grpc.use_local_subchannel_pool", 1),

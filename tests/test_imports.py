@@ -16,6 +16,8 @@ EDGE_FILES = (
     "*servicer*.py",
     "*link*.py",
     "delta.py",
+    "step_loop.py",
+    "bench*.py",
     "client.py",
     "grpc_api.py",
     "server.py",

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import yaml
@@ -46,6 +47,7 @@ COMPONENT = "app.kubernetes.io/component"
 STOP_ORDER = ("frontend", "worker", "scheduler")
 READY_S = 120.0
 """For readiness; Kubernetes would wait for ever."""
+SCRAPE_TIMEOUT_S = 10.0
 POLL_S = 0.05
 PROMPT = "def quicksort("
 MAX_TOKENS = 16
@@ -351,6 +353,22 @@ def startup_limit_s(probe: Document) -> float:
     )
 
 
+def scrape(pods: Sequence[Running]) -> None:
+    """Asks each pod that says so for its metrics."""
+    for running in pods:
+        notes = running.pod.template["metadata"].get("annotations", {})
+        if notes.get("prometheus.io/scrape") != "true":
+            continue
+        path, port = notes.get("prometheus.io/path", "/metrics"), notes["prometheus.io/port"]
+        url = f"http://{running.pod.address}:{port}{path}"
+        try:
+            with urlopen(url, timeout=SCRAPE_TIMEOUT_S) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError as error:
+            raise RehearsalError(f"no metrics from {running.pod.name} at {url}: {error}") from None
+        say(f"{url}: {sum(not line.startswith('#') for line in lines)} samples")
+
+
 def ask(cluster: Cluster) -> None:
     """One request through each public face: HTTP to the first frontend, gRPC to the last."""
     url = f"http://{_public(cluster, 'http')[0]}"
@@ -416,6 +434,7 @@ def rehearse(overlay: str, directory: Path) -> None:
         wait_for("startupProbe", pods, startup_limit_s)
         wait_for("readinessProbe", pods, lambda _: READY_S)
         ask(cluster)
+        scrape(pods)
         wait_for("livenessProbe", pods, lambda _: 0.0)
         for running in pods:
             say(f"{running.pod.name}: {running.memory() >> 20} MiB of memory at most")

@@ -201,7 +201,7 @@ class Worker:
             self.table.paused[slot] |= HELD
             self.table.set_row(slot, False)
             self.held.append(slot)
-            step.paused_slots.append(slot)
+            _toggle(slot, step.paused_slots, step.unpaused_slots)
 
     def unhold(self, slot: int, step: StepDecision) -> None:
         """Lets a held slot run again, from this step on."""
@@ -210,7 +210,7 @@ class Worker:
         if not self.table.paused[slot]:
             self.table.set_row(slot, True)
             self.table.bound[slot] += self.table.advance[slot]
-            step.unpaused_slots.append(slot)
+            _toggle(slot, step.unpaused_slots, step.paused_slots)
 
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
@@ -333,3 +333,11 @@ class Worker:
         released = {slot for record in self.records for slot in record.released_slots}
         assert released | set(self.releasing) == set(np.flatnonzero(states == SlotState.RELEASING).tolist())
         assert set(self.held) == set(np.flatnonzero(table.paused & HELD).tolist())
+
+
+def _toggle(slot: int, wanted: list[int], opposite: list[int]) -> None:
+    """Names `slot` in a delta's list, or takes it out of the opposite one: a delta says where a slot ends up."""
+    if slot in opposite:
+        opposite.remove(slot)
+    else:
+        wanted.append(slot)

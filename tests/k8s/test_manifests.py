@@ -29,8 +29,8 @@ SERVICES = {
     "frontend": "signalbox.v1.GenerationService",
 }
 LISTENS = {
-    "scheduler": {"grpc": "listen"},
-    "worker": {"grpc": "listen"},
+    "scheduler": {"grpc": "listen", "metrics": "metrics"},
+    "worker": {"grpc": "listen", "metrics": "metrics"},
     "frontend": {"http": "http", "grpc": "grpc"},
 }
 """The setting behind each named port."""
@@ -78,6 +78,12 @@ def test_ports_are_those_of_the_settings(pod: Pod, cluster: Cluster, monkeypatch
     assert ports == {
         name: port_of(getattr(settings, field)) for name, field in LISTENS[pod.component].items()
     }
+
+
+def test_scrapes_go_to_a_port_with_metrics(pod: Pod) -> None:
+    notes = pod.template["metadata"]["annotations"]
+    port = container_port(pod, "http" if pod.component == "frontend" else "metrics")
+    assert (notes["prometheus.io/scrape"], notes["prometheus.io/port"]) == ("true", str(port))
 
 
 def test_pods_listen_for_others(pod: Pod, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ def test_the_demo_overlay_serves_requests() -> None:
         ):
             assert f"\n{pod.name}: {said}" in done.stdout
     assert done.stdout.count("'def quicksort(' -> '") == 2
+    assert done.stdout.count(" samples\n") == len(rendered("cpu-demo").pods)
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,12 @@ class WorkerCore:
         rows = np.flatnonzero(table.runs & ~table.paused)
         report = StepReport(delta.step_id, num_decode_rows=len(rows))
         chunks = self._admit_chunks(delta, report)
-        ready = rows[table.status[rows] == SlotStatus.DECODE]
+        # A row without a block for its next token must not run: it would write into somebody else's.
+        covered = table.num_computed[rows] < table.num_blocks[rows] * table.block_size
+        runnable = covered & (table.status[rows] == SlotStatus.DECODE)
+        ready = rows[runnable]
         if len(ready) != len(rows):
-            self._except_rows(rows, report)
+            self._except_rows(rows[~runnable], report)
         drafts = self._propose(ready)
         batch = self._batch(delta.step_id, ready, drafts, chunks)
         return RunningStep(report, batch, rows, chunks, delta.copies, drafts)
@@ -146,7 +149,7 @@ class WorkerCore:
         return admitted
 
     def _except_rows(self, rows: I64, report: StepReport) -> None:
-        for slot in rows[self.table.status[rows] != SlotStatus.DECODE].tolist():
+        for slot in rows.tolist():
             report.exceptions.append((slot, 0))
             if self.table.status[slot] != SlotStatus.ENDED:
                 report.not_run.append((slot, NotRunReason.STALE))
@@ -159,6 +162,7 @@ class WorkerCore:
         if self._drafter is None:
             return None
         limits = np.minimum(table.max_drafts[slots], table.limit[slots] - table.num_tokens[slots] - 1)
+        limits = np.minimum(limits, table.num_blocks[slots] * table.block_size - table.num_tokens[slots])
         if not (limits > 0).any():
             return None
         return [

@@ -12,14 +12,13 @@ from worker_svc.core.sampling import SamplingParams
 I32 = NDArray[np.int32]
 
 
-def adjust_logits(scores: torch.Tensor, batch: Batch, first_sample: int) -> None:
-    """Adjusts in place the rows of `scores` `[n, V]` that ask for it; the first is sample `first_sample`."""
-    for i in range(scores.shape[0]):
-        sample = first_sample + i
-        row = int(batch.sample_rows[sample])
-        slot = int(batch.slots[row])
+def adjust_logits(scores: torch.Tensor, batch: Batch, samples: NDArray[np.int64]) -> None:
+    """Adjusts in place the rows of `scores` `[n, V]` that ask for it; they belong to `samples` `[n]`."""
+    slots = batch.slots[batch.sample_rows[samples]]
+    for i in np.flatnonzero(batch.sampling.adjusts[slots]).tolist():
+        sample, slot = int(samples[i]), int(slots[i])
         params = batch.sampling.params[slot]
-        if not batch.sampling.adjusts[slot] or params is None:
+        if params is None:
             continue
         history = known_tokens(batch, sample)
         adjust_row(

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from worker_svc.core.batch import Batch, Sampled
 from worker_svc.core.sampling import NO_LOGPROBS, SamplingTable
 from worker_svc.runner.adjustments import adjust_logits
+from worker_svc.runner.attention import native_kernels
 from worker_svc.runner.logprobs import token_logprobs
+from worker_svc.runner.native.kernels import DTYPES
 from worker_svc.runner.uniform import Purpose, uniforms
 
 I32 = NDArray[np.int32]
@@ -26,20 +28,46 @@ CANDIDATE_WIDTHS = (64, 1024)
 def sample(logits: torch.Tensor, batch: Batch) -> Sampled:
     """One token per row of `logits` `[N, V]`, and the log-probabilities wanted. May overwrite `logits`."""
     sampled = Sampled(token_ids=np.empty(len(batch.sample_rows), np.int32))
+    plain = is_plainly_greedy(batch)
+    best, others = np.flatnonzero(plain), np.flatnonzero(~plain)
+    if len(best):
+        sampled.token_ids[best] = argmax(take_rows(logits, best))
     rows_at_once = max(1, ELEMENTS_AT_ONCE // logits.shape[1])
-    for start in range(0, len(batch.sample_rows), rows_at_once):
-        end = min(start + rows_at_once, len(batch.sample_rows))
-        scores = logits[start:end].float()
-        slots = batch.slots[batch.sample_rows[start:end]]
-        wanted = np.flatnonzero(batch.sampling.num_logprobs[slots] != NO_LOGPROBS)
-        model_scores = scores[torch.from_numpy(wanted)]
-        adjust_logits(scores, batch, start)
-        tokens = choose(scores, slots, batch.sample_output_positions[start:end], batch.sampling)
-        sampled.token_ids[start:end] = tokens
-        if len(wanted):
-            rows = token_logprobs(model_scores, tokens[wanted], batch.sampling.num_logprobs[slots[wanted]])
-            sampled.logprobs.update(zip((wanted + start).tolist(), rows, strict=True))
+    for start in range(0, len(others), rows_at_once):
+        sample_some(logits, batch, others[start : start + rows_at_once], sampled)
     return sampled
+
+
+def is_plainly_greedy(batch: Batch) -> NDArray[np.bool_]:
+    """[N] true where the token is the best of the model's own logits, and nothing else is wanted of them."""
+    sampling, slots = batch.sampling, batch.slots[batch.sample_rows]
+    wants_logprobs = sampling.num_logprobs[slots] != NO_LOGPROBS
+    return np.asarray((sampling.temperature[slots] == 0) & ~sampling.adjusts[slots] & ~wants_logprobs)
+
+
+def argmax(logits: torch.Tensor) -> I64:
+    """The first best token of each row of `[N, V]`. torch alone is slow at it in bfloat16, and copies a lot."""
+    if logits.device.type == "cpu" and logits.dtype in DTYPES and logits.is_contiguous():
+        kernels = native_kernels()
+        if kernels is not None:
+            return kernels.argmax(logits)
+    rows_at_once = max(1, ELEMENTS_AT_ONCE // logits.shape[1])
+    parts = [rows.float().argmax(-1) for rows in logits.split(rows_at_once)]
+    return np.asarray(torch.cat(parts).cpu().numpy())
+
+
+def sample_some(logits: torch.Tensor, batch: Batch, samples: I64, sampled: Sampled) -> None:
+    """Fills in the tokens of `samples` `[n]`, and the log-probabilities wanted of them."""
+    scores = take_rows(logits, samples).float()
+    slots = batch.slots[batch.sample_rows[samples]]
+    wanted = np.flatnonzero(batch.sampling.num_logprobs[slots] != NO_LOGPROBS)
+    model_scores = scores[torch.from_numpy(wanted)]
+    adjust_logits(scores, batch, samples)
+    tokens = choose(scores, slots, batch.sample_output_positions[samples], batch.sampling)
+    sampled.token_ids[samples] = tokens
+    if len(wanted):
+        rows = token_logprobs(model_scores, tokens[wanted], batch.sampling.num_logprobs[slots[wanted]])
+        sampled.logprobs.update(zip(samples[wanted].tolist(), rows, strict=True))
 
 
 def choose(scores: torch.Tensor, slots: I32, output_positions: I32, sampling: SamplingTable) -> I64:

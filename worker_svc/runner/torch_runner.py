@@ -60,8 +60,8 @@ class TorchRunner:
         self._caller: int | None = None
         self._adopt_caller()
         path = Path(model_dir)
-        self._model = load_checked(path, dtype, device, block_size)
-        self._cache = make_cache(self._model, num_blocks, block_size, kv_cache_memory)
+        self.model = load_checked(path, dtype, device, block_size)
+        self._cache = make_cache(self.model, num_blocks, block_size, kv_cache_memory)
         if num_host_blocks:
             self._cache.add_host_tier(num_host_blocks)
         self.info = RunnerInfo(
@@ -69,10 +69,10 @@ class TorchRunner:
             num_blocks=self._cache.num_blocks,
             block_size=block_size,
             max_model_len=resolve_max_model_len(
-                max_model_len, self._model.max_position_embeddings, self._cache.num_blocks * block_size
+                max_model_len, self.model.max_position_embeddings, self._cache.num_blocks * block_size
             ),
-            vocab_size=self._model.vocab_size,
-            eos_token_ids=self._model.eos_token_ids,
+            vocab_size=self.model.vocab_size,
+            eos_token_ids=self.model.eos_token_ids,
             tokenizer_fingerprint=tokenizer_fingerprint(path),
             num_host_blocks=num_host_blocks,
         )
@@ -100,10 +100,10 @@ class TorchRunner:
             query_starts=batch.query_starts,
             positions=batch.positions,
             block_tables=batch.block_tables,
-            device=self._model.device,
+            device=self.model.device,
         )
         with attention.running(paged):
-            output = self._model.module(
+            output = self.model.module(
                 input_ids=self._to_device(batch.token_ids)[None],
                 position_ids=self._to_device(batch.positions)[None],
                 use_cache=False,
@@ -119,7 +119,7 @@ class TorchRunner:
         self._caller = caller
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
-        return torch.from_numpy(values).to(self._model.device, torch.int64)
+        return torch.from_numpy(values).to(self.model.device, torch.int64)
 
 
 def check_at_least_one(**settings: int | None) -> None:
