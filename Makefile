@@ -21,7 +21,7 @@ up: install  ## start the ring with the demo model; options in ARGS, e.g. make u
 	@exec $(BIN)/signalbox up $(ARGS)
 
 test: install  ## run the tests; options in ARGS, e.g. make test ARGS="tests/signalbox -n 0"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: install  ## ruff and mypy
 	$(BIN)/ruff check .

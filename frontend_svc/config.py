@@ -44,7 +44,7 @@ class Limits:
 class FrontendSettings(Settings):
     """The frontend of signalbox: public gRPC and OpenAI-compatible HTTP."""
 
-    model_config = SettingsConfigDict(env_prefix="SIGNALBOX_FRONTEND_")
+    model_config = SettingsConfigDict(env_prefix="SIGNALBOX_FRONTEND_", cli_prog_name="frontend-svc")
 
     scheduler: Address = "127.0.0.1:7300"
     """host:port of the scheduler."""

@@ -14,7 +14,7 @@ from signalbox.config import Settings
 class SchedulerSettings(Settings):
     """The scheduler of signalbox: decides which blocks and which steps, and never sees a token."""
 
-    model_config = SettingsConfigDict(env_prefix="SIGNALBOX_SCHEDULER_")
+    model_config = SettingsConfigDict(env_prefix="SIGNALBOX_SCHEDULER_", cli_prog_name="scheduler-svc")
 
     listen: str = "127.0.0.1:7300"
     """host:port for frontends and workers."""

@@ -302,7 +302,7 @@ class Running:
                     request, timeout=probe.get("timeoutSeconds", 1)
                 )
             except grpc.RpcError as error:
-                return str(error.code().name)  # type: ignore[attr-defined]
+                return str(error.code().name)
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
     def memory(self) -> int:

@@ -14,7 +14,7 @@ from signalbox.config import Settings
 class WorkerSettings(Settings):
     """A worker of signalbox: owns its requests, runs the model, sends tokens straight to frontends."""
 
-    model_config = SettingsConfigDict(env_prefix="SIGNALBOX_WORKER_")
+    model_config = SettingsConfigDict(env_prefix="SIGNALBOX_WORKER_", cli_prog_name="worker-svc")
 
     scheduler: str = "127.0.0.1:7300"
     """host:port of the scheduler."""

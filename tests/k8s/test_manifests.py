@@ -34,6 +34,8 @@ LISTENS = {
     "frontend": {"http": "http", "grpc": "grpc"},
 }
 """The setting behind each named port."""
+AFTER_DRAIN_S = 5
+"""For the farewell to cancelled requests (1 s), open connections (2 s) and the last spans (2 s)."""
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim"}
 
@@ -136,7 +138,7 @@ def test_the_grace_period_is_above_pre_stop_and_drain(
 ) -> None:
     settings = settings_of(pod, cluster, monkeypatch)
     drain_s = getattr(settings, "drain_s", STOP_S)
-    assert pod.spec["terminationGracePeriodSeconds"] >= pod.pre_stop_s + drain_s + 5
+    assert pod.spec["terminationGracePeriodSeconds"] >= pod.pre_stop_s + drain_s + AFTER_DRAIN_S
 
 
 def test_frontends_wait_until_they_are_out_of_rotation(cluster: Cluster) -> None:

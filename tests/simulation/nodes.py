@@ -124,6 +124,7 @@ class SchedulerNode:
         """Sends every step that can be sent, and every notice."""
         for worker_id, link in self.worker_links.items():
             while (step := self.core.schedule(worker_id, self.world.now)) is not None:
+                assert not set(step.paused_slots) & set(step.unpaused_slots), "a delta contradicts itself"
                 worker = self.core.workers[worker_id]
                 message = scheduler_pb2.AttachWorkerResponse(
                     new_requests=[scheduler_delta.build_new_request(r, worker) for r in step.placed],

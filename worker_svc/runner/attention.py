@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transformers import AttentionInterface
 
 from worker_svc.runner import torch_attention
-from worker_svc.runner.kv_cache import KVCache, LayerCache
+from worker_svc.runner.kv_cache import KVCache, LayerCache, LayerShape
 from worker_svc.runner.native.kernels import Kernels, can_attend, load_kernels
 
 try:
@@ -28,6 +28,7 @@ except ImportError:  # numba is optional: without it every row takes the torch p
     numba_attention = None  # type: ignore[assignment]
 
 IMPLEMENTATION = "signalbox_paged"
+SHAPE_RECORDER = "signalbox_shapes"
 I32 = NDArray[np.int32]
 
 
@@ -93,6 +94,28 @@ def running(batch: PagedBatch) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+_shapes: dict[int, LayerShape] = {}
+
+
+@contextlib.contextmanager
+def recording_shapes(model: Any) -> Iterator[dict[int, LayerShape]]:
+    """Lets `model` run with an attention that does nothing but note, by layer, what a cache has to hold."""
+    _shapes.clear()
+    model.set_attn_implementation(SHAPE_RECORDER)
+    try:
+        yield _shapes
+    finally:
+        model.set_attn_implementation(IMPLEMENTATION)
+
+
+def record_shape(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, None]:
+    """An attention function that returns zeros; tensors as those of `paged_attention`."""
+    _shapes[int(module.layer_idx)] = LayerShape(key.shape[1], key.shape[3], value.shape[3])  # type: ignore[arg-type]
+    return query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3])), None
 
 
 def paged_attention(
@@ -205,3 +228,4 @@ def set_threads(threads: int) -> None:
 
 
 AttentionInterface.register(IMPLEMENTATION, paged_attention)
+AttentionInterface.register(SHAPE_RECORDER, record_shape)

@@ -13,8 +13,16 @@ from worker_svc.runner import attention, checkpoint
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.kv_cache import LayerShape
 
-FAMILIES = ("llama", "mistral", "qwen3")
-"""Values of `model_type` whose attention was tested against the eager one."""
+OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
+CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
+RECURRENT = "has recurrent or convolution layers, whose state is not kept in blocks"
+REFUSED_FAMILIES = {
+    **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
+    **dict.fromkeys(("llama4", "llama4_text"), CHUNKED_ATTENTION),
+    **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "lfm2_moe", "mamba"), RECURRENT),
+    **dict.fromkeys(("mamba2", "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv", "zamba"), RECURRENT),
+}
+"""Known not to work, with the reason. All others are tried: what decides is the probe."""
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Not "dynamic" and "longrope": their frequencies follow the longest position of the whole batch."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
@@ -53,7 +61,7 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
     config = module.config
     return LoadedModel(
         module=module,
-        layer_shapes=layer_shapes(config),
+        layer_shapes=layer_shapes(module, chosen_device),
         dtype=chosen_dtype,
         device=chosen_device,
         vocab_size=config.vocab_size,
@@ -64,22 +72,35 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
 
 
 def check_config(config: dict[str, Any], path: Path) -> None:
-    """ModelLoadError for what is not served: unknown families, rope types, layer types, quantised weights."""
+    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantised weights."""
     family = config.get("model_type")
-    if family not in FAMILIES:
-        raise ModelLoadError(f"{path}: model_type {family!r} is not one of {', '.join(FAMILIES)}.")
+    if not isinstance(family, str):
+        raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
+    if family in REFUSED_FAMILIES:
+        raise ModelLoadError(f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}.")
     if config.get("quantization_config") is not None:
         raise ModelLoadError(f"{path}: quantization_config is set, but quantised weights are not supported.")
     for key in ("rope_scaling", "rope_parameters"):
-        rope = config.get(key) or {}
-        rope_type = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-        if rope_type not in ROPE_TYPES:
-            raise ModelLoadError(
-                f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
-            )
+        for rope_type in rope_types(config.get(key)):
+            if rope_type not in ROPE_TYPES:
+                raise ModelLoadError(
+                    f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
+                )
     for layer_type in config.get("layer_types") or ():
         if layer_type not in LAYER_TYPES:
             raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(LAYER_TYPES)}.")
+
+
+def rope_types(rope: Any) -> list[Any]:
+    """The types that a rope setting names; some models have one setting for each type of layer."""
+    if rope is None:
+        return []
+    if not isinstance(rope, dict):
+        return [rope]
+    nested = [value for value in rope.values() if isinstance(value, dict)]
+    if nested:
+        return [rope_type for value in nested for rope_type in rope_types(value)]
+    return [rope.get("rope_type", rope.get("type", "default"))]
 
 
 def choose_device(device: str) -> torch.device:
@@ -112,11 +133,29 @@ def cpu_flags() -> set[str]:
     return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
 
 
-def layer_shapes(config: Any) -> list[LayerShape]:
-    """KV shapes of all layers by a transformers configuration."""
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return [LayerShape(num_kv_heads, dim, dim)] * config.num_hidden_layers
+@torch.inference_mode()
+def layer_shapes(module: Any, device: torch.device) -> list[LayerShape]:
+    """KV shapes of all layers, as the model hands them to an attention function when it runs one token.
+
+    ModelLoadError if a layer calls none: then it would not read the paged cache either.
+    """
+    token = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    family = module.config.model_type
+    with attention.recording_shapes(module) as shapes:
+        try:
+            module(input_ids=token, position_ids=token, use_cache=False)
+        except Exception as error:  # a model that needs the masks or the cache of its own attention
+            raise ModelLoadError(
+                f"model_type {family!r} does not run with another attention function: it {OWN_ATTENTION}."
+            ) from error
+    num_layers = int(module.config.num_hidden_layers)
+    missing = sorted(set(range(num_layers)) - shapes.keys())
+    if missing:
+        raise ModelLoadError(
+            f"model_type {family!r} does not use the attention interface in layer {missing[0]} "
+            f"({len(missing)} of {num_layers} layers): it {OWN_ATTENTION}, or {RECURRENT}."
+        )
+    return [shapes[i] for i in range(num_layers)]
 
 
 def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ...]:
@@ -145,6 +184,8 @@ def _load_module(model_dir: Path, dtype: torch.dtype) -> Any:
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises many kinds for a directory that it cannot load
+        if isinstance(error, KeyError) and error.args == (attention.IMPLEMENTATION,):
+            raise ModelLoadError(f"{model_dir} is not supported: it {OWN_ATTENTION}.") from error
         reason = str(error).strip().partition("\n")[0]
         raise ModelLoadError(f"{model_dir} was refused by transformers: {reason}") from error
     missing = sorted(report["missing_keys"])

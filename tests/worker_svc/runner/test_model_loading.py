@@ -65,10 +65,31 @@ def test_broken_config(broken: Path, text: str, reason: str) -> None:
     assert reason in message
 
 
-@pytest.mark.parametrize("family", ["bloom", "qwen3_next", None, 7])
-def test_unsupported_family(broken: Path, family: object) -> None:
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("bloom", "attention code of its own"),
+        ("llama4_text", "attends in chunks"),
+        ("qwen3_next", "recurrent or convolution layers"),
+        (None, "not the name of a family"),
+        (7, "not the name of a family"),
+    ],
+)
+def test_unsupported_family(broken: Path, family: object, reason: str) -> None:
     change_config(broken, model_type=family)
-    assert f"model_type {family!r} is not one of llama, mistral, qwen3" in refusal(broken)
+    message = refusal(broken)
+    assert f"model_type {family!r}" in message
+    assert reason in message
+
+
+def test_unknown_family(broken: Path) -> None:
+    change_config(broken, model_type="no_such_family")
+    assert str(broken) in refusal(broken)
+
+
+def test_rope_by_layer_type_is_looked_into(broken: Path) -> None:
+    change_config(broken, rope_parameters={"full_attention": {"rope_type": "dynamic", "factor": 2.0}})
+    assert "rope_parameters of type 'dynamic'" in refusal(broken)
 
 
 @pytest.mark.parametrize("rope", [{"rope_type": "dynamic", "factor": 2.0}, {"type": "longrope"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 
 from worker_svc.runner import attention
 from worker_svc.runner.attention import PagedBatch, attend
-from worker_svc.runner.kv_cache import KVCache, LayerShape
+from worker_svc.runner.kv_cache import KVCache, LayerCache, LayerShape
+from worker_svc.runner.native.kernels import load_kernels
 from worker_svc.runner.torch_attention import Scores
 
 GARBAGE = 1e4
@@ -19,7 +21,7 @@ SHAPES = [(4, 4, 16), (4, 2, 32), (8, 1, 64), (6, 2, 128)]
 """Query heads, KV heads, head dimension."""
 Row = tuple[int, int]
 """Number of positions known before, number of query tokens."""
-DECODE_ROWS: list[Row] = [(0, 1), (1, 1), (15, 1), (16, 1), (40, 1), (77, 4), (300, 1)]
+DECODE_ROWS: list[Row] = [(0, 1), (1, 1), (15, 1), (16, 1), (40, 1), (77, 4), (126, 5), (300, 1)]
 PREFILL_ROWS: list[Row] = [(0, 7), (5, 16), (33, 1), (250, 20), (0, 530)]
 
 
@@ -106,18 +108,84 @@ def reference(
     return out
 
 
-needs_kernel = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
+needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
+needs_compiler = pytest.mark.skipif(load_kernels() is None, reason="there is no C++ compiler")
+KERNELS = [pytest.param("native", marks=needs_compiler), pytest.param("numba", marks=needs_numba)]
 
 
-@needs_kernel
+@pytest.fixture
+def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    def use(kernel: str) -> None:
+        if kernel == "numba":
+            monkeypatch.setattr(attention, "native_kernels", lambda: None)
+
+    return use
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("window", [None, 1, 16, 37])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_decode_kernel(shape: tuple[int, int, int], window: int | None, dtype: torch.dtype) -> None:
+def test_decode_kernel(
+    shape: tuple[int, int, int],
+    window: int | None,
+    dtype: torch.dtype,
+    kernel: str,
+    use_kernel: Callable[[str], None],
+) -> None:
+    use_kernel(kernel)
     case = Case(DECODE_ROWS, len(DECODE_ROWS), shape, dtype=dtype)
     scores = Scores(scaling=shape[2] ** -0.5, sliding_window=window)
-    assert attention.choose_kernel(case.query, case.layer, scores) is not None
-    assert case.error(scores) < TOLERANCES[dtype]
+    assert attention.choose_kernel(case.query, case.layer, scores) == kernel
+    assert case.error(scores) < 2 * TOLERANCES[dtype]
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(24))
+def test_native_kernel_on_random_cases(seed: int) -> None:
+    """Any block size, heads, window, soft cap and sinks, contexts beyond several splits."""
+    random = np.random.default_rng(seed)
+    group, num_kv_heads = int(random.integers(1, 9)), int(random.integers(1, 5))
+    shape = (group * num_kv_heads, num_kv_heads, int(random.choice([16, 48, 64, 80, 128, 192])))
+    rows = [(int(random.integers(0, 700)), int(random.integers(1, 5))) for _ in range(6)]
+    dtype = torch.float32 if seed % 2 else torch.bfloat16
+    case = Case(rows, len(rows), shape, block_size=int(random.choice([1, 8, 16, 32, 48, 256])), dtype=dtype, seed=seed)
+    scores = Scores(
+        scaling=shape[2] ** -0.5,
+        sliding_window=None if random.random() < 0.5 else int(random.integers(1, 400)),
+        softcap=None if random.random() < 0.5 else float(random.choice([2.0, 50.0])),
+        sinks=None if random.random() < 0.5 else torch.from_numpy(random.normal(0, 2, shape[0])).to(dtype),
+    )
+    assert attention.choose_kernel(case.query, case.layer, scores) == "native"
+    assert case.error(scores) < 2 * TOLERANCES[dtype]
+
+
+@needs_compiler
+def test_native_kernel_reads_strided_queries_and_other_value_sizes() -> None:
+    """Queries inside a fused product, and values that are wider than keys."""
+    case = Case([(200, 1), (30, 2)], 2, (4, 2, 32))
+    scores = Scores(scaling=0.2)
+    inside = torch.full((3, 9, 32), GARBAGE)
+    inside[:, 2:6] = case.query
+    assert torch.equal(attend(inside[:, 2:6], case.layer, case.batch, scores), attend(case.query, case.layer, case.batch, scores))
+    wide = LayerCache(case.layer.keys, torch.cat([case.layer.values, 2 * case.layer.values], dim=-1))
+    out = attend(case.query, wide, case.batch, scores)
+    expected = case.expected(scores)
+    assert (out - torch.cat([expected, 2 * expected], dim=-1)).abs().max() < 4e-6
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_native_kernel_does_not_depend_on_the_threads(dtype: torch.dtype) -> None:
+    case = Case([(900, 1), (400, 3), (7, 1)], 3, (8, 4, 64), dtype=dtype)
+    results = []
+    threads = torch.get_num_threads()
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        results.append(attend(case.query, case.layer, case.batch, Scores(scaling=0.125)))
+    torch.set_num_threads(threads)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -145,10 +213,13 @@ def test_softcap_and_sinks(window: int | None, softcap: float | None, with_sinks
     assert case.error(scores) < TOLERANCES[torch.float32]
 
 
-@needs_kernel
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", TOLERANCES)
-def test_decode_token_does_not_depend_on_drafts_or_neighbours(dtype: torch.dtype) -> None:
+def test_decode_token_does_not_depend_on_drafts_or_neighbours(
+    dtype: torch.dtype, kernel: str, use_kernel: Callable[[str], None]
+) -> None:
     """Bit for bit: four query tokens of one row beside others, and the same four one by one."""
+    use_kernel(kernel)
     scores = Scores(scaling=0.2, sliding_window=50)
     case = Case([(20, 1), (77, 4), (3, 1)], 3, (4, 2, 64), dtype=dtype)
     together = attend(case.query, case.layer, case.batch, scores)[1:5]
@@ -164,7 +235,8 @@ def test_decode_token_does_not_depend_on_drafts_or_neighbours(dtype: torch.dtype
         assert torch.equal(attend(case.query[1 + t : 2 + t], case.layer, alone, scores)[0], together[t])
 
 
-def test_decode_rows_without_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decode_rows_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "native_kernels", lambda: None)
     monkeypatch.setattr(attention, "numba_attention", None)
     case = Case(DECODE_ROWS, len(DECODE_ROWS), (4, 2, 32))
     assert case.error(Scores(scaling=0.2, sliding_window=37)) < TOLERANCES[torch.float32]

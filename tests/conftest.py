@@ -1,0 +1,17 @@
+"""How the tests are spread over processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SPREAD = {"test_random.py"}
+"""Files of long independent tests; the tests of any other file stay together, as they share what is dear to set up."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups by file for `--dist loadgroup`."""
+    for item in items:
+        if item.path.name not in SPREAD:
+            item.add_marker(pytest.mark.xdist_group(str(Path(item.path).relative_to(item.config.rootpath))))

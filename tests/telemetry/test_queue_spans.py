@@ -1,0 +1,86 @@
+"""The scheduler's spans, from the decisions of the real core."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.tracing import QueueSpans
+from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
+from tests.telemetry.recorder import TRACEPARENT, Recorder
+
+
+class Traced:
+    """A core whose time is set by hand."""
+
+    def __init__(self, **settings: object) -> None:
+        self.core: Scheduler = make_scheduler(watermark_blocks_per_seq=0, **settings)  # type: ignore[arg-type]
+        self.tracer = Recorder()
+        self.spans = QueueSpans(self.tracer)
+        self.core.on_end = lambda request: self.spans.ended(request, self.now)
+        self.now = 0.0
+
+    def submit(self, request: Request) -> None:
+        self.core.submit(request, self.now)
+        self.spans.submitted(request, self.now)
+
+    def step(self) -> None:
+        step = self.core.schedule(WORKER, self.now)
+        assert step is not None
+        self.spans.stepped(self.core.workers[WORKER], step, self.now)
+        self.core.update(WORKER, report_for(self.core), self.now)
+        self.now += 1
+
+
+@pytest.fixture
+def traced() -> Traced:
+    return Traced(num_blocks=6, max_num_seqs=2)
+
+
+def test_waiting_is_a_span(traced: Traced) -> None:
+    traced.submit(make_request("a", 4, traceparent=TRACEPARENT))
+    traced.now = 3.0
+    traced.step()
+    assert traced.tracer.told() == [("queue", 0.0, 3.0, ["placed"])]
+    assert not len(traced.spans)
+
+
+def test_requests_without_a_trace_cost_nothing(traced: Traced) -> None:
+    traced.submit(make_request("a", 4))
+    traced.step()
+    assert traced.tracer.told() == []
+
+
+def test_a_preempted_stay_is_a_span(traced: Traced) -> None:
+    """Two requests outgrow six blocks of four tokens; the younger one waits until the older has ended."""
+    older = make_request("older", 8, max_tokens=8)
+    younger = make_request("younger", 8, max_tokens=8, traceparent=TRACEPARENT)
+    traced.submit(older)
+    traced.submit(younger)
+    while not younger.num_preemptions:
+        traced.step()
+    began = traced.now - 1
+    traced.core.finish(older.key, 1)
+    while len(traced.spans):
+        traced.step()
+    name, start, end, events = traced.tracer.told()[-1]
+    assert (name, start, events) == ("queue", began, ["preempted", "resumed"])
+    assert end > start
+    assert traced.tracer.spans[-1].attributes["signalbox.queue.reason"] == "preempted"
+
+
+def test_a_cancel_in_the_queue_ends_the_span(traced: Traced) -> None:
+    request = make_request("a", 4, traceparent=TRACEPARENT)
+    traced.submit(request)
+    traced.now = 2.0
+    traced.core.cancel(request.key, 1)
+    assert traced.tracer.told() == [("queue", 0.0, 2.0, ["cancelled"])]
+
+
+def test_a_new_attempt_ends_the_stay_of_the_old_one(traced: Traced) -> None:
+    traced.submit(make_request("a", 4, traceparent=TRACEPARENT))
+    traced.submit(make_request("a", 4, traceparent=TRACEPARENT, attempt=2))
+    traced.step()
+    assert [events for _, _, _, events in traced.tracer.told()] == [["cancelled"], ["placed"]]
+    assert [span.attributes["signalbox.request.attempt"] for span in traced.tracer.spans] == [1, 2]

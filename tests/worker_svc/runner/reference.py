@@ -1,0 +1,60 @@
+"""What transformers itself generates, to compare a runner with."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+from worker_svc.runner.torch_runner import TorchRunner
+
+PROMPT_LENGTHS = (1, 2, 5, 16, 17, 31, 40, 61)
+OUTPUT_TOKENS = 20
+EPSILON = 1e-4
+"""Where the reference's two best logits are closer than this, either token is right."""
+
+
+def make_runner(path: Path, **settings: Any) -> TorchRunner:
+    options: dict[str, Any] = {"dtype": "float32", "num_blocks": 256, "block_size": 4, "threads": 1}
+    return TorchRunner(path, served_model_name="tiny", **(options | settings))
+
+
+def make_prompts(lengths: tuple[int, ...] = PROMPT_LENGTHS) -> list[list[int]]:
+    random = np.random.default_rng(5)
+    return [random.integers(3, 512, length).tolist() for length in lengths]
+
+
+@cache
+def load_reference(path: Path) -> Any:
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    model.generation_config.eos_token_id = None
+    return model
+
+
+@cache
+def generate(path: Path, prompt: tuple[int, ...]) -> tuple[list[int], torch.Tensor]:
+    """Greedy output of transformers, and its logits `[OUTPUT_TOKENS, V]`."""
+    result = load_reference(path).generate(
+        torch.tensor([prompt]),
+        max_new_tokens=OUTPUT_TOKENS,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+        pad_token_id=0,
+    )
+    return result.sequences[0, len(prompt) :].tolist(), torch.cat(result.logits)
+
+
+def assert_same_but_for_ties(actual: list[int], expected: list[int], logits: torch.Tensor) -> int:
+    """Compares up to a near tie of the reference that was decided otherwise. Returns the ties met, 0 or 1."""
+    assert len(actual) == len(expected)
+    for i, (token, wanted) in enumerate(zip(actual, expected, strict=True)):
+        if token != wanted:
+            best = logits[i].topk(2).values
+            assert best[0] - best[1] < EPSILON, f"token {i} is {token}, not {wanted}"
+            return 1
+    return 0

@@ -1,0 +1,81 @@
+"""Every family named in the documentation, against transformers' own generation; what is refused, with the reason."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, MptConfig, PreTrainedConfig
+
+from tests.worker_svc.runner.reference import (
+    assert_same_but_for_ties,
+    generate,
+    make_prompts,
+    make_runner,
+)
+from tests.worker_svc.runner.runner_harness import Driver
+from tools.make_random_model import PRESETS
+from worker_svc.runner import model as model_module
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.fused import FusedAttention
+from worker_svc.runner.packed_linear import PackedLinear
+
+ModelDir = Callable[[str], Path]
+FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
+FUSED = {"llama", "llama-linear", "llama3", "llama-yarn", "qwen2", "qwen3", "qwen3-moe", "mistral", "mixtral"} | {
+    "gemma2",
+    "gemma3",
+    "granite",
+}
+
+
+@pytest.mark.parametrize("preset", FAMILIES)
+def test_greedy_output_equals_generate(
+    model_dir: ModelDir, preset: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Eight requests in chunks, longer than the windows, with modules swapped for faster ones."""
+    path = model_dir(preset)
+    with caplog.at_level(logging.WARNING):
+        runner = make_runner(path)
+    assert not [r for r in caplog.records if "without fused modules" in r.message]
+    assert any(isinstance(module, PackedLinear) for module in runner.model.module.modules())
+    fused = any(isinstance(module, FusedAttention) for module in runner.model.module.modules())
+    assert fused == (preset.removeprefix("tiny-") in FUSED)
+    driver = Driver(runner)
+    requests = [driver.add(prompt, 20) for prompt in make_prompts()]
+    driver.run(chunk_size=30)
+    near_ties = sum(
+        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt)))
+        for request, prompt in zip(requests, make_prompts(), strict=True)
+    )
+    print(f"{preset}: {near_ties} near ties in {len(requests)} outputs")
+    assert near_ties <= 1
+
+
+def save_tiny(config: PreTrainedConfig, path: Path) -> Path:
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=2),
+        GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=2, rotary_dim=8, n_positions=64),
+        MptConfig(vocab_size=64, d_model=32, n_layers=2, n_heads=2, max_seq_len=64),
+    ],
+    ids=lambda config: config.model_type,
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_own_attention_code_is_refused(
+    tmp_path: Path, config: PreTrainedConfig, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name with a plain reason, and by what the model does if the name were not known."""
+    if not known:
+        monkeypatch.setattr(model_module, "REFUSED_FAMILIES", {})
+    with pytest.raises(ModelLoadError, match="has attention code of its own"):
+        make_runner(save_tiny(config, tmp_path))
