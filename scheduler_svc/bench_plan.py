@@ -10,14 +10,16 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import os
 import random
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import HASH_DTYPE
 from scheduler_svc.core.config import SchedulerConfig
@@ -171,7 +173,10 @@ class Plan:
     load: Workload
     rng: random.Random
     now: float = 0.0
-    done: list[tuple[Turn, float]] = field(default_factory=list)
+    num_done: int = 0
+    samples: NDArray[np.float32] = field(init=False)
+    """[requests, 5]: time to first token, time per output token (NaN for one token), output, prefilled, computed.
+    Taken whole from the start, so that what grows in a long run is not the measuring."""
     rejected: int = 0
     on_done: Callable[[int], None] = lambda count: None
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
@@ -181,10 +186,13 @@ class Plan:
     """Workers with a step that is held back."""
     _begun: int = 0
 
+    def __post_init__(self) -> None:
+        self.samples = np.full((self.load.requests, 5), np.nan, np.float32)
+
     def run(self) -> None:
         """Until all requests have ended."""
         self._begin_conversation(0)
-        while self._events and len(self.done) + self.rejected < self.load.requests:
+        while self._events and self.num_done + self.rejected < self.load.requests:
             self.now, _, action = heapq.heappop(self._events)
             action()
 
@@ -270,8 +278,11 @@ class Plan:
         self._pump()
 
     def _end(self, turn: Turn) -> None:
-        self.done.append((turn, self.now))
-        self.on_done(len(self.done))
+        per_token = (self.now - turn.first_token) / (turn.num_output - 1) if turn.num_output > 1 else np.nan
+        wait = turn.first_token - turn.arrived
+        self.samples[self.num_done] = wait, per_token, turn.num_output, turn.prefilled, turn.computed
+        self.num_done += 1
+        self.on_done(self.num_done)
         if turn.number + 1 < self.load.turns:
             said = turn.num_prompt + turn.num_output
             following = Turn(
@@ -289,24 +300,21 @@ class Plan:
 
 def summarize(plan: Plan, spent_s: float) -> dict[str, float]:
     """The line that is printed."""
-    turns = [turn for turn, _ in plan.done]
-    ttft = np.array([turn.first_token - turn.arrived for turn in turns]) * 1e3
-    rest = [
-        (end - turn.first_token) / (turn.num_output - 1) for turn, end in plan.done if turn.num_output > 1
-    ]
+    samples = plan.samples[: plan.num_done].astype(np.float64)
+    ttft, rest = samples[:, 0] * 1e3, samples[:, 1]
     stats = [worker.stats for worker in plan.scheduler.workers.values()]
-    output, prefilled = sum(turn.num_output for turn in turns), sum(turn.prefilled for turn in turns)
-    recomputed = prefilled - sum(turn.computed for turn in turns)
+    output, prefilled, computed = samples[:, 2:].sum(axis=0)
+    recomputed = prefilled - computed
     query = max(sum(s.num_prefix_query_tokens for s in stats), 1)
     return {
-        "requests": len(turns),
+        "requests": plan.num_done,
         "rejected": plan.rejected,
         "simulated_s": round(plan.now, 1),
         "spent_s": round(spent_s, 1),
         "output_tok_s": round(output / plan.now, 1),
         "ttft_ms_p50": round(float(np.percentile(ttft, 50)), 1),
         "ttft_ms_p99": round(float(np.percentile(ttft, 99)), 1),
-        "tpot_ms_p50": round(float(np.percentile(rest, 50)) * 1e3, 2),
+        "tpot_ms_p50": round(float(np.nanpercentile(rest, 50)) * 1e3, 2),
         "prefix_hit_share": round(sum(s.num_prefix_hit_tokens for s in stats) / query, 4),
         "saved_tokens": sum(s.num_prefix_hit_tokens for s in stats),
         "host_hit_tokens": sum(s.num_host_hit_tokens for s in stats),
@@ -413,7 +421,8 @@ def sizes(plan: Plan) -> dict[str, int]:
         "records": len(worker.records),
         "lists": sum(len(x) for x in (worker.prefilling, worker.preempted, worker.held, worker.releasing)),
         "hashes": len(worker.pool._block_of),
-        "resident_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "resident_kb": int(Path("/proc/self/statm").read_text().split()[1])
+        * (os.sysconf("SC_PAGE_SIZE") // 1024),
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
+import random
 import threading
 import time
 from collections import deque
@@ -25,13 +25,15 @@ log = logging.getLogger(__name__)
 
 MAX_QUEUE = 8192
 """Spans that may wait; about ten seconds of a busy service whose collector has gone."""
-DRAIN_S = 0.2
+DRAIN_S = 0.5
+"""How often the queue is emptied."""
 FLUSH_S = 2.0
 """How long stopping may take for the spans that still wait."""
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value]
 _NONE: Attributes = {}
+_ids = random.Random()
 
 
 @dataclass(slots=True)
@@ -137,7 +139,7 @@ class RecordingTracer(Tracer):
         parent = trace_context.parse(traceparent, tracestate)
         if parent is None and not is_entry:
             return None
-        trace_id = parent.trace_id if parent else secrets.randbits(128) or 1
+        trace_id = parent.trace_id if parent else _ids.getrandbits(128) or 1
         state = self._sink.sample(parent, trace_id, name, is_entry)
         if state is None:
             return None
@@ -157,7 +159,8 @@ class RecordingTracer(Tracer):
 
     def _run(self) -> None:
         while not self._stopping.wait(DRAIN_S):
-            self._export()
+            if self._waiting:
+                self._export()
         self._export()
         try:
             self._sink.close(FLUSH_S / 2)
@@ -173,7 +176,7 @@ class RecordingTracer(Tracer):
 
 def new_span_id() -> int:
     """Random, not 0."""
-    return secrets.randbits(64) or 1
+    return _ids.getrandbits(64) or 1
 
 
 def wall_offset_ns() -> int:

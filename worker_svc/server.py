@@ -21,7 +21,7 @@ from worker_svc.step_loop import StepLoop, StepResult
 from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
-CHECK_S = 1.0
+CHECK_S = 0.25
 STOP_S = 5.0
 
 
@@ -121,6 +121,8 @@ async def _watch(
     """Health is what a frontend or an operator can rely on: attached, and the step loop does not hang. Only a step
     that hangs asks for a restart: a scheduler that is gone comes back."""
     while True:
+        if steps.failure is not None:
+            raise steps.failure  # requests go on elsewhere, and whoever runs us starts a new process
         alive = steps.step_age_s < settings.step_timeout_s
         await server.set_alive(alive)
         await server.set_serving(alive and link.is_attached)

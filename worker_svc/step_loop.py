@@ -78,6 +78,8 @@ class StepLoop:
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
         self._running_since: float | None = None
+        self.failure: Exception | None = None
+        """What ended the thread, if anything did: the state can be trusted no more, and the process has to end."""
 
     def start(self) -> None:
         """Starts the thread."""
@@ -109,13 +111,20 @@ class StepLoop:
         return time.monotonic() - since if since is not None else 0.0
 
     def _run(self) -> None:
-        while (item := self._inbox.get()) is not None:
-            if isinstance(item, _Arrived):
-                self._step(item)
-            elif isinstance(item, Future):
-                item.set_result(self._snapshot())
-            else:
-                self._add(item)
+        try:
+            while (item := self._inbox.get()) is not None:
+                self._take(item)
+        except Exception as error:
+            logger.exception("the step loop failed")
+            self.failure = error
+
+    def _take(self, item: _Item) -> None:
+        if isinstance(item, _Arrived):
+            self._step(item)
+        elif isinstance(item, Future):
+            item.set_result(self._snapshot())
+        elif item is not None:
+            self._add(item)
 
     def _add(self, request: scheduler_pb2.NewRequestData) -> None:
         self._core.add(delta.parse_new_request(request, self._runner.info))

@@ -4,7 +4,8 @@
 
 Prints one JSON object; `ratio` is the throughput traced over that not traced, the median over pairs of adjacent
 runs. Both rings are up all the time, but only one has work. The collector keeps bytes and reads them afterwards.
-`cpu_ratio` compares the CPU time of all services of a ring, exports included: the steadier number on a busy machine.
+`cpu_ratio` compares the CPU time of all services of a ring, exports included. With --null neither ring is traced: what
+the ratios are then is the noise of the machine.
 """
 
 from __future__ import annotations
@@ -117,11 +118,12 @@ def main() -> None:
     add("--tokens", type=int, default=128, help="output tokens per request (%(default)s)")
     add("--pairs", type=int, default=8, help="runs of each kind (%(default)s)")
     add("--step-ms", type=float, default=5.0, help="duration of a simulated step (%(default)s)")
+    add("--null", action="store_true", help="trace neither ring")
     args = parser.parse_args()
     with ExitStack() as stack:
         receiver = RawReceiver()
         stack.callback(receiver.stop)
-        off, on = start(stack, args, ""), start(stack, args, receiver.endpoint)
+        off, on = start(stack, args, ""), start(stack, args, "" if args.null else receiver.endpoint)
         pairs, cpu = asyncio.run(compare(off, on, args))
     ratios = sorted(traced / plain for plain, traced in pairs)
     result = {

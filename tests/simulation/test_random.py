@@ -10,7 +10,7 @@ from tests.simulation.random_scenario import Scenario
 
 INFLIGHT = (1, 2, 4)
 DRAFTS = (0, 1, 4)
-SEEDS = 260
+SEEDS = 240
 SEEDS_PER_TEST = 20
 
 

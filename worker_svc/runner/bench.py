@@ -296,7 +296,10 @@ def main() -> None:
     options = parser.parse_args()
     for result in run_bench(options):
         values = {name: value for name, value in asdict(result).items() if value not in (None, {})}
-        print(json.dumps(values) if options.json else "  ".join(f"{k}={v}" for k, v in values.items()), flush=True)
+        print(
+            json.dumps(values) if options.json else "  ".join(f"{k}={v}" for k, v in values.items()),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -77,7 +77,9 @@ def check_config(config: dict[str, Any], path: Path) -> None:
     if not isinstance(family, str):
         raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
     if family in REFUSED_FAMILIES:
-        raise ModelLoadError(f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}.")
+        raise ModelLoadError(
+            f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}."
+        )
     if config.get("quantization_config") is not None:
         raise ModelLoadError(f"{path}: quantization_config is set, but quantised weights are not supported.")
     for key in ("rope_scaling", "rope_parameters"):

@@ -70,10 +70,12 @@ def join_biases(weights: list[torch.Tensor], biases: list[torch.Tensor | None]) 
     """Biases side by side, zeros for those that are missing; None if all are."""
     if all(bias is None for bias in biases):
         return None
-    return torch.cat([
-        weight.new_zeros(weight.shape[0]) if bias is None else bias.detach()
-        for weight, bias in zip(weights, biases, strict=True)
-    ])
+    return torch.cat(
+        [
+            weight.new_zeros(weight.shape[0]) if bias is None else bias.detach()
+            for weight, bias in zip(weights, biases, strict=True)
+        ]
+    )
 
 
 def probe_rows(width: int, dtype: torch.dtype) -> torch.Tensor:

@@ -23,9 +23,7 @@ TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 
 
 @torch.inference_mode()
-def check_paged_attention(
-    model: LoadedModel, block_size: int, expected: torch.Tensor | None = None
-) -> None:
+def check_paged_attention(model: LoadedModel, block_size: int, expected: torch.Tensor | None = None) -> None:
     """Runs a prompt through the cache, in two chunks and a decode step, and compares with eager attention.
 
     `expected` are the `eager_logits`, if the model has changed since. ModelLoadError if a layer did not call our

@@ -25,7 +25,17 @@ from worker_svc.runner.packed_linear import PackedLinear
 
 ModelDir = Callable[[str], Path]
 FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
-FUSED = {"llama", "llama-linear", "llama3", "llama-yarn", "qwen2", "qwen3", "qwen3-moe", "mistral", "mixtral"} | {
+FUSED = {
+    "llama",
+    "llama-linear",
+    "llama3",
+    "llama-yarn",
+    "qwen2",
+    "qwen3",
+    "qwen3-moe",
+    "mistral",
+    "mixtral",
+} | {
     "gemma2",
     "gemma3",
     "granite",

@@ -26,9 +26,13 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("biases", [(False, False), (True, True), (True, False)])
-def test_packed_linears_give_their_outputs_side_by_side(biases: tuple[bool, bool], dtype: torch.dtype) -> None:
+def test_packed_linears_give_their_outputs_side_by_side(
+    biases: tuple[bool, bool], dtype: torch.dtype
+) -> None:
     torch.manual_seed(0)
-    first, second = (nn.Linear(48, width, bias, dtype=dtype) for width, bias in zip((20, 7), biases, strict=True))
+    first, second = (
+        nn.Linear(48, width, bias, dtype=dtype) for width, bias in zip((20, 7), biases, strict=True)
+    )
     packed = pack(first, second)
     for rows in (1, 2, 33):
         x = torch.randn(1, rows, 48).to(dtype)
@@ -77,7 +81,9 @@ def greedy_output(path: Path) -> list[int]:
     return request.output
 
 
-def test_without_kernels_linears_are_still_packed(model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kernels_linears_are_still_packed(
+    model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = greedy_output(model_dir("tiny-qwen3"))
     monkeypatch.setattr(attention, "native_kernels", lambda: None)
     monkeypatch.setattr("worker_svc.runner.optimize.native_kernels", lambda: None)

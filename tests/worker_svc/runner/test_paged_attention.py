@@ -149,7 +149,9 @@ def test_native_kernel_on_random_cases(seed: int) -> None:
     shape = (group * num_kv_heads, num_kv_heads, int(random.choice([16, 48, 64, 80, 128, 192])))
     rows = [(int(random.integers(0, 700)), int(random.integers(1, 5))) for _ in range(6)]
     dtype = torch.float32 if seed % 2 else torch.bfloat16
-    case = Case(rows, len(rows), shape, block_size=int(random.choice([1, 8, 16, 32, 48, 256])), dtype=dtype, seed=seed)
+    case = Case(
+        rows, len(rows), shape, block_size=int(random.choice([1, 8, 16, 32, 48, 256])), dtype=dtype, seed=seed
+    )
     scores = Scores(
         scaling=shape[2] ** -0.5,
         sliding_window=None if random.random() < 0.5 else int(random.integers(1, 400)),
@@ -167,7 +169,10 @@ def test_native_kernel_reads_strided_queries_and_other_value_sizes() -> None:
     scores = Scores(scaling=0.2)
     inside = torch.full((3, 9, 32), GARBAGE)
     inside[:, 2:6] = case.query
-    assert torch.equal(attend(inside[:, 2:6], case.layer, case.batch, scores), attend(case.query, case.layer, case.batch, scores))
+    assert torch.equal(
+        attend(inside[:, 2:6], case.layer, case.batch, scores),
+        attend(case.query, case.layer, case.batch, scores),
+    )
     wide = LayerCache(case.layer.keys, torch.cat([case.layer.values, 2 * case.layer.values], dim=-1))
     out = attend(case.query, wide, case.batch, scores)
     expected = case.expected(scores)

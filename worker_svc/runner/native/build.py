@@ -14,7 +14,16 @@ from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "kernels.cpp"
-OPTIONS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi")
+OPTIONS = (
+    "-O3",
+    "-march=native",
+    "-std=c++17",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+    "-fno-math-errno",
+    "-Wno-psabi",
+)
 BUILD_TIMEOUT_S = 120
 
 logger = logging.getLogger(__name__)
@@ -72,7 +81,9 @@ def build_key(compiler: str) -> str:
     """Changes with all that the machine code depends on."""
     version = run([compiler, "--version"])
     cpu = Path("/proc/cpuinfo")
-    flags = [line for line in cpu.read_text().splitlines() if line.startswith("flags")] if cpu.is_file() else []
+    flags = (
+        [line for line in cpu.read_text().splitlines() if line.startswith("flags")] if cpu.is_file() else []
+    )
     parts = [SOURCE.read_text(), version, platform.machine(), *flags[:1], *OPTIONS]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
@@ -89,7 +100,12 @@ def run(command: list[str]) -> str:
     """What the command prints. BuildError if it fails."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.CalledProcessError as error:
         lines = error.stderr.strip().splitlines() or ["no message"]

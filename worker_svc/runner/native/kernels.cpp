@@ -449,8 +449,9 @@ void rms_norm(const T* x, const T* weight, T* out, int64_t rows, int64_t dim, fl
 }
 
 inline vec activation(vec g, int32_t kind) {
-    if (kind == 0) return g / (1.0f + exponential(-g));
-    return 0.5f * g * (1.0f + tanh_of(0.7978845608f * (g + 0.044715f * g * g * g)));
+    // SiLU, or GELU by tanh: (1 + tanh(y)) / 2 is 1 / (1 + exp(-2y)).
+    vec y = kind == 0 ? g : 1.5957691216f * (g + 0.044715f * g * g * g);
+    return g / (1.0f + exponential(-y));
 }
 
 template <class T>

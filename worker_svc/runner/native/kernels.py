@@ -58,8 +58,7 @@ class Activation(IntEnum):
 SIGNATURES: dict[str, list[Any]] = {
     "signalbox_attend": [POINTER(AttentionCall)],
     "signalbox_rope_and_write": [POINTER(RopeCall)],
-    "signalbox_rms_norm": [c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_float, c_float]
-    + [c_int32, c_int32, c_int32],
+    "signalbox_rms_norm": [*[c_void_p] * 3, *[c_int64] * 2, *[c_float] * 2, *[c_int32] * 3],
     "signalbox_gate": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
 }
