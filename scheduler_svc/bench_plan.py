@@ -337,6 +337,7 @@ def make_plan(asked: argparse.Namespace) -> Plan:
         max_inflight_steps=asked.inflight,
         watermark_blocks_per_seq=asked.watermark_blocks_per_seq,
         enable_prefix_caching=not asked.no_prefix_caching,
+        just_in_time_steps=not asked.eager,
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
     timing = Timing(asked.base_ms / 1e3, asked.token_ms / 1e3, asked.context_ms / 1e3, asked.copy_ms / 1e3)
@@ -397,6 +398,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--max-model-len", type=int, default=8192)
     add("--inflight", type=int, default=2)
     add("--watermark-blocks-per-seq", type=int, default=2)
+    add("--eager", action="store_true", help="send steps at once, not just in time")
     add("--no-prefix-caching", action="store_true")
     add("--last-come", action="store_true", help="preempt whoever came last, as others do")
     add("--seed", type=int, default=0)

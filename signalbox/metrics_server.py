@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -12,6 +13,8 @@ from prometheus_client.registry import Collector
 from signalbox.attributes import METRIC_SPANS
 from signalbox.errors import StartupError
 from signalbox.telemetry import SpanCounts
+
+log = logging.getLogger(__name__)
 
 READ_TIMEOUT_S = 5.0
 Labels = dict[str, str]
@@ -35,21 +38,20 @@ class LoopCollector(Collector):
 
 
 class MetricsServer:
-    """Serves what `read` gives, in a thread."""
+    """A server in a thread. It shows nothing before it is told what."""
 
-    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
-        registry = CollectorRegistry()
-        registry.register(LoopCollector(read))
-        self._registry = registry
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
         self._stop: Callable[[], None] | None = None
 
-    def start(self, address: str) -> int:
-        """Listens on `host:port` (port 0: any) and returns the port; empty: does nothing, returns 0.
+    def show(self, read: Callable[[], Iterable[Metric]]) -> None:
+        """Asks `read` at every scrape, on the event loop that runs now."""
+        self._registry.register(LoopCollector(read))
 
-        Raises StartupError when it cannot.
-        """
+    def start(self, address: str) -> None:
+        """Listens on `host:port` (port 0: any); empty: does nothing. Raises StartupError when it cannot."""
         if not address:
-            return 0
+            return
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise StartupError(f"metrics must be host:port, got {address!r}")
@@ -66,7 +68,7 @@ class MetricsServer:
             thread.join()
 
         self._stop = stop
-        return int(server.server_port)
+        log.info("metrics on port %d", server.server_port)
 
     async def stop(self) -> None:
         """Answers no scrape any more."""

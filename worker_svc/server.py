@@ -33,6 +33,8 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     server = rpc.Server(["signalbox.v1.WorkerService"])
     outputs = Outputs(instance, settings.outbound_log_bytes, settings.frontend_timeout_s)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(outputs), server.grpc)
+    metrics_server = MetricsServer()
+    metrics_server.start(settings.metrics)
     # Not alive before the model is loaded: that is what startup probes wait for.
     port = await server.start(settings.listen, alive=False)
     loading = asyncio.get_running_loop().run_in_executor(None, make_runner, settings)
@@ -68,12 +70,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     host = settings.listen.rpartition(":")[0]
     address = settings.advertise or f"{host}:{port}"
     link = SchedulerLink(settings.scheduler, steps, lambda: _hello(settings, info, instance, address))
-    metrics_server = MetricsServer(
-        lambda: metrics.read(steps, core.table, outputs, link.is_attached, tracer.counts)
-    )
-    metrics_port = metrics_server.start(settings.metrics)
-    if metrics_port:
-        logger.info("metrics on port %d", metrics_port)
+    metrics_server.show(lambda: metrics.read(steps, core.table, outputs, link.is_attached, tracer.counts))
     steps.start()
     tasks = [
         asyncio.create_task(link.run()),
