@@ -120,7 +120,7 @@ def make_scheduler(load: Load) -> tuple[Scheduler, Worker]:
     scheduler = Scheduler(config, epoch=1, now=0.0)
     num_slots = load.running + 64
     info = WorkerInfo(
-        WORKER, "i", "a:1", MODEL, num_slots, blocks, BLOCK_SIZE, length + 64, 1 << 30, load.speculative
+        WORKER, "i", "a:1", MODEL, num_slots, blocks, BLOCK_SIZE, max(length, 4096), 1 << 30, load.speculative
     )
     worker = scheduler.attach_worker(info, None, 0.0)
     old = worker.pool.take(blocks)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scheduler_svc.core.request import HASH_BYTES
 
 Blocks = NDArray[np.int32]
+NO_BLOCKS: Blocks = np.empty(0, np.int32)
 HASH_DTYPE = np.dtype(f"V{HASH_BYTES}")
 """One hash as an opaque element; numpy's S16 would strip trailing zero bytes."""
 Hashes = NDArray[np.void]
@@ -113,7 +114,7 @@ class BlockPool:
         The caller has checked `num_available`.
         """
         from_free = min(count, self._free.num_live)
-        blocks = self._free.pop(from_free, self._stamps)
+        blocks = self._free.pop(from_free, self._stamps) if from_free else NO_BLOCKS
         if count > from_free:
             evicted = self._cached.pop(count - from_free, self._stamps)
             if self.evicted is not None:

@@ -176,12 +176,15 @@ class Worker:
 
     def grant(self, slots: Slots, counts: Slots, step: StepDecision) -> None:
         """Gives each of `slots` so many more blocks. The caller has checked that the pool has them."""
-        rounds = [slots] if counts.max() == 1 else [slots[counts > n] for n in range(int(counts.max()))]
-        for row in rounds:
+        most = int(counts.max())
+        for number in range(most):
+            row = slots if most == 1 else slots[counts > number]
             blocks = self._take(len(row), step)
             self.table.append_blocks(row, blocks, self.pool.generations[blocks])
-            step.grant_slots = np.concatenate((step.grant_slots, row))
-            step.grant_blocks = np.concatenate((step.grant_blocks, blocks))
+            if len(step.grant_slots):
+                row = np.concatenate((step.grant_slots, row))
+                blocks = np.concatenate((step.grant_blocks, blocks))
+            step.grant_slots, step.grant_blocks = row, blocks
 
     def _take(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
         """Allocates blocks; what they evict from the device is copied to the host tier before it is overwritten."""

@@ -19,6 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -67,7 +68,7 @@ async def measure(ring: RunningRing, args: argparse.Namespace, salt: int) -> flo
     async def stream(client: Client, number: int) -> None:
         for index in range(args.requests):
             prompt = [salt % 4000 + 1, number + 1, index + 1] * 8
-            options = {"max_tokens": args.tokens, "temperature": 0, "ignore_eos": True}
+            options: dict[str, Any] = {"max_tokens": args.tokens, "temperature": 0, "ignore_eos": True}
             await client.generate(prompt, **options).result()
 
     async with Client(ring.grpc) as client:

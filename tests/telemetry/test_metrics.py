@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -46,7 +47,7 @@ def scrape(address: str) -> Value:
 
 async def run_requests(measured: Measured) -> None:
     async with Client(measured.ring.grpc) as client:
-        options = {"max_tokens": MAX_TOKENS, "temperature": 0, "ignore_eos": True}
+        options: dict[str, Any] = {"max_tokens": MAX_TOKENS, "temperature": 0, "ignore_eos": True}
         prompts = [[100 + number] * PROMPT_TOKENS for number in range(NUM_REQUESTS)]
         await asyncio.gather(*(client.generate(prompt, **options).result() for prompt in prompts))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from typing import Any
 
 import grpc
 import httpx
@@ -192,7 +193,7 @@ async def test_grpc_metadata_carries_the_trace_too(measured: Measured, receiver:
 async def test_requests_go_on_when_the_endpoint_is_dead(launch_traced: LaunchTraced) -> None:
     ring = launch_traced(f"http://127.0.0.1:{free_ports(1)[0]}")
     async with Client(ring.grpc) as client:
-        options = {"max_tokens": MAX_TOKENS, "temperature": 0, "ignore_eos": True}
+        options: dict[str, Any] = {"max_tokens": MAX_TOKENS, "temperature": 0, "ignore_eos": True}
         results = await asyncio.gather(*(client.generate([n], **options).result() for n in range(1, 40)))
     assert {len(result.token_ids) for result in results} == {MAX_TOKENS}
     started = time.monotonic()
