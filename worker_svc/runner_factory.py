@@ -43,6 +43,8 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
 def _torch(settings: WorkerSettings) -> ModelRunner:
     if settings.model is None:
         raise StartupError("--model is missing: the torch runner needs the directory of a model")
+    # Read when OpenMP is loaded, with torch: threads that spin between two operations starve the event loops.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported here: the sim runner does without torch, and importing it takes seconds.
     from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
     from worker_svc.runner.torch_runner import TorchRunner  # noqa: PLC0415

@@ -16,10 +16,10 @@ class Traced:
 
     def __init__(self, **settings: object) -> None:
         self.core: Scheduler = make_scheduler(watermark_blocks_per_seq=0, **settings)  # type: ignore[arg-type]
+        self.now = 0.0
         self.tracer = Recorder()
         self.spans = QueueSpans(self.tracer)
         self.core.on_end = lambda request: self.spans.ended(request, self.now)
-        self.now = 0.0
 
     def submit(self, request: Request) -> None:
         self.core.submit(request, self.now)

@@ -3,7 +3,8 @@
     python -m worker_svc.runner.bench --model DIR --streams 1 32 --prompt-tokens 128 --output-tokens 128 --json
 
 All streams start together: prompts are computed in chunks of whole prompts, then all decode at once, greedily and
-without an end-of-sequence token. With `--transformers`, `generate` runs the same in the same process.
+without an end-of-sequence token. With `--transformers`, `generate` runs the same in the same process. With more than
+one thread set OMP_WAIT_POLICY=PASSIVE on a machine that does anything else, as the worker service does for itself.
 """
 
 from __future__ import annotations

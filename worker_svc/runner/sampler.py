@@ -52,7 +52,7 @@ def argmax(logits: torch.Tensor) -> I64:
         if kernels is not None:
             return kernels.argmax(logits)
     rows_at_once = max(1, ELEMENTS_AT_ONCE // logits.shape[1])
-    parts = [rows.float().argmax(-1) for rows in torch.split(logits, rows_at_once)]  # type: ignore[no-untyped-call]
+    parts = [rows.float().argmax(-1) for rows in torch.split(logits, rows_at_once)]
     return np.asarray(torch.cat(parts).cpu().numpy())
 
 
