@@ -51,7 +51,7 @@ class BlockRing:
             assert head < end, "ring holds fewer live blocks than it counts"
             blocks = self._blocks[head:end]
             live = own[blocks] == self._stamps[head:end]
-            blocks = blocks.copy() if live.all() else blocks[live]
+            blocks = blocks.copy() if np.count_nonzero(live) == len(live) else blocks[live]
             self._head = end
             count -= len(blocks)
             taken.append(blocks)
@@ -153,12 +153,12 @@ class BlockPool:
     def publish(self, blocks: Blocks, hashes: Hashes) -> None:
         """Makes the content of `blocks` findable. Content that another block already has is left with that one."""
         known = self._hashed[blocks]
-        if known.any():
+        if np.count_nonzero(known):
             blocks, hashes = blocks[~known], hashes[~known]
         # `map` over bound methods keeps the loop over dictionary entries out of the interpreter.
         owners = list(map(self._block_of.setdefault, hashes.tolist(), blocks.tolist()))
         new = blocks == np.array(owners, np.int32)
-        if not new.all():
+        if np.count_nonzero(new) < len(new):
             blocks, hashes = blocks[new], hashes[new]
         self._hash_of[blocks] = hashes
         self._hashed[blocks] = True

@@ -123,7 +123,7 @@ def _publish(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> None:  #
     table, pool = worker.table, worker.pool
     blocks = table.blocks[slots, indexes]
     same = still_theirs(worker, slots, indexes)
-    if not same.all():
+    if np.count_nonzero(same) < len(same):
         slots, indexes, blocks = slots[same], indexes[same], blocks[same]
     pool.publish(blocks, table.hashes_at(slots, indexes))
 

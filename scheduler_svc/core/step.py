@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.block_pool import HASH_DTYPE, Blocks, Hashes
+from scheduler_svc.core.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
 from scheduler_svc.core.request import Request
 
 Slots = NDArray[np.int64]
+NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 class Chunk(NamedTuple):
@@ -41,9 +42,9 @@ class StepDecision:
     """Requests that become this worker's with the step; their payload travels ahead of it."""
     started: list[Start] = field(default_factory=list)
     resumed: list[Start] = field(default_factory=list)
-    grant_slots: Slots = field(default_factory=lambda: np.empty(0, np.int64))
+    grant_slots: Slots = field(default_factory=lambda: NO_SLOTS)
     """One row per block granted."""
-    grant_blocks: Blocks = field(default_factory=lambda: np.empty(0, np.int32))
+    grant_blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
     chunks: list[Chunk] = field(default_factory=list)
     """Prefills that go on."""
     finished_slots: list[int] = field(default_factory=list)
@@ -116,16 +117,16 @@ class StepReport:
     step_id: int
     num_decode_rows: int
     num_prefill_tokens: int
-    exception_slots: Slots = field(default_factory=lambda: np.empty(0, np.int64))
-    exception_counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    exception_slots: Slots = field(default_factory=lambda: NO_SLOTS)
+    exception_counts: NDArray[np.int64] = field(default_factory=lambda: NO_SLOTS)
     decode_counts: NDArray[np.uint8] | None = None
     """One per decode row in order of slots, instead of exceptions for decode rows."""
     not_run: list[tuple[int, int]] = field(default_factory=list)
     """(slot, NotRunReason)"""
     finished: list[tuple[int, int, int]] = field(default_factory=list)
     """(slot, FinishReason, final count of output tokens)"""
-    sealed_slots: Slots = field(default_factory=lambda: np.empty(0, np.int64))
-    sealed_indexes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    sealed_slots: Slots = field(default_factory=lambda: NO_SLOTS)
+    sealed_indexes: NDArray[np.int64] = field(default_factory=lambda: NO_SLOTS)
     sealed_hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
     execute_us: int = 0
     duration_us: int = 0

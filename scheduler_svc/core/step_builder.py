@@ -64,15 +64,23 @@ def _grant(worker: Worker, step: StepDecision) -> bool:
     """Sees that every decode row has blocks for all tokens it can get in this step. Returns whether some lacked."""
     table = worker.table
     table.bound += table.advance
-    needy = np.flatnonzero(table.bound > table.trigger)
+    needy = (table.bound > table.trigger).nonzero()[0]
     if not len(needy) and not worker.held:
         return bool(step.preempted_slots)
-    need = np.minimum(table.bound[needy], table.limit[needy]) - 1
-    counts = -(-need // table.block_size) - table.num_blocks[needy]
-    if not worker.held and int(counts.sum()) <= worker.pool.num_available:
-        worker.grant(needy, counts, step)
+    if not worker.held and _most_needed(worker, len(needy)) <= worker.pool.num_available:
+        if worker.limits.num_draft_tokens < table.block_size:
+            worker.grant_one_each(needy, step)
+        else:
+            need = np.minimum(table.bound[needy], table.limit[needy]) - 1
+            worker.grant(needy, -(-need // table.block_size) - table.num_blocks[needy], step)
         return bool(step.preempted_slots)
     return _grant_in_order(worker, step, needy)
+
+
+def _most_needed(worker: Worker, num_needy: int) -> int:
+    """Blocks that so many slots can lack at most: a step moves each bound by 1 + drafts tokens, and a bound was never
+    above its trigger before."""
+    return num_needy * (1 + worker.limits.num_draft_tokens // worker.table.block_size)
 
 
 def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:

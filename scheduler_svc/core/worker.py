@@ -176,15 +176,17 @@ class Worker:
 
     def grant(self, slots: Slots, counts: Slots, step: StepDecision) -> None:
         """Gives each of `slots` so many more blocks. The caller has checked that the pool has them."""
-        most = int(counts.max())
-        for number in range(most):
-            row = slots if most == 1 else slots[counts > number]
-            blocks = self._take(len(row), step)
-            self.table.append_blocks(row, blocks, self.pool.generations[blocks])
-            if len(step.grant_slots):
-                row = np.concatenate((step.grant_slots, row))
-                blocks = np.concatenate((step.grant_blocks, blocks))
-            step.grant_slots, step.grant_blocks = row, blocks
+        for number in range(int(counts.max())):
+            self.grant_one_each(slots[counts > number], step)
+
+    def grant_one_each(self, slots: Slots, step: StepDecision) -> None:
+        """Gives each of `slots` one more block."""
+        blocks = self._take(len(slots), step)
+        self.table.append_blocks(slots, blocks, self.pool.generations[blocks])
+        if len(step.grant_slots):
+            slots = np.concatenate((step.grant_slots, slots))
+            blocks = np.concatenate((step.grant_blocks, blocks))
+        step.grant_slots, step.grant_blocks = slots, blocks
 
     def _take(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
         """Allocates blocks; what they evict from the device is copied to the host tier before it is overwritten."""

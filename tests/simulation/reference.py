@@ -49,7 +49,10 @@ def check_lag(worker: Worker, theirs: WorkerTable) -> None:
         status = int(theirs.status[slot])
         if mine.state[slot] == SlotState.DECODE and status == SlotStatus.DECODE:
             assert theirs.num_tokens[slot] <= mine.bound[slot], f"slot {slot}: the bound is none"
-        if mine.state[slot] == SlotState.PREFILL and status == SlotStatus.PREFILL:
+        resuming = (
+            request.preempted_at > worker.last_reported
+        )  # its start is what the cache covers, not a count
+        if mine.state[slot] == SlotState.PREFILL and status == SlotStatus.PREFILL and not resuming:
             assert mine.num_computed[slot] <= theirs.num_computed[slot], (
                 f"slot {slot}: the scheduler's count leads"
             )

@@ -86,5 +86,6 @@ def probe_rows(width: int, dtype: torch.dtype) -> torch.Tensor:
 
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Root mean square difference in root mean squares of `expected`."""
-    difference = (actual.float() - expected.float()).square().mean().sqrt()
-    return float(difference / expected.float().square().mean().sqrt().clamp_min(1e-30))
+    actual, expected = actual.detach().float(), expected.detach().float()
+    difference = (actual - expected).square().mean().sqrt()
+    return float(difference / expected.square().mean().sqrt().clamp_min(1e-30))
