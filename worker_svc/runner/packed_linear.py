@@ -1,4 +1,4 @@
-"""Linear layers on the CPU with weights that oneDNN reordered once, at load: 1.3 to 2 times as fast as before."""
+"""Linear layers on the CPU with weights that oneDNN reordered once, at load: in bfloat16 1.1 to 2.7 times as fast."""
 
 from __future__ import annotations
 
