@@ -48,7 +48,7 @@ class Worker:
 
     address: str
     link: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(is_attached=True))
-    steps: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(step_age_s=0.0))
+    steps: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(step_age_s=0.0, failure=None))
 
     async def becomes(self, **expected: str) -> None:
         """Returns when both names answer so."""
