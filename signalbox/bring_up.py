@@ -23,7 +23,9 @@ from signalbox.ring import Ring, worker_name
 from signalbox.supervisor import Supervisor, dialable
 
 PROOF_PROMPT = "def quicksort("
-PROOF_TOKENS = 64
+PROOF_TOKENS = 80
+PROOF_REPETITION_PENALTY = 1.2
+"""Small models fall into loops without one."""
 PROOF_TIMEOUT_S = 300.0
 STILL_WAITING_S = 10.0
 BLAME_S = 0.5
@@ -115,12 +117,17 @@ class BringUp:
 
 
 async def prove(grpc_address: str) -> None:
-    """Streams one greedy completion to stdout."""
-    say(f"\nready; a first completion, greedy, {PROOF_TOKENS} tokens:\n")
+    """Streams one completion to stdout; always the same, as no chance is involved."""
+    penalty = PROOF_REPETITION_PENALTY
+    say(f"\nready; a first completion (greedy, repetition penalty {penalty}, up to {PROOF_TOKENS} tokens):\n")
     started = time.monotonic()
     async with Client(grpc_address) as client:
         generation = client.generate(
-            PROOF_PROMPT, max_tokens=PROOF_TOKENS, temperature=0, timeout_s=PROOF_TIMEOUT_S
+            PROOF_PROMPT,
+            max_tokens=PROOF_TOKENS,
+            temperature=0,
+            repetition_penalty=penalty,
+            timeout_s=PROOF_TIMEOUT_S,
         )
         say(PROOF_PROMPT, end="")
         async for delta in generation:

@@ -13,7 +13,7 @@ from signalbox.commands.arguments import address, at_least_one
 
 EXAMPLE = """\
 examples:
-  signalbox generate "def quicksort(" --max-tokens 64
+  signalbox generate "def quicksort(" --max-tokens 80 --repetition-penalty 1.2
   signalbox generate "import " --temperature 0.8 --top-p 0.95 --seed 7 --stop "\\n\\n"
   cat main.py | signalbox generate - --json
 """
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (%(default)s)")
     add("--top-k", type=int, metavar="K", help="keep only the K likeliest tokens (all)")
     add("--top-p", type=float, metavar="P", help="keep the likeliest tokens that make up P, 0 to 1 (1)")
+    add("--repetition-penalty", type=float, metavar="R", help="above 1: say again less (1; try 1.2)")
     add("--seed", type=int, metavar="N", help="same seed, same output (drawn by the server)")
     add("--stop", action="append", type=unescape, metavar="TEXT", help="end before TEXT; repeatable")
     add("--json", action="store_true", help="print one JSON object per delta; the last one has `finished`")
@@ -55,7 +56,7 @@ async def _stream(args: argparse.Namespace, prompt: str) -> None:
 
 def _sampling(args: argparse.Namespace) -> Sampling:
     """Only what was asked for; the rest is the server's default."""
-    names = ("max_tokens", "temperature", "top_k", "top_p", "seed", "stop")
+    names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
     chosen: Any = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     sampling: Sampling = chosen
     return sampling
