@@ -569,7 +569,8 @@ derived from them and carry the same licence.
 | Optimiser | Muon (peak {muon_lr}) for matrices, AdamW (peak {adam_lr}) for the rest, linear decay |
 | Command | `{command}` |
 
-The schedule follows elapsed time, so the same seed gives a slightly different model each time.
+The schedule follows elapsed wall-clock time, so the same seed gives a slightly different model each time, and
+a busy machine sees fewer tokens. The budget may be changed where a run is resumed; the command shows the last.
 
 ## Prompts and chat
 
