@@ -570,7 +570,7 @@ derived from them and carry the same licence.
 | Command | `{command}` |
 
 The schedule follows elapsed wall-clock time, so the same seed gives a slightly different model each time, and
-a busy machine sees fewer tokens. The budget may be changed where a run is resumed; the command shows the last.
+a busy machine sees fewer tokens. The budget may change where a run is resumed; the command shows the last.
 
 ## Prompts and chat
 
