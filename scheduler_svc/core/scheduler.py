@@ -125,7 +125,11 @@ class Scheduler:
         if worker.records and now < worker.hold_until:
             return None
         queue = self._queue_of(worker)
-        others = [w for w in self.workers.values() if w is not worker and w.info.model == worker.info.model]
+        others: list[Worker] = []
+        if len(queue):  # who else could take a request matters only when one waits
+            others = [
+                w for w in self.workers.values() if w is not worker and w.info.model == worker.info.model
+            ]
         step = build_step(worker, self.config, candidates(worker, others, queue, self.config, now))
         for request in step.placed:
             queue.remove(request)
