@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from signalbox.v1 import generation_pb2 as signalbox_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsignalbox/v1/frontend.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"\xd1\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.signalbox.v1.TokenIdsH\x00\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.signalbox.v1.SamplingParams\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x12\n\ncache_salt\x18\x07 \x01(\tB\x08\n\x06prompt\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb6\x01\n\x10GenerateResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12-\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs\x12(\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x16.signalbox.v1.Finished\x12(\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x0b\x32\x16.signalbox.v1.Accepted\"9\n\x08\x41\x63\x63\x65pted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x19\n\x11num_prompt_tokens\x18\x02 \x01(\r\"\xb9\x01\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.signalbox.v1.FinishReason\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.signalbox.v1.Error\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x04 \x01(\r\x12\x19\n\x11num_cached_tokens\x18\x05 \x01(\r\x12\x0c\n\x04stop\x18\x06 \x01(\t\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.signalbox.v1.ModelInfo\"C\n\tModelInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r2\xb1\x01\n\x11GenerationService\x12K\n\x08Generate\x12\x1d.signalbox.v1.GenerateRequest\x1a\x1e.signalbox.v1.GenerateResponse0\x01\x12O\n\nListModels\x12\x1f.signalbox.v1.ListModelsRequest\x1a .signalbox.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsignalbox/v1/frontend.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"\xdc\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.signalbox.v1.TokenIdsH\x00\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.signalbox.v1.SamplingParams\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x12\n\ncache_salt\x18\x07 \x01(\t\x12\t\n\x01n\x18\x08 \x01(\rB\x08\n\x06prompt\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xfb\x01\n\x10GenerateResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12-\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs\x12(\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x16.signalbox.v1.Finished\x12(\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x0b\x32\x16.signalbox.v1.Accepted\x12\r\n\x05index\x18\x06 \x01(\r\x12\x34\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs\"\x9b\x01\n\x0c\x45mbedRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12(\n\x06inputs\x18\x02 \x03(\x0b\x32\x18.signalbox.v1.EmbedInput\x12,\n\x07pooling\x18\x03 \x01(\x0b\x32\x1b.signalbox.v1.PoolingParams\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12\x12\n\ncache_salt\x18\x05 \x01(\t\"R\n\nEmbedInput\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x16.signalbox.v1.TokenIdsH\x00\x42\x07\n\x05input\"W\n\rEmbedResponse\x12+\n\nembeddings\x18\x01 \x03(\x0b\x32\x17.signalbox.v1.Embedding\x12\x19\n\x11num_prompt_tokens\x18\x02 \x01(\r\"\x1b\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\";\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0b\n\x03raw\x18\x03 \x01(\x08\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"5\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"9\n\x08\x41\x63\x63\x65pted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x19\n\x11num_prompt_tokens\x18\x02 \x01(\r\"\xb9\x01\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.signalbox.v1.FinishReason\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.signalbox.v1.Error\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x04 \x01(\r\x12\x19\n\x11num_cached_tokens\x18\x05 \x01(\r\x12\x0c\n\x04stop\x18\x06 \x01(\t\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.signalbox.v1.ModelInfo\"C\n\tModelInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x13\n\x0bnum_workers\x18\x03 \x01(\r2\x8f\x03\n\x11GenerationService\x12K\n\x08Generate\x12\x1d.signalbox.v1.GenerateRequest\x1a\x1e.signalbox.v1.GenerateResponse0\x01\x12@\n\x05\x45mbed\x12\x1a.signalbox.v1.EmbedRequest\x1a\x1b.signalbox.v1.EmbedResponse\x12I\n\x08Tokenize\x12\x1d.signalbox.v1.TokenizeRequest\x1a\x1e.signalbox.v1.TokenizeResponse\x12O\n\nDetokenize\x12\x1f.signalbox.v1.DetokenizeRequest\x1a .signalbox.v1.DetokenizeResponse\x12O\n\nListModels\x12\x1f.signalbox.v1.ListModelsRequest\x1a .signalbox.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,21 +33,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'signalbox.v1.frontend_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GENERATEREQUEST']._serialized_start=77
-  _globals['_GENERATEREQUEST']._serialized_end=286
-  _globals['_TOKENIDS']._serialized_start=288
-  _globals['_TOKENIDS']._serialized_end=311
-  _globals['_GENERATERESPONSE']._serialized_start=314
-  _globals['_GENERATERESPONSE']._serialized_end=496
-  _globals['_ACCEPTED']._serialized_start=498
-  _globals['_ACCEPTED']._serialized_end=555
-  _globals['_FINISHED']._serialized_start=558
-  _globals['_FINISHED']._serialized_end=743
-  _globals['_LISTMODELSREQUEST']._serialized_start=745
-  _globals['_LISTMODELSREQUEST']._serialized_end=764
-  _globals['_LISTMODELSRESPONSE']._serialized_start=766
-  _globals['_LISTMODELSRESPONSE']._serialized_end=827
-  _globals['_MODELINFO']._serialized_start=829
-  _globals['_MODELINFO']._serialized_end=896
-  _globals['_GENERATIONSERVICE']._serialized_start=899
-  _globals['_GENERATIONSERVICE']._serialized_end=1076
+  _globals['_GENERATEREQUEST']._serialized_end=297
+  _globals['_TOKENIDS']._serialized_start=299
+  _globals['_TOKENIDS']._serialized_end=322
+  _globals['_GENERATERESPONSE']._serialized_start=325
+  _globals['_GENERATERESPONSE']._serialized_end=576
+  _globals['_EMBEDREQUEST']._serialized_start=579
+  _globals['_EMBEDREQUEST']._serialized_end=734
+  _globals['_EMBEDINPUT']._serialized_start=736
+  _globals['_EMBEDINPUT']._serialized_end=818
+  _globals['_EMBEDRESPONSE']._serialized_start=820
+  _globals['_EMBEDRESPONSE']._serialized_end=907
+  _globals['_EMBEDDING']._serialized_start=909
+  _globals['_EMBEDDING']._serialized_end=936
+  _globals['_TOKENIZEREQUEST']._serialized_start=938
+  _globals['_TOKENIZEREQUEST']._serialized_end=997
+  _globals['_TOKENIZERESPONSE']._serialized_start=999
+  _globals['_TOKENIZERESPONSE']._serialized_end=1036
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1038
+  _globals['_DETOKENIZEREQUEST']._serialized_end=1091
+  _globals['_DETOKENIZERESPONSE']._serialized_start=1093
+  _globals['_DETOKENIZERESPONSE']._serialized_end=1127
+  _globals['_ACCEPTED']._serialized_start=1129
+  _globals['_ACCEPTED']._serialized_end=1186
+  _globals['_FINISHED']._serialized_start=1189
+  _globals['_FINISHED']._serialized_end=1374
+  _globals['_LISTMODELSREQUEST']._serialized_start=1376
+  _globals['_LISTMODELSREQUEST']._serialized_end=1395
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1397
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1458
+  _globals['_MODELINFO']._serialized_start=1460
+  _globals['_MODELINFO']._serialized_end=1527
+  _globals['_GENERATIONSERVICE']._serialized_start=1530
+  _globals['_GENERATIONSERVICE']._serialized_end=1929
 # @@protoc_insertion_point(module_scope)

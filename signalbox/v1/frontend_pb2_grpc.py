@@ -39,6 +39,21 @@ class GenerationServiceStub(object):
                 request_serializer=signalbox_dot_v1_dot_frontend__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_frontend__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/signalbox.v1.GenerationService/Embed',
+                request_serializer=signalbox_dot_v1_dot_frontend__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_frontend__pb2.EmbedResponse.FromString,
+                _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/signalbox.v1.GenerationService/Tokenize',
+                request_serializer=signalbox_dot_v1_dot_frontend__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_frontend__pb2.TokenizeResponse.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/signalbox.v1.GenerationService/Detokenize',
+                request_serializer=signalbox_dot_v1_dot_frontend__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_frontend__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/signalbox.v1.GenerationService/ListModels',
                 request_serializer=signalbox_dot_v1_dot_frontend__pb2.ListModelsRequest.SerializeToString,
@@ -57,6 +72,26 @@ class GenerationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Embed(self, request, context):
+        """One vector per input, over the input's tokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tokenize(self, request, context):
+        """Text to token ids, and back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the models that this server can run now.
         """
@@ -71,6 +106,21 @@ def add_GenerationServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=signalbox_dot_v1_dot_frontend__pb2.GenerateRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_frontend__pb2.GenerateResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=signalbox_dot_v1_dot_frontend__pb2.EmbedRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_frontend__pb2.EmbedResponse.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=signalbox_dot_v1_dot_frontend__pb2.TokenizeRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_frontend__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=signalbox_dot_v1_dot_frontend__pb2.DetokenizeRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_frontend__pb2.DetokenizeResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -105,6 +155,87 @@ class GenerationService(object):
             '/signalbox.v1.GenerationService/Generate',
             signalbox_dot_v1_dot_frontend__pb2.GenerateRequest.SerializeToString,
             signalbox_dot_v1_dot_frontend__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.GenerationService/Embed',
+            signalbox_dot_v1_dot_frontend__pb2.EmbedRequest.SerializeToString,
+            signalbox_dot_v1_dot_frontend__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.GenerationService/Tokenize',
+            signalbox_dot_v1_dot_frontend__pb2.TokenizeRequest.SerializeToString,
+            signalbox_dot_v1_dot_frontend__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.GenerationService/Detokenize',
+            signalbox_dot_v1_dot_frontend__pb2.DetokenizeRequest.SerializeToString,
+            signalbox_dot_v1_dot_frontend__pb2.DetokenizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,6 +23,17 @@ class NotRunReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_RUN_REASON_STALE: _ClassVar[NotRunReason]
     NOT_RUN_REASON_ERROR: _ClassVar[NotRunReason]
     NOT_RUN_REASON_ENDED: _ClassVar[NotRunReason]
+
+class BoardPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BOARD_PHASE_UNSPECIFIED: _ClassVar[BoardPhase]
+    BOARD_PHASE_PREPARING: _ClassVar[BoardPhase]
+    BOARD_PHASE_PREFILL: _ClassVar[BoardPhase]
+    BOARD_PHASE_DECODE: _ClassVar[BoardPhase]
+    BOARD_PHASE_PREEMPTED: _ClassVar[BoardPhase]
+    BOARD_PHASE_HELD: _ClassVar[BoardPhase]
+    BOARD_PHASE_PAUSED: _ClassVar[BoardPhase]
+    BOARD_PHASE_DISPLACED: _ClassVar[BoardPhase]
 SLOT_STATUS_UNSPECIFIED: SlotStatus
 SLOT_STATUS_PREPARING: SlotStatus
 SLOT_STATUS_PREFILL: SlotStatus
@@ -33,6 +44,14 @@ NOT_RUN_REASON_UNSPECIFIED: NotRunReason
 NOT_RUN_REASON_STALE: NotRunReason
 NOT_RUN_REASON_ERROR: NotRunReason
 NOT_RUN_REASON_ENDED: NotRunReason
+BOARD_PHASE_UNSPECIFIED: BoardPhase
+BOARD_PHASE_PREPARING: BoardPhase
+BOARD_PHASE_PREFILL: BoardPhase
+BOARD_PHASE_DECODE: BoardPhase
+BOARD_PHASE_PREEMPTED: BoardPhase
+BOARD_PHASE_HELD: BoardPhase
+BOARD_PHASE_PAUSED: BoardPhase
+BOARD_PHASE_DISPLACED: BoardPhase
 
 class AttachFrontendRequest(_message.Message):
     __slots__ = ("hello", "operations")
@@ -87,7 +106,7 @@ class SubmitRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., meta: _Optional[_Union[RequestMeta, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class RequestMeta(_message.Message):
-    __slots__ = ("model", "num_prompt_tokens", "num_prior_output_tokens", "max_tokens", "block_hashes", "hash_block_size", "root_hash", "adapter", "tenant", "priority", "deadline_ms", "n", "kind", "has_grammar", "wants_prompt_logprobs", "traceparent", "tracestate", "arrival_ms")
+    __slots__ = ("model", "num_prompt_tokens", "num_prior_output_tokens", "max_tokens", "block_hashes", "hash_block_size", "root_hash", "adapter", "tenant", "priority", "deadline_ms", "kind", "has_grammar", "wants_prompt_logprobs", "traceparent", "tracestate", "arrival_ms")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_PRIOR_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -99,7 +118,6 @@ class RequestMeta(_message.Message):
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
-    N_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     HAS_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     WANTS_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
@@ -117,14 +135,13 @@ class RequestMeta(_message.Message):
     tenant: str
     priority: int
     deadline_ms: int
-    n: int
     kind: _generation_pb2.RequestKind
     has_grammar: bool
     wants_prompt_logprobs: bool
     traceparent: str
     tracestate: str
     arrival_ms: int
-    def __init__(self, model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_prior_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., block_hashes: _Optional[bytes] = ..., hash_block_size: _Optional[int] = ..., root_hash: _Optional[bytes] = ..., adapter: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., n: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., has_grammar: bool = ..., wants_prompt_logprobs: bool = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., arrival_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_prior_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., block_hashes: _Optional[bytes] = ..., hash_block_size: _Optional[int] = ..., root_hash: _Optional[bytes] = ..., adapter: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., has_grammar: bool = ..., wants_prompt_logprobs: bool = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., arrival_ms: _Optional[int] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("ref",)
@@ -155,12 +172,14 @@ class UnpauseRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
-    __slots__ = ("ref", "worker_instance")
+    __slots__ = ("ref", "worker_instance", "worker_id")
     REF_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ref: RequestRef
     worker_instance: str
-    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ...) -> None: ...
+    worker_id: str
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
     __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch")
@@ -319,7 +338,7 @@ class SlotSnapshot(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., scheduler_meta: _Optional[bytes] = ..., host_block_ids: _Optional[bytes] = ..., open_fences: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
-    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings")
+    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_SLOTS_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -337,6 +356,8 @@ class ModelRunnerOutput(_message.Message):
     DRAFT_SLOTS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_LIMITS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     exception_slots: bytes
     exception_counts: bytes
@@ -354,7 +375,9 @@ class ModelRunnerOutput(_message.Message):
     draft_slots: bytes
     draft_limits: bytes
     timings: StepTimings
-    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ...) -> None: ...
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class StepTimings(_message.Message):
     __slots__ = ("queued_us", "prepare_us", "execute_us", "commit_us")
@@ -383,18 +406,22 @@ class WorkerEvent(_message.Message):
     def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
 
 class GrammarReady(_message.Message):
-    __slots__ = ("slot",)
+    __slots__ = ("slot", "ref")
     SLOT_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
     slot: int
-    def __init__(self, slot: _Optional[int] = ...) -> None: ...
+    ref: RequestRef
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
 
 class GrammarFailed(_message.Message):
-    __slots__ = ("slot", "error")
+    __slots__ = ("slot", "error", "ref")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
     slot: int
     error: _generation_pb2.Error
-    def __init__(self, slot: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+    ref: RequestRef
+    def __init__(self, slot: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
 
 class FenceEnded(_message.Message):
     __slots__ = ("fence",)
@@ -425,7 +452,7 @@ class AttachWorkerResponse(_message.Message):
     def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
 
 class NewRequestData(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "parent_slot", "num_known_tokens")
+    __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "num_known_tokens")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -437,7 +464,6 @@ class NewRequestData(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
-    PARENT_SLOT_FIELD_NUMBER: _ClassVar[int]
     NUM_KNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
@@ -450,9 +476,8 @@ class NewRequestData(_message.Message):
     max_tokens: int
     max_draft_tokens: int
     kind: _generation_pb2.RequestKind
-    parent_slot: int
     num_known_tokens: int
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., parent_slot: _Optional[int] = ..., num_known_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
     __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "num_steps")
@@ -524,6 +549,54 @@ class BlockCopies(_message.Message):
     fence: int
     def __init__(self, source_block_ids: _Optional[bytes] = ..., target_block_ids: _Optional[bytes] = ..., fence: _Optional[int] = ...) -> None: ...
 
+class AttachWorkersRequest(_message.Message):
+    __slots__ = ("hello", "entries")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    hello: RelayHello
+    entries: _containers.RepeatedCompositeFieldContainer[RelayedRequest]
+    def __init__(self, hello: _Optional[_Union[RelayHello, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[RelayedRequest, _Mapping]]] = ...) -> None: ...
+
+class RelayHello(_message.Message):
+    __slots__ = ("relay_id", "window_us")
+    RELAY_ID_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_US_FIELD_NUMBER: _ClassVar[int]
+    relay_id: str
+    window_us: int
+    def __init__(self, relay_id: _Optional[str] = ..., window_us: _Optional[int] = ...) -> None: ...
+
+class RelayedRequest(_message.Message):
+    __slots__ = ("link", "message", "closed")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    message: bytes
+    closed: LinkClosed
+    def __init__(self, link: _Optional[int] = ..., message: _Optional[bytes] = ..., closed: _Optional[_Union[LinkClosed, _Mapping]] = ...) -> None: ...
+
+class AttachWorkersResponse(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[RelayedResponse]
+    def __init__(self, entries: _Optional[_Iterable[_Union[RelayedResponse, _Mapping]]] = ...) -> None: ...
+
+class RelayedResponse(_message.Message):
+    __slots__ = ("link", "message", "closed")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    message: bytes
+    closed: LinkClosed
+    def __init__(self, link: _Optional[int] = ..., message: _Optional[bytes] = ..., closed: _Optional[_Union[LinkClosed, _Mapping]] = ...) -> None: ...
+
+class LinkClosed(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _generation_pb2.Error
+    def __init__(self, error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -541,7 +614,7 @@ class GetStatusResponse(_message.Message):
     def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens")
+    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -557,6 +630,9 @@ class WorkerStatus(_message.Message):
     NUM_PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_QUERY_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     model: str
@@ -572,7 +648,10 @@ class WorkerStatus(_message.Message):
     num_prefix_hit_tokens: int
     num_prefix_query_tokens: int
     num_output_tokens: int
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
+    draining: bool
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class ResetPrefixCacheRequest(_message.Message):
     __slots__ = ()
@@ -583,3 +662,153 @@ class ResetPrefixCacheResponse(_message.Message):
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     def __init__(self, num_blocks: _Optional[int] = ...) -> None: ...
+
+class DrainWorkerRequest(_message.Message):
+    __slots__ = ("worker_id", "resume")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    resume: bool
+    def __init__(self, worker_id: _Optional[str] = ..., resume: bool = ...) -> None: ...
+
+class DrainWorkerResponse(_message.Message):
+    __slots__ = ("num_requests",)
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    num_requests: int
+    def __init__(self, num_requests: _Optional[int] = ...) -> None: ...
+
+class WatchBoardRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchBoardResponse(_message.Message):
+    __slots__ = ("scheduler_epoch", "at_ms", "num_waiting", "num_frontends", "queues", "workers", "requests", "times")
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    NUM_FRONTENDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    scheduler_epoch: int
+    at_ms: int
+    num_waiting: int
+    num_frontends: int
+    queues: _containers.RepeatedCompositeFieldContainer[BoardQueue]
+    workers: _containers.RepeatedCompositeFieldContainer[BoardWorker]
+    requests: _containers.RepeatedCompositeFieldContainer[BoardRequest]
+    times: BoardTimes
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., at_ms: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_frontends: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[BoardQueue, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[BoardWorker, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[BoardRequest, _Mapping]]] = ..., times: _Optional[_Union[BoardTimes, _Mapping]] = ...) -> None: ...
+
+class BoardQueue(_message.Message):
+    __slots__ = ("priority", "tenant", "num_waiting", "oldest_ms")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    tenant: str
+    num_waiting: int
+    oldest_ms: int
+    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., num_waiting: _Optional[int] = ..., oldest_ms: _Optional[int] = ...) -> None: ...
+
+class BoardWorker(_message.Message):
+    __slots__ = ("worker_id", "model", "attached", "draining", "num_running", "num_preempted", "num_inflight_steps", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks", "cells", "blocks_per_cell", "num_steps", "num_preemptions", "num_output_tokens", "num_prefill_tokens", "num_prefix_query_tokens", "num_prefix_hit_tokens", "step_us", "model_us")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    NUM_INFLIGHT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_USED_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_PER_CELL_FIELD_NUMBER: _ClassVar[int]
+    NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_QUERY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STEP_US_FIELD_NUMBER: _ClassVar[int]
+    MODEL_US_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    model: str
+    attached: bool
+    draining: bool
+    num_running: int
+    num_preempted: int
+    num_inflight_steps: int
+    num_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_host_blocks: int
+    num_used_host_blocks: int
+    cells: bytes
+    blocks_per_cell: int
+    num_steps: int
+    num_preemptions: int
+    num_output_tokens: int
+    num_prefill_tokens: int
+    num_prefix_query_tokens: int
+    num_prefix_hit_tokens: int
+    step_us: int
+    model_us: int
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., draining: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ..., cells: _Optional[bytes] = ..., blocks_per_cell: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., step_us: _Optional[int] = ..., model_us: _Optional[int] = ...) -> None: ...
+
+class BoardRequest(_message.Message):
+    __slots__ = ("request_id", "worker_id", "slot", "phase", "priority", "tenant", "num_prompt_tokens", "num_computed_tokens", "num_output_tokens", "max_output_tokens", "num_cached_tokens", "num_blocks", "num_preemptions", "age_ms")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    worker_id: str
+    slot: int
+    phase: BoardPhase
+    priority: int
+    tenant: str
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    num_output_tokens: int
+    max_output_tokens: int
+    num_cached_tokens: int
+    num_blocks: int
+    num_preemptions: int
+    age_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., slot: _Optional[int] = ..., phase: _Optional[_Union[BoardPhase, str]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., age_ms: _Optional[int] = ...) -> None: ...
+
+class BoardTimes(_message.Message):
+    __slots__ = ("first_token", "inter_token")
+    FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    INTER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    first_token: BoardPercentiles
+    inter_token: BoardPercentiles
+    def __init__(self, first_token: _Optional[_Union[BoardPercentiles, _Mapping]] = ..., inter_token: _Optional[_Union[BoardPercentiles, _Mapping]] = ...) -> None: ...
+
+class BoardPercentiles(_message.Message):
+    __slots__ = ("num_samples", "p50_ms", "p90_ms", "p99_ms")
+    NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    P50_MS_FIELD_NUMBER: _ClassVar[int]
+    P90_MS_FIELD_NUMBER: _ClassVar[int]
+    P99_MS_FIELD_NUMBER: _ClassVar[int]
+    num_samples: int
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    def __init__(self, num_samples: _Optional[int] = ..., p50_ms: _Optional[float] = ..., p90_ms: _Optional[float] = ..., p99_ms: _Optional[float] = ...) -> None: ...

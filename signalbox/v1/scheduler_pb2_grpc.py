@@ -44,6 +44,11 @@ class SchedulerServiceStub(object):
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerResponse.FromString,
                 _registered_method=True)
+        self.AttachWorkers = channel.stream_stream(
+                '/signalbox.v1.SchedulerService/AttachWorkers',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/signalbox.v1.SchedulerService/GetStatus',
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.GetStatusRequest.SerializeToString,
@@ -53,6 +58,16 @@ class SchedulerServiceStub(object):
                 '/signalbox.v1.SchedulerService/ResetPrefixCache',
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheResponse.FromString,
+                _registered_method=True)
+        self.DrainWorker = channel.unary_unary(
+                '/signalbox.v1.SchedulerService/DrainWorker',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerResponse.FromString,
+                _registered_method=True)
+        self.WatchBoard = channel.unary_stream(
+                '/signalbox.v1.SchedulerService/WatchBoard',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.WatchBoardRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.WatchBoardResponse.FromString,
                 _registered_method=True)
 
 
@@ -73,6 +88,14 @@ class SchedulerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AttachWorkers(self, request_iterator, context):
+        """The links of several workers behind one relay, over one stream. The first message carries RelayHello. The entries of
+        a link are what an AttachWorker stream of its own would carry, in the same order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Queue, workers and cache as they are now.
         """
@@ -82,6 +105,22 @@ class SchedulerServiceServicer(object):
 
     def ResetPrefixCache(self, request, context):
         """Forgets all cached blocks that no running request holds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainWorker(self, request, context):
+        """Places nothing more on a worker (or places on it again); what runs there goes on to its end. A new process in the
+        worker's place, and a new scheduler, know nothing of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchBoard(self, request, context):
+        """What people look at: the state a few times a second, made only while somebody watches. A watcher that reads slowly
+        misses snapshots. No prompt, no output.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,6 +139,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerResponse.SerializeToString,
             ),
+            'AttachWorkers': grpc.stream_stream_rpc_method_handler(
+                    servicer.AttachWorkers,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersResponse.SerializeToString,
+            ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
                     request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.GetStatusRequest.FromString,
@@ -109,6 +153,16 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ResetPrefixCache,
                     request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheResponse.SerializeToString,
+            ),
+            'DrainWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainWorker,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerResponse.SerializeToString,
+            ),
+            'WatchBoard': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchBoard,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.WatchBoardRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.WatchBoardResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -176,6 +230,33 @@ class SchedulerService(object):
             _registered_method=True)
 
     @staticmethod
+    def AttachWorkers(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/signalbox.v1.SchedulerService/AttachWorkers',
+            signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetStatus(request,
             target,
             options=(),
@@ -219,6 +300,60 @@ class SchedulerService(object):
             '/signalbox.v1.SchedulerService/ResetPrefixCache',
             signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheRequest.SerializeToString,
             signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/DrainWorker',
+            signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchBoard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/WatchBoard',
+            signalbox_dot_v1_dot_scheduler__pb2.WatchBoardRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.WatchBoardResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from signalbox.v1 import generation_pb2 as signalbox_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19signalbox/v1/worker.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"t\n\x14StreamOutputsRequest\x12\x19\n\x11\x66rontend_instance\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\x04\x12\x17\n\x0fworker_instance\x18\x03 \x01(\t\x12\x12\n\nlog_number\x18\x04 \x01(\x04\"p\n\x15StreamOutputsResponse\x12\x17\n\x0fworker_instance\x18\x01 \x01(\t\x12\x12\n\nlog_number\x18\x03 \x01(\x04\x12*\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x19.signalbox.v1.OutputBatch\"\xd5\x01\n\x0bOutputBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\x0c\x12\x0e\n\x06starts\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x05 \x01(\x0c\x12.\n\x08\x66inished\x18\x06 \x03(\x0b\x32\x1c.signalbox.v1.OutputFinished\x12.\n\x08logprobs\x18\x07 \x03(\x0b\x32\x1c.signalbox.v1.OutputLogprobs\x12\x0f\n\x07time_us\x18\x08 \x01(\x04\"\x8c\x01\n\x0eOutputFinished\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.signalbox.v1.FinishReason\x12\x19\n\x11num_output_tokens\x18\x03 \x01(\r\x12\"\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x13.signalbox.v1.Error\"N\n\x0eOutputLogprobs\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12+\n\x06tokens\x18\x02 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs2m\n\rWorkerService\x12\\\n\rStreamOutputs\x12\".signalbox.v1.StreamOutputsRequest\x1a#.signalbox.v1.StreamOutputsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19signalbox/v1/worker.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"t\n\x14StreamOutputsRequest\x12\x19\n\x11\x66rontend_instance\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\x04\x12\x17\n\x0fworker_instance\x18\x03 \x01(\t\x12\x12\n\nlog_number\x18\x04 \x01(\x04\"p\n\x15StreamOutputsResponse\x12\x17\n\x0fworker_instance\x18\x01 \x01(\t\x12\x12\n\nlog_number\x18\x03 \x01(\x04\x12*\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x19.signalbox.v1.OutputBatch\"\xbf\x02\n\x0bOutputBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\x0c\x12\x0e\n\x06starts\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x05 \x01(\x0c\x12.\n\x08\x66inished\x18\x06 \x03(\x0b\x32\x1c.signalbox.v1.OutputFinished\x12.\n\x08logprobs\x18\x07 \x03(\x0b\x32\x1c.signalbox.v1.OutputLogprobs\x12\x0f\n\x07time_us\x18\x08 \x01(\x04\x12;\n\x0fprompt_logprobs\x18\t \x03(\x0b\x32\".signalbox.v1.OutputPromptLogprobs\x12+\n\x07vectors\x18\n \x03(\x0b\x32\x1a.signalbox.v1.OutputVector\"\x8c\x01\n\x0eOutputFinished\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.signalbox.v1.FinishReason\x12\x19\n\x11num_output_tokens\x18\x03 \x01(\r\x12\"\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x13.signalbox.v1.Error\"c\n\x14OutputPromptLogprobs\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12+\n\x06tokens\x18\x03 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs\"/\n\x0cOutputVector\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"N\n\x0eOutputLogprobs\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12+\n\x06tokens\x18\x02 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs2m\n\rWorkerService\x12\\\n\rStreamOutputs\x12\".signalbox.v1.StreamOutputsRequest\x1a#.signalbox.v1.StreamOutputsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,11 +37,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STREAMOUTPUTSRESPONSE']._serialized_start=192
   _globals['_STREAMOUTPUTSRESPONSE']._serialized_end=304
   _globals['_OUTPUTBATCH']._serialized_start=307
-  _globals['_OUTPUTBATCH']._serialized_end=520
-  _globals['_OUTPUTFINISHED']._serialized_start=523
-  _globals['_OUTPUTFINISHED']._serialized_end=663
-  _globals['_OUTPUTLOGPROBS']._serialized_start=665
-  _globals['_OUTPUTLOGPROBS']._serialized_end=743
-  _globals['_WORKERSERVICE']._serialized_start=745
-  _globals['_WORKERSERVICE']._serialized_end=854
+  _globals['_OUTPUTBATCH']._serialized_end=626
+  _globals['_OUTPUTFINISHED']._serialized_start=629
+  _globals['_OUTPUTFINISHED']._serialized_end=769
+  _globals['_OUTPUTPROMPTLOGPROBS']._serialized_start=771
+  _globals['_OUTPUTPROMPTLOGPROBS']._serialized_end=870
+  _globals['_OUTPUTVECTOR']._serialized_start=872
+  _globals['_OUTPUTVECTOR']._serialized_end=919
+  _globals['_OUTPUTLOGPROBS']._serialized_start=921
+  _globals['_OUTPUTLOGPROBS']._serialized_end=999
+  _globals['_WORKERSERVICE']._serialized_start=1001
+  _globals['_WORKERSERVICE']._serialized_end=1110
 # @@protoc_insertion_point(module_scope)

@@ -30,7 +30,7 @@ class StreamOutputsResponse(_message.Message):
     def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ...) -> None: ...
 
 class OutputBatch(_message.Message):
-    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "time_us")
+    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "time_us", "prompt_logprobs", "vectors")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class OutputBatch(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TIME_US_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     attempts: bytes
     starts: bytes
@@ -47,7 +49,9 @@ class OutputBatch(_message.Message):
     finished: _containers.RepeatedCompositeFieldContainer[OutputFinished]
     logprobs: _containers.RepeatedCompositeFieldContainer[OutputLogprobs]
     time_us: int
-    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., time_us: _Optional[int] = ...) -> None: ...
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[OutputPromptLogprobs]
+    vectors: _containers.RepeatedCompositeFieldContainer[OutputVector]
+    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., time_us: _Optional[int] = ..., prompt_logprobs: _Optional[_Iterable[_Union[OutputPromptLogprobs, _Mapping]]] = ..., vectors: _Optional[_Iterable[_Union[OutputVector, _Mapping]]] = ...) -> None: ...
 
 class OutputFinished(_message.Message):
     __slots__ = ("attempt", "reason", "num_output_tokens", "error")
@@ -60,6 +64,24 @@ class OutputFinished(_message.Message):
     num_output_tokens: int
     error: _generation_pb2.Error
     def __init__(self, attempt: _Optional[int] = ..., reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., num_output_tokens: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class OutputPromptLogprobs(_message.Message):
+    __slots__ = ("attempt", "start", "tokens")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    start: int
+    tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.TokenLogprobs]
+    def __init__(self, attempt: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
+
+class OutputVector(_message.Message):
+    __slots__ = ("attempt", "values")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    values: bytes
+    def __init__(self, attempt: _Optional[int] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class OutputLogprobs(_message.Message):
     __slots__ = ("attempt", "tokens")
