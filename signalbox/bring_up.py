@@ -18,8 +18,9 @@ from typing import Any
 from signalbox import __version__
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from signalbox.readiness import tell_serving, wait_ready
+from signalbox.readiness import tell_ready, tell_serving
 from signalbox.ring import Ring, worker_name
+from signalbox.scheduler_link import is_drained, scheduler_link
 from signalbox.supervisor import Supervisor, dialable
 
 PROOF_PROMPT = "def quicksort("
@@ -28,6 +29,7 @@ PROOF_REPETITION_PENALTY = 1.2
 """Small models fall into loops without one."""
 PROOF_TIMEOUT_S = 300.0
 STILL_WAITING_S = 10.0
+DRAINED_POLL_S = 1.0
 BLAME_S = 0.5
 """How long a failed proof waits for the supervisor to find a dead service, the better explanation."""
 
@@ -76,7 +78,8 @@ class BringUp:
         say(f"signalbox {__version__}, model {ring.served_model_name} ({ring.model})")
         count = len(ring.workers)
         workers = "1 worker" if count == 1 else f"{count} workers"
-        say(f"starting scheduler, {workers} and frontend; their logs are in {self._supervisor.log_dir}")
+        frontends = "frontend" if ring.num_frontends == 1 else f"{ring.num_frontends} frontends"
+        say(f"starting scheduler, {workers} and {frontends}; their logs are in {self._supervisor.log_dir}")
 
     async def _serve(self) -> None:
         await self._wait_until_ready()
@@ -89,14 +92,15 @@ class BringUp:
                 raise
         say(next_steps(self._ring))
         self._ready = True
-        await asyncio.Event().wait()
+        await wait_drained(dialable(self._ring.scheduler))
+        say("drained: no request is left")
 
     async def _wait_until_ready(self) -> None:
         """A frontend is ready with its first worker; we wait for all of them."""
         started = time.monotonic()
         services = {"scheduler": self._ring.scheduler}
         services |= {worker_name(index): at for index, at in enumerate(self._ring.workers)}
-        waiting = [*services, "frontend"]
+        waiting = [*services, *self._ring.frontend_names]
 
         def tell(name: str) -> None:
             waiting.remove(name)
@@ -107,13 +111,23 @@ class BringUp:
                 await asyncio.sleep(STILL_WAITING_S)
                 say(f"  still waiting for {', '.join(waiting)} ({time.monotonic() - started:.0f} s)")
 
-        async def wait_frontend() -> None:
-            await wait_ready(dialable(self._ring.http))
-            tell("frontend")
-
         dialled = {name: dialable(at) for name, at in services.items()}
         async with in_background(tell_waiting()):
-            await asyncio.gather(tell_serving(dialled, tell), wait_frontend())
+            await asyncio.gather(
+                tell_serving(dialled, tell),
+                tell_ready(dialable(self._ring.http), self._ring.frontend_names, tell),
+            )
+
+
+async def wait_drained(scheduler: str) -> None:
+    """Returns when every worker drains (`signalbox drain`) and nothing runs any more."""
+    async with scheduler_link(scheduler) as link:
+        while True:
+            await asyncio.sleep(DRAINED_POLL_S)
+            with suppress(SignalboxError):  # the supervisor knows better what has happened to it
+                workers = (await link.status()).workers
+                if workers and all(map(is_drained, workers)):
+                    return
 
 
 async def prove(grpc_address: str) -> None:
@@ -141,9 +155,11 @@ def next_steps(ring: Ring) -> str:
     http, grpc, scheduler = dialable(ring.http), dialable(ring.grpc), dialable(ring.scheduler)
     body = json.dumps({"model": ring.served_model_name, "prompt": PROOF_PROMPT, "temperature": 0})
     program = program_name()
+    has_page = not any(flag.startswith(("--page=", "--no-page")) for flag in ring.frontend_flags)
+    page = f"  page        http://{http}/\n" if has_page else ""
     return f"""
 signalbox is up:
-  OpenAI API  http://{http}/v1
+{page}  OpenAI API  http://{http}/v1
   gRPC API    {grpc}
   scheduler   {scheduler}
 

@@ -13,15 +13,17 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 import grpc
 
 from signalbox import rpc
+from signalbox.api_keys import key_from_environment
 from signalbox.errors import (
     STATUS,
     CancelledError,
     InternalError,
+    ResourceExhaustedError,
     SignalboxError,
     UnavailableError,
     UnsupportedError,
@@ -57,6 +59,8 @@ class Sampling(TypedDict, total=False):
     """Go on after the end-of-sequence token. Default: no."""
     logprobs: int
     """Return the log-probabilities of the chosen token and of the n likeliest, 0 to 20. Default: none."""
+    prompt_logprobs: int
+    """Return the log-probabilities of the prompt tokens likewise. Default: none."""
     repetition_penalty: float
     """Divide the logits of tokens seen in prompt or output; 1 is off. Default: 1."""
     frequency_penalty: float
@@ -65,6 +69,22 @@ class Sampling(TypedDict, total=False):
     """Subtract once if used in the output, -2 to 2. Default: 0."""
     logit_bias: Mapping[int, float]
     """Added to the logits of these tokens, -100 to 100."""
+    bad_words: Sequence[str]
+    """Strings that the output must not contain at a token boundary."""
+    structured_output: Mapping[str, Any]
+    """A form that the output has to follow, as in generation.proto: {"json_schema": "..."}, {"json_object": True},
+    {"regex": "..."}, {"grammar": "..."} or {"choice": {"values": [...]}}. Default: none."""
+
+
+class Pooling(TypedDict, total=False):
+    """How one vector is made of an input. What is left out has the server's default."""
+
+    mode: Literal["mean", "last", "cls"]
+    """Default: the model's own, else last."""
+    raw: bool
+    """Do not scale the vector to length 1. Default: scale it."""
+    dimensions: int
+    """Keep the first so many. Default: all."""
 
 
 class FinishReason(StrEnum):
@@ -111,7 +131,11 @@ class Delta:
     logprobs: tuple[TokenLogprobs, ...]
     """One per token of token_ids when asked for; else empty."""
     finished: Finished | None
-    """Set in the last delta, and only there."""
+    """Set in the last delta of each choice, and only there."""
+    index: int = 0
+    """Which of the choices this is about."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """When asked for, in a delta of choice 0 ahead of its output: one per prompt token but the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +147,8 @@ class Result:
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
     finished: Finished
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of the first choice, when asked for: one per prompt token but the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +165,11 @@ class Model:
 class Client:
     """A connection to a frontend's gRPC address. Make it inside a running event loop."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
+    def __init__(self, address: str = DEFAULT_ADDRESS, *, api_key: str | None = None) -> None:
+        """`api_key` None: the one in SIGNALBOX_API_KEY; empty: none is sent."""
         self.address = address
+        key = key_from_environment() if api_key is None else api_key
+        self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
         self._channel = rpc.channel(address)
         self._stub: Any = frontend_pb2_grpc.GenerationServiceStub(self._channel)
 
@@ -163,12 +192,13 @@ class Client:
         priority: int = 0,
         cache_salt: str = "",
         timeout_s: float | None = None,
+        n: int = 1,
         **sampling: Unpack[Sampling],
     ) -> Generation:
         """Starts a request; iterate the answer for its deltas, or await its `result()`.
 
         `prompt` is text or token ids. An empty `model` is the only one served. After `timeout_s` the
-        request ends with DeadlineExceededError.
+        request ends with DeadlineExceededError. `n` choices are sampled from the prompt.
         """
         request = frontend_pb2.GenerateRequest(
             model=model,
@@ -176,32 +206,75 @@ class Client:
             request_id=request_id,
             priority=priority,
             cache_salt=cache_salt,
+            n=n,
         )
         if isinstance(prompt, str):
             request.text = prompt
         else:
             request.token_ids.ids.extend(prompt)
-        call = self._stub.Generate(request, timeout=timeout_s)
-        return Generation(call, self.address)
+        call = self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata)
+        return Generation(call, self.address, n)
+
+    async def embed(
+        self,
+        inputs: Sequence[str | Sequence[int]],
+        *,
+        model: str = "",
+        priority: int = 0,
+        cache_salt: str = "",
+        timeout_s: float | None = None,
+        **pooling: Unpack[Pooling],
+    ) -> list[tuple[float, ...]]:
+        """One vector per input, which is text or token ids."""
+        request = frontend_pb2.EmbedRequest(
+            model=model,
+            inputs=[_embed_input(item) for item in inputs],
+            pooling=_pooling_of(pooling),
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+        response = await self._ask(self._stub.Embed, request, timeout_s)
+        return [tuple(embedding.values) for embedding in response.embeddings]
+
+    async def tokenize(
+        self, text: str, *, model: str = "", raw: bool = False, timeout_s: float | None = 10
+    ) -> list[int]:
+        """Token ids of `text`; `raw`: without those that the tokenizer puts around it."""
+        request = frontend_pb2.TokenizeRequest(model=model, text=text, raw=raw)
+        return list((await self._ask(self._stub.Tokenize, request, timeout_s)).token_ids)
+
+    async def detokenize(
+        self, token_ids: Sequence[int], *, model: str = "", timeout_s: float | None = 10
+    ) -> str:
+        """Text of `token_ids`."""
+        request = frontend_pb2.DetokenizeRequest(model=model, token_ids=token_ids)
+        text: str = (await self._ask(self._stub.Detokenize, request, timeout_s)).text
+        return text
 
     async def list_models(self, *, timeout_s: float | None = 10) -> list[Model]:
         """The models that the server can run now."""
+        response = await self._ask(self._stub.ListModels, frontend_pb2.ListModelsRequest(), timeout_s)
+        return [Model(item.id, item.max_model_len, item.num_workers) for item in response.models]
+
+    async def _ask(self, method: Any, request: Any, timeout_s: float | None) -> Any:
+        """The response of a unary call."""
         try:
-            response = await self._stub.ListModels(frontend_pb2.ListModelsRequest(), timeout=timeout_s)
+            return await method(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise error_of(error, self.address) from None
-        return [Model(item.id, item.max_model_len, item.num_workers) for item in response.models]
 
 
 class Generation(AsyncIterator[Delta]):
-    """A running request: an iterator over its deltas. `request_id` is known from the first delta on."""
+    """A running request: an iterator over the deltas of all its choices. `request_id` is known from the first delta
+    on."""
 
-    def __init__(self, call: Any, address: str) -> None:
+    def __init__(self, call: Any, address: str, num_choices: int = 1) -> None:
         self.request_id = ""
         self._call = call
         self._responses = aiter(call)
         self._address = address
         self._cancelled = False
+        self._num_unfinished = num_choices
         self._deltas: list[Delta] = []
 
     async def __anext__(self) -> Delta:
@@ -209,29 +282,43 @@ class Generation(AsyncIterator[Delta]):
             response = await self._read()
             if response.HasField("accepted"):
                 self.request_id = response.accepted.request_id
-            if response.text or response.token_ids or response.HasField("finished"):
+            has_output = response.text or response.token_ids or response.prompt_logprobs
+            if has_output or response.HasField("finished"):
                 break
+        self._num_unfinished -= response.HasField("finished")
         delta = Delta(
             text=response.text,
             token_ids=tuple(response.token_ids),
             logprobs=tuple(map(_logprobs_of, response.logprobs)),
             finished=_finished_of(response.finished) if response.HasField("finished") else None,
+            index=response.index,
+            prompt_logprobs=tuple(map(_logprobs_of, response.prompt_logprobs)),
         )
         self._deltas.append(delta)
         return delta
 
     async def result(self) -> Result:
-        """Waits for the end and returns the whole output, deltas that were iterated before included."""
+        """Waits for the end and returns the whole output of the first choice, deltas that were iterated before
+        included."""
+        return (await self.results())[0]
+
+    async def results(self) -> list[Result]:
+        """Waits for the end and returns the whole output of each choice."""
         async for _ in self:
             pass
-        finished = self._deltas[-1].finished
+        count = 1 + max(delta.index for delta in self._deltas)
+        return [self._result([delta for delta in self._deltas if delta.index == i]) for i in range(count)]
+
+    def _result(self, deltas: Sequence[Delta]) -> Result:
+        finished = deltas[-1].finished
         assert finished is not None
         return Result(
             request_id=self.request_id,
-            text="".join(delta.text for delta in self._deltas),
-            token_ids=tuple(token for delta in self._deltas for token in delta.token_ids),
-            logprobs=tuple(item for delta in self._deltas for item in delta.logprobs),
+            text="".join(delta.text for delta in deltas),
+            token_ids=tuple(token for delta in deltas for token in delta.token_ids),
+            logprobs=tuple(item for delta in deltas for item in delta.logprobs),
             finished=finished,
+            prompt_logprobs=tuple(item for delta in deltas for item in delta.prompt_logprobs),
         )
 
     def cancel(self) -> None:
@@ -243,7 +330,7 @@ class Generation(AsyncIterator[Delta]):
         try:
             response = await anext(self._responses)
         except StopAsyncIteration:
-            if self._deltas and self._deltas[-1].finished:
+            if not self._num_unfinished:
                 raise
             raise InternalError(f"{self._address} closed the stream before the request ended") from None
         except grpc.aio.AioRpcError as error:
@@ -262,7 +349,10 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
     trailing: dict[str, Any] = dict(metadata or ())
     code, details = error.code(), error.details() or ""
     if "signalbox-error" in trailing:
-        return from_code(str(trailing["signalbox-error"]), details, str(trailing.get("signalbox-field", "")))
+        ours = from_code(str(trailing["signalbox-error"]), details, str(trailing.get("signalbox-field", "")))
+        if isinstance(ours, ResourceExhaustedError) and rpc.RETRY_AFTER in trailing:
+            ours.retry_after_s = float(trailing[rpc.RETRY_AFTER])
+        return ours
     if code == grpc.StatusCode.UNAVAILABLE and "onnect" in details and "failed" in details.lower():
         return UnavailableError(f"nothing answers at {address}; start it with `signalbox up`")
     if code == grpc.StatusCode.UNAVAILABLE:
@@ -282,6 +372,26 @@ _REASONS = {
     generation_pb2.FINISH_REASON_STOP: FinishReason.STOP,
     generation_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
 }
+
+
+_POOLING_MODES = {
+    "mean": generation_pb2.POOLING_MODE_MEAN,
+    "last": generation_pb2.POOLING_MODE_LAST,
+    "cls": generation_pb2.POOLING_MODE_CLS,
+}
+
+
+def _embed_input(given: str | Sequence[int]) -> frontend_pb2.EmbedInput:
+    if isinstance(given, str):
+        return frontend_pb2.EmbedInput(text=given)
+    return frontend_pb2.EmbedInput(token_ids=frontend_pb2.TokenIds(ids=given))
+
+
+def _pooling_of(given: Pooling) -> generation_pb2.PoolingParams:
+    mode = _POOLING_MODES[given["mode"]] if "mode" in given else generation_pb2.POOLING_MODE_UNSPECIFIED
+    return generation_pb2.PoolingParams(
+        mode=mode, raw=given.get("raw", False), dimensions=given.get("dimensions", 0)
+    )
 
 
 def _finished_of(message: frontend_pb2.Finished) -> Finished:

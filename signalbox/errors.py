@@ -2,7 +2,8 @@
 
 SignalboxError
 ├── InvalidRequestError        the request itself is wrong; `field` names where
-│   └── UnknownModelError      no such model is served
+│   ├── UnknownModelError      no such model is served
+│   └── RequestTooLargeError   more bytes or tokens than this server takes
 ├── AuthenticationError        no key, or an unknown one
 ├── PermissionDeniedError      a known key that may not do this
 ├── RequestNotFoundError       no such request
@@ -39,6 +40,10 @@ class InvalidRequestError(SignalboxError):
 
 class UnknownModelError(InvalidRequestError):
     """The request names a model that is not served here."""
+
+
+class RequestTooLargeError(InvalidRequestError):
+    """The request has more bytes or tokens than this server takes."""
 
 
 class AuthenticationError(SignalboxError):
@@ -122,6 +127,9 @@ STATUS: dict[type[SignalboxError], Status] = {
     ),
     ResourceExhaustedError: Status(
         grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.TOO_MANY_REQUESTS, "rate_limit_error"
+    ),
+    RequestTooLargeError: Status(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "invalid_request_error"
     ),
     UnavailableError: Status(
         grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"

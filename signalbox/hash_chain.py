@@ -15,9 +15,11 @@ TOKEN_BYTES = 4
 """Tokens are hashed as little-endian int32."""
 
 
-def root_hash(model: str, adapter: str = "", salt: str = "") -> bytes:
-    """The parent of a sequence's first block."""
-    parts = (VERSION, model.encode(), adapter.encode(), salt.encode())
+def root_hash(model: str, adapter: str = "", salt: str = "", tenant: str = "") -> bytes:
+    """The parent of a sequence's first block. No salt makes the root of one tenant that of another, or of none."""
+    parts = [VERSION, model.encode(), adapter.encode(), salt.encode()]
+    if tenant:
+        parts.append(tenant.encode())
     framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
     return blake2b(framed, digest_size=HASH_BYTES).digest()
 

@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlsplit
 
+from signalbox.api_keys import key_from_environment
 from signalbox.errors import (
     STATUS,
     InternalError,
@@ -26,12 +27,17 @@ READ_TIMEOUT_S = 600
 class HttpClient:
     """Speaks JSON and server-sent events with one server."""
 
-    def __init__(self, url: str) -> None:
-        """`url` is e.g. http://127.0.0.1:8000; a path in it goes ahead of every other."""
+    def __init__(self, url: str, *, api_key: str | None = None) -> None:
+        """`url` is e.g. http://127.0.0.1:8000; a path in it goes ahead of every other. `api_key` None: the one in
+        SIGNALBOX_API_KEY; empty: none is sent."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidRequestError(f"{url} is not a URL such as http://127.0.0.1:8000", field="url")
         self._url, self._parts = url, parts
+        key = key_from_environment() if api_key is None else api_key
+        self._headers = {"content-type": "application/json"}
+        if key:
+            self._headers["authorization"] = f"Bearer {key}"
 
     def get(self, path: str) -> Any:
         """The JSON document at `path`."""
@@ -58,9 +64,7 @@ class HttpClient:
             raise UnavailableError(f"nothing answers at {self._url}; start it with `signalbox up`") from None
         connection.sock.settimeout(READ_TIMEOUT_S)
         try:
-            connection.request(
-                method, self._parts.path.rstrip("/") + path, body, {"content-type": "application/json"}
-            )
+            connection.request(method, self._parts.path.rstrip("/") + path, body, self._headers)
             response = connection.getresponse()
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{self._url} does not answer as an HTTP server: {error!r}") from None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+MAX_BATCH_BYTES = 8 << 20
+"""Above it, items that are ready together travel in several messages: far below rpc.MAX_MESSAGE_BYTES, so that one
+item may be large."""
 
 
 class OutboxFullError(Exception):
@@ -28,9 +32,26 @@ class Outbox(Generic[T]):
         self._items.append(item)
         self._ready.set()
 
-    async def take(self) -> list[T]:
-        """Waits for items and takes them all."""
+    async def take(self, linger_s: float = 0.0) -> list[T]:
+        """Waits for items, then `linger_s` for more, and takes them all."""
         await self._ready.wait()
+        if linger_s:
+            await asyncio.sleep(linger_s)
         self._ready.clear()
         items, self._items = self._items, []
         return items
+
+
+def split(items: list[T], size_of: Callable[[T], int], max_bytes: int) -> Iterator[list[T]]:
+    """The items in order, in parts of at most `max_bytes`; one that is larger goes alone."""
+    part: list[T] = []
+    room = max_bytes
+    for item in items:
+        size = size_of(item)
+        if part and size > room:
+            yield part
+            part, room = [], max_bytes
+        part.append(item)
+        room -= size
+    if part:
+        yield part

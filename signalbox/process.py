@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -43,6 +44,13 @@ async def _until_stopped(settings: S, serve: Callable[[S, asyncio.Event], Awaita
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await serve(settings, stop)
+
+
+def settle_memory() -> None:
+    """To be called once, when a service is about to serve: what it has loaded by then lives as long as the process, so
+    the garbage collector need not walk over it again and again (tens of milliseconds each time in a worker)."""
+    gc.collect()
+    gc.freeze()
 
 
 def die_with_parent() -> None:

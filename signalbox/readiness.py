@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -17,24 +18,41 @@ PROBE_TIMEOUT_S = 5.0
 
 async def wait_ready(address: str) -> None:
     """Returns when GET /ready at `host:port` is answered with 200."""
-    while await http_status(address, "/ready") != 200:
+    while (await http_get(address, "/ready"))[0] != 200:
         await asyncio.sleep(POLL_S)
 
 
-async def http_status(address: str, path: str) -> int:
-    """Status of a GET; 0 when nothing answers."""
+async def tell_ready(address: str, names: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Calls `tell(name)` for each frontend that is ready. Several share the address: each connection reaches any one of
+    them, whose answer has its name."""
+    if len(names) == 1:
+        await wait_ready(address)
+        tell(names[0])
+        return
+    missing = set(names)
+    while missing:
+        status, body = await http_get(address, "/ready")
+        if status == 200 and (name := json.loads(body).get("name")) in missing:
+            missing.remove(name)
+            tell(name)
+        else:
+            await asyncio.sleep(POLL_S)
+
+
+async def http_get(address: str, path: str) -> tuple[int, bytes]:
+    """Status and body of a GET over a connection of its own; 0 when nothing answers."""
     host, port = split_address(address)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
-                _, status, *_ = (await reader.readline()).split()
-                return int(status)
+                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+                return int(head.split()[1]), body
             finally:
                 writer.close()
-    except (OSError, ValueError):
-        return 0
+    except (OSError, ValueError, IndexError):
+        return 0, b""
 
 
 async def tell_serving(services: Mapping[str, str], tell: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ DEMO_MODEL = Path(__file__).parent / "demo_model"
 
 @dataclass(frozen=True)
 class Ring:
-    """One scheduler, one frontend and some workers. Each `*_flags` goes to its service as it stands."""
+    """One scheduler, some frontends on the same ports, some workers. Each `*_flags` goes to its service as it is."""
 
     model: Path
     served_model_name: str
@@ -23,6 +23,7 @@ class Ring:
     http: str
     grpc: str
     workers: tuple[str, ...]
+    num_frontends: int = 1
     scheduler_flags: tuple[str, ...] = ()
     worker_flags: tuple[str, ...] = ()
     frontend_flags: tuple[str, ...] = ()
@@ -32,16 +33,28 @@ class Ring:
         """Without one the frontend takes and gives token ids only."""
         return (self.model / "tokenizer.json").exists()
 
+    @property
+    def frontend_names(self) -> tuple[str, ...]:
+        """Names of the frontend processes; each tells its own at /ready when there are several."""
+        if self.num_frontends == 1:
+            return ("frontend",)
+        return tuple(f"frontend-{index}" for index in range(self.num_frontends))
+
     def stages(self) -> list[list[Service]]:
         """In the order of starting; a later stage dials an earlier one."""
         scheduler = _service("scheduler", "scheduler_svc", flags(listen=self.scheduler), self.scheduler_flags)
-        frontend = _service(
-            "frontend",
-            "frontend_svc",
-            flags(scheduler=self.scheduler, http=self.http, grpc=self.grpc),
-            flags(model=self.model if self.has_tokenizer else None, served_model_name=self.served_model_name),
-            self.frontend_flags,
-        )
+        frontends = [
+            _service(
+                name,
+                "frontend_svc",
+                flags(scheduler=self.scheduler, http=self.http, grpc=self.grpc),
+                flags(model=self.model if self.has_tokenizer else None),
+                flags(served_model_name=self.served_model_name),
+                (f"--name={name}", "--reuse-port") if self.num_frontends > 1 else (),
+                self.frontend_flags,
+            )
+            for name in self.frontend_names
+        ]
         workers = [
             _service(
                 worker_name(index),
@@ -52,7 +65,7 @@ class Ring:
             )
             for index, address in enumerate(self.workers)
         ]
-        return [[scheduler], workers, [frontend]]
+        return [[scheduler], workers, frontends]
 
 
 def flags(**settings: object) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ message above either side's limit breaks the stream.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
@@ -13,12 +14,21 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from signalbox.errors import InternalError, SignalboxError, StartupError, status_of
+from signalbox.errors import (
+    InternalError,
+    ResourceExhaustedError,
+    SignalboxError,
+    StartupError,
+    status_of,
+)
 
 MAX_MESSAGE_BYTES = 64 << 20
 """Far above any step (below 256 KB); a payload is bounded by the longest context."""
 KEEPALIVE_TIME_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
+
+RETRY_AFTER = "retry-after"
+"""Trailing metadata of a call that was refused for a limit, as in HTTP."""
 
 LIVENESS = "liveness"
 """Name for health checks that ask whether the process works, whatever it has lost: NOT_SERVING asks for a restart."""
@@ -38,8 +48,6 @@ _CLIENT: list[tuple[str, Any]] = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 _SERVER: list[tuple[str, Any]] = [
-    # Without this two servers may listen on one port and each get half of the calls.
-    ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
 ]
@@ -54,9 +62,20 @@ class Server:
     """A grpc.aio server with health and reflection. Health is NOT_SERVING until `set_serving(True)`; apart from it,
     LIVENESS says whether the process works."""
 
-    def __init__(self, services: Sequence[str], interceptors: Sequence[Any] = ()) -> None:
-        """`services` are full names, e.g. `signalbox.v1.SchedulerService`."""
-        self.grpc = grpc.aio.server(options=_COMMON + _SERVER, interceptors=list(interceptors))
+    def __init__(
+        self,
+        services: Sequence[str],
+        interceptors: Sequence[Any] = (),
+        *,
+        reuse_port: bool = False,
+        max_receive_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        """`services` are full names, e.g. `signalbox.v1.SchedulerService`. With `reuse_port` several processes may
+        listen on one port, and each connection goes to any one of them; without it the second is refused. A message
+        above `max_receive_bytes` ends its call with RESOURCE_EXHAUSTED."""
+        options = dict([*_COMMON, *_SERVER, ("grpc.so_reuseport", int(reuse_port))])
+        options["grpc.max_receive_message_length"] = max_receive_bytes
+        self.grpc = grpc.aio.server(options=list(options.items()), interceptors=list(interceptors))
         self._names = ["", *services]
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
@@ -100,9 +119,12 @@ def _status(good: bool) -> health_pb2.HealthCheckResponse.ServingStatus:
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxError) -> NoReturn:
-    """Ends the call with the status of `error`; the field it names travels in the trailing metadata."""
-    trailing = (("signalbox-error", type(error).__name__), ("signalbox-field", error.field))
-    await context.abort(status_of(error).grpc, error.message, trailing_metadata=trailing)
+    """Ends the call with the status of `error`. The field it names travels in the trailing metadata, with the whole
+    seconds after which trying again makes sense."""
+    trailing = [("signalbox-error", type(error).__name__), ("signalbox-field", error.field)]
+    if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
+        trailing.append((RETRY_AFTER, str(math.ceil(error.retry_after_s))))
+    await context.abort(status_of(error).grpc, error.message, trailing_metadata=tuple(trailing))
     raise AssertionError("context.abort returned")
 
 

@@ -25,8 +25,8 @@ from signalbox.errors import StartupError, UnavailableError
 from signalbox.process import die_with_parent
 
 POLL_S = 0.05
-STOP_GRACE_S = 15.0
-"""Between SIGTERM and SIGKILL, per stage."""
+STOP_GRACE_S = 40.0
+"""Between SIGTERM and SIGKILL, per stage: longer than frontends let requests run on (their drain_s)."""
 TAIL_LINES = 15
 
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
@@ -148,6 +148,10 @@ class Supervisor:
                 except OSError as error:
                     raise StartupError(f"cannot start {service.name}: {error}") from None
                 self._stages[-1].append(child)
+
+    def pids(self) -> dict[str, int]:
+        """Process id of each service, by name."""
+        return {child.name: child.process.pid for child in self._children()}
 
     async def watch(self) -> NoReturn:
         """Passes on what is loud; raises UnavailableError as soon as a child ends."""

@@ -7,23 +7,21 @@ import asyncio
 import json
 from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
-from signalbox import rpc
-from signalbox.client import error_of
 from signalbox.commands.arguments import address
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.scheduler_link import is_drained, scheduler_link
+from signalbox.table import render
+from signalbox.v1 import scheduler_pb2
 
 EXAMPLE = """\
 examples:
   signalbox status
   signalbox status --scheduler 127.0.0.1:7300 --json
 """
-TIMEOUT_S = 10
 HEADS = (
     *("worker", "model", "address", "state", "running", "preempted"),
-    *("blocks held", "cached", "steps", "prefix hits", "tokens out"),
+    *("blocks held", "cached", "steps", "prefix hits", "drafts right", "tokens out"),
 )
 NUM_WORD_COLUMNS = 4
 
@@ -46,14 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
-    async with rpc.channel(scheduler) as channel:
-        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-        try:
-            status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error, scheduler) from None
-    assert isinstance(status, scheduler_pb2.GetStatusResponse)
-    return status
+    async with scheduler_link(scheduler) as link:
+        return await link.status()
 
 
 def to_json(status: scheduler_pb2.GetStatusResponse) -> dict[str, Any]:
@@ -74,32 +66,34 @@ def to_table(status: scheduler_pb2.GetStatusResponse, scheduler: str) -> str:
     if not status.workers:
         return summary
     rows = [HEADS, *map(_row, status.workers)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(_pad, row, widths, range(len(row)))).rstrip() for row in rows]
-    return "\n".join([summary, "", *lines])
+    return "\n".join([summary, "", *render(rows, NUM_WORD_COLUMNS)])
 
 
 def _row(worker: scheduler_pb2.WorkerStatus) -> tuple[str, ...]:
     held = worker.num_blocks - worker.num_free_blocks - worker.num_cached_blocks
-    asked = worker.num_prefix_query_tokens
+    asked, drafted = worker.num_prefix_query_tokens, worker.num_draft_tokens
     return (
         worker.worker_id,
         worker.model,
         worker.address,
-        "attached" if worker.attached else "lost",
+        _state(worker),
         str(worker.num_running),
         str(worker.num_preempted),
         f"{held} of {worker.num_blocks}",
         str(worker.num_cached_blocks),
         str(worker.num_steps),
         f"{worker.num_prefix_hit_tokens / asked:.0%}" if asked else "-",
+        f"{worker.num_accepted_tokens / drafted:.0%}" if drafted else "-",
         str(worker.num_output_tokens),
     )
 
 
-def _pad(cell: str, width: int, column: int) -> str:
-    """Words to the left, numbers to the right."""
-    return cell.ljust(width) if column < NUM_WORD_COLUMNS else cell.rjust(width)
+def _state(worker: scheduler_pb2.WorkerStatus) -> str:
+    if not worker.attached:
+        return "lost"
+    if not worker.draining:
+        return "attached"
+    return "drained" if is_drained(worker) else "draining"
 
 
 def _count(number: int, noun: str) -> str:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import re
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from signalbox.bring_up import BringUp, warn
 from signalbox.commands.arguments import address, at_least_one
 from signalbox.errors import StartupError
 from signalbox.ring import DEMO_MODEL, Ring, flags, worker_name
+from signalbox.speculation import Speculation, parse_speculation
 from signalbox.supervisor import Supervisor, check_free
 
 EXAMPLE = """\
@@ -21,6 +23,7 @@ examples:
   signalbox up
   signalbox up --model ~/models/Qwen3-0.6B --dtype bfloat16 --num-blocks 4096
   signalbox up --workers 2 --max-inflight-steps 2 --worker-set max-model-len=1024
+  signalbox up --frontends 2            # clients' connections are spread over them
 
 `python -m scheduler_svc --help` (worker_svc, frontend_svc) lists the settings for --scheduler-set and
 so on. What is not given here is left to the services and their SIGNALBOX_* environment variables.
@@ -31,7 +34,12 @@ LAST_PORT = 65_535
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     _add_ring_arguments(parser.add_argument_group("the ring"))
-    _add_engine_arguments(parser.add_argument_group("the engine (default: the services' own)"))
+    add_engine_arguments(parser.add_argument_group("the engine (default: the services' own)"))
+    add_other_settings(parser)
+
+
+def add_other_settings(parser: argparse.ArgumentParser) -> None:
+    """A way to every setting of every service."""
     other = parser.add_argument_group("other settings")
     for service in ("scheduler", "worker", "frontend"):
         help_text = f"any other setting of the {service}; repeatable"
@@ -51,6 +59,13 @@ def _add_ring_arguments(group: Any) -> None:
     )
     add("--served-model-name", metavar="NAME", help="name that clients use (name of the directory; demo)")
     add("--workers", type=at_least_one, default=1, metavar="N", help="worker processes (%(default)s)")
+    add(
+        "--frontends",
+        type=at_least_one,
+        default=1,
+        metavar="N",
+        help="frontend processes that share the two ports below (%(default)s)",
+    )
     add(
         "--http", type=address, default="127.0.0.1:8000", metavar="HOST:PORT", help="OpenAI API (%(default)s)"
     )
@@ -73,7 +88,8 @@ def _add_ring_arguments(group: Any) -> None:
     add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
 
 
-def _add_engine_arguments(group: Any) -> None:
+def add_engine_arguments(group: Any) -> None:
+    """Settings of worker and scheduler that matter most."""
     add = group.add_argument
     add("--runner", choices=("torch", "sim"), help="sim makes tokens without a model, for tests of scale")
     add("--dtype", choices=("auto", "float32", "bfloat16"), help="of weights and KV cache")
@@ -82,6 +98,12 @@ def _add_engine_arguments(group: Any) -> None:
         type=at_least_one,
         metavar="N",
         help="CPU threads per worker (all cores but one, shared out)",
+    )
+    add(
+        "--speculative",
+        type=speculation,
+        metavar="METHOD[:K]",
+        help="drafts: ngram, or draft for a draft model; K is the most per request and step (none)",
     )
     add("--num-blocks", type=at_least_one, metavar="N", help="blocks of the KV cache per worker")
     add("--block-size", type=at_least_one, metavar="N", help="tokens per block")
@@ -105,8 +127,18 @@ def setting(text: str) -> str:
     return switches.get(value, f"--{name}={value}")
 
 
+def speculation(text: str) -> Speculation:
+    """The type of --speculative."""
+    try:
+        return parse_speculation(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Exit status 0 after a clean stop, 1 when a service failed, 128 + signal when stopped too early."""
+    if args.frontends > 1 and not hasattr(socket, "SO_REUSEPORT"):
+        raise StartupError("this system cannot share a port between processes; leave --frontends at 1")
     ring = make_ring(args)
     if not ring.model.is_dir():
         raise StartupError(f"the model directory {ring.model} does not exist")
@@ -118,14 +150,17 @@ def run(args: argparse.Namespace) -> int:
 
 def make_ring(args: argparse.Namespace) -> Ring:
     """The processes that the arguments ask for."""
+    drafts: Speculation | None = args.speculative
     engine = flags(
         runner=args.runner,
+        speculative=f"{drafts.method}:{drafts.num_drafts}" if drafts else None,
         dtype=args.dtype,
-        threads=args.threads or max(1, (_count_cores() - 1) // args.workers),
+        threads=args.threads or threads_per_worker(args.workers),
         num_blocks=args.num_blocks,
         block_size=args.block_size,
     )
     limits = flags(
+        num_speculative_tokens=drafts.num_drafts if drafts else None,
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
         max_inflight_steps=args.max_inflight_steps,
@@ -138,6 +173,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         http=args.http,
         grpc=args.grpc,
         workers=_worker_addresses(args.worker_listen, args.workers),
+        num_frontends=args.frontends,
         scheduler_flags=(*limits, *args.scheduler_set),
         worker_flags=(*engine, *args.worker_set),
         frontend_flags=tuple(args.frontend_set),
@@ -149,6 +185,11 @@ def _worker_addresses(first: str, count: int) -> tuple[str, ...]:
     if int(port) + count - 1 > LAST_PORT:
         raise StartupError(f"there are no {count} ports from {first} on; choose another with --worker-listen")
     return tuple(f"{host}:{int(port) + index}" for index in range(count))
+
+
+def threads_per_worker(num_workers: int) -> int:
+    """All cores but one, shared out: the services need one."""
+    return max(1, (_count_cores() - 1) // num_workers)
 
 
 def _count_cores() -> int:

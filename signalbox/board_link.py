@@ -1,0 +1,58 @@
+"""Watches the board of a scheduler: its messages as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from signalbox import rpc
+from signalbox.board import Board, Percentiles, Queue, Request, Times, Worker
+from signalbox.client import error_of
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+
+T = TypeVar("T")
+_PHASES = {
+    number: name.removeprefix("BOARD_PHASE_").lower() for name, number in scheduler_pb2.BoardPhase.items()
+}
+
+
+async def watch_board(address: str) -> AsyncGenerator[Board, None]:
+    """Snapshots of the scheduler at `host:port`, until it ends the stream. What goes wrong is raised as one of
+    signalbox/errors.py."""
+    async with rpc.channel(address) as channel:
+        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        call = stub.WatchBoard(scheduler_pb2.WatchBoardRequest())
+        try:
+            async for snapshot in call:
+                yield read_board(snapshot)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, address) from None
+        finally:
+            call.cancel()
+
+
+def read_board(snapshot: scheduler_pb2.WatchBoardResponse) -> Board:
+    """The message as values."""
+    return Board(
+        scheduler_epoch=snapshot.scheduler_epoch,
+        at_ms=snapshot.at_ms,
+        num_waiting=snapshot.num_waiting,
+        num_frontends=snapshot.num_frontends,
+        queues=tuple(_values(Queue, queue) for queue in snapshot.queues),
+        workers=tuple(_values(Worker, worker) for worker in snapshot.workers),
+        requests=tuple(
+            _values(Request, request, phase=_PHASES[request.phase]) for request in snapshot.requests
+        ),
+        times=Times(
+            _values(Percentiles, snapshot.times.first_token), _values(Percentiles, snapshot.times.inter_token)
+        ),
+    )
+
+
+def _values(kind: type[T], message: Message, **given: object) -> T:
+    """A dataclass from the fields of the same names."""
+    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{name: given[name] if name in given else getattr(message, name) for name in names})

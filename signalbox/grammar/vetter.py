@@ -1,0 +1,111 @@
+"""`python -m signalbox.grammar.vetter`: the process that tries forms out, so that a hostile one kills nothing else.
+
+Reads one form per line and writes one verdict per line (`signalbox.grammar.vetting` is the other end). It is killed by
+the kernel when a form takes too long; it ends when its input does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from llguidance import LLMatcher, LLTokenizer
+
+from signalbox.grammar.compilation import compile_grammar, load_tokenizer, reason_of
+from signalbox.grammar.form import Form, FormError
+from signalbox.grammar.translation import to_grammar
+
+STACK_BYTES = 1 << 20
+"""Less than any thread has that compiles what was vetted: too deep a recursion ends this process, and no other."""
+MAX_MEMORY_BYTES = 2 << 30
+"""Of address space."""
+NUM_WALKS = 4
+WALK_TOKENS = 16
+"""How often, and how far into the grammar, masks are tried."""
+
+
+def main() -> None:
+    """Answers until the input ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tokenizer", type=Path)
+    parser.add_argument("--vocab-size", type=int)
+    parser.add_argument("--eos", type=int, nargs="*", default=[])
+    parser.add_argument("--cpu-s", type=float, required=True)
+    parser.add_argument("--wall-s", type=float, required=True)
+    args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    tokenizer = load_tokenizer(args.tokenizer, args.vocab_size, args.eos)
+    threading.stack_size(STACK_BYTES)
+    for line in sys.stdin.buffer:
+        # Nobody handles these signals, so they end the process, whatever native code it is in.
+        signal.setitimer(signal.ITIMER_PROF, args.cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, args.wall_s)
+        verdict = vet_with_small_stack(Form.from_json(line), tokenizer)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.stdout.write(json.dumps(verdict) + "\n")
+        sys.stdout.flush()
+
+
+def vet_with_small_stack(form: Form, tokenizer: LLTokenizer) -> dict[str, str]:
+    """The verdict: `grammar`, or `error`."""
+    verdict: dict[str, str] = {}
+
+    def run() -> None:
+        try:
+            verdict["grammar"] = vet(form, tokenizer)
+        except FormError as error:
+            verdict["error"] = str(error)
+        except Exception as error:  # whatever the library raises is about the form
+            verdict["error"] = f"cannot be followed: {type(error).__name__}: {error}"
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return verdict
+
+
+def vet(form: Form, tokenizer: LLTokenizer) -> str:
+    """The grammar of `form` once it has been compiled and tried. Raises FormError."""
+    grammar = to_grammar(form, tokenizer)
+    matcher = compile_grammar(tokenizer, grammar)
+    numbers = random.Random(0)  # the same verdict every time
+    for _ in range(NUM_WALKS):
+        walk(matcher, numbers)
+        matcher.reset()
+    return grammar
+
+
+def walk(matcher: LLMatcher, numbers: random.Random) -> None:
+    """Takes allowed tokens at random: a grammar that explodes mostly does so early."""
+    for _ in range(WALK_TOKENS):
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        if matcher.is_error():
+            raise FormError(f"cannot be followed: {reason_of(matcher)}")
+        if not mask:
+            raise FormError("cannot be followed: no output satisfies it")
+        if not matcher.consume_token(pick(mask, numbers)):
+            raise FormError(f"cannot be followed: {reason_of(matcher)}")
+        if matcher.is_stopped():
+            return
+
+
+def pick(mask: int, numbers: random.Random) -> int:
+    """The number of a random bit that is set."""
+    rotation = numbers.randrange(mask.bit_length())
+    high = mask >> rotation
+    if high:
+        return rotation + (high & -high).bit_length() - 1
+    return (mask & -mask).bit_length() - 1
+
+
+if __name__ == "__main__":
+    main()

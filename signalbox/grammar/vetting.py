@@ -1,0 +1,125 @@
+"""Verdicts on forms, from a process of their own that a hostile form can hang or crash without harm."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from signalbox.grammar.form import MAX_FORM_BYTES, Form, FormError
+
+MAX_VERDICTS = 256
+CPU_S = 2.0
+"""Processor time that a form may take: a schema of 5 kB takes milliseconds."""
+WALL_S = 20.0
+"""However busy the machine is."""
+
+
+class Vetter:
+    """Any thread may ask; forms are tried one after another. Verdicts are remembered by the form's content, refusals
+    too."""
+
+    def __init__(
+        self, tokenizer: Path, *, vocab_size: int | None = None, eos_token_ids: Sequence[int] = ()
+    ) -> None:
+        """tokenizer: path of tokenizer.json; the others as in `compilation.load_tokenizer`."""
+        self._command = [sys.executable, "-m", "signalbox.grammar.vetter", str(tokenizer)]
+        self._command += [f"--cpu-s={CPU_S}", f"--wall-s={WALL_S}"]
+        if vocab_size is not None:
+            self._command.append(f"--vocab-size={vocab_size}")
+        if eos_token_ids:
+            self._command += ["--eos", *map(str, eos_token_ids)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asking = threading.Lock()
+        self._verdicts: OrderedDict[Form, str | FormError] = OrderedDict()
+        self._remembering = threading.Lock()
+        self._closed = False
+
+    def recall(self, form: Form) -> str | None:
+        """The grammar of a form that was vetted lately; None: not known. Raises FormError if it was refused."""
+        with self._remembering:
+            verdict = self._verdicts.get(form)
+            if verdict is None:
+                return None
+            self._verdicts.move_to_end(form)
+        if isinstance(verdict, FormError):
+            raise FormError(str(verdict))
+        return verdict
+
+    def vet(self, form: Form) -> str:
+        """The grammar for `compile_grammar`. Raises FormError for a form that cannot be followed, RuntimeError if the
+        process cannot be used. Takes milliseconds, up to `WALL_S` for each form ahead."""
+        check_size(form)
+        known = self.recall(form)
+        if known is not None:
+            return known
+        with self._asking:
+            known = self.recall(form)  # whoever was ahead may have asked the same
+            if known is not None:
+                return known
+            verdict = self._ask(form)
+        with self._remembering:
+            self._verdicts[form] = verdict
+            if len(self._verdicts) > MAX_VERDICTS:
+                self._verdicts.popitem(last=False)
+        if isinstance(verdict, FormError):
+            raise verdict
+        return verdict
+
+    def close(self) -> None:
+        """Ends the process; a form that is being tried is given up."""
+        self._closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _ask(self, form: Form) -> str | FormError:
+        process = self._running()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(form.to_json() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it ended before it read the form: the status below says how
+        line = process.stdout.readline()
+        if not line:
+            return self._post_mortem(process)
+        verdict = json.loads(line)
+        return verdict["grammar"] if "grammar" in verdict else FormError(verdict["error"])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._closed:
+            raise RuntimeError("the vetter is closed")
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=-1
+            )
+        return self._process
+
+    def _post_mortem(self, process: subprocess.Popen[bytes]) -> FormError:
+        """What a form did that ended the process. Raises RuntimeError if it was not the form."""
+        status = process.wait()
+        self._process = None
+        if self._closed:
+            raise RuntimeError("the vetter is closed")
+        if status in (-signal.SIGPROF, -signal.SIGALRM):
+            return FormError("cannot be followed: compiling it takes too long")
+        if status in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL):
+            return FormError("cannot be followed: it is nested too deeply or needs too much memory")
+        raise RuntimeError(f"the process that vets forms ended with status {status}")
+
+
+def check_size(form: Form) -> None:
+    """Raises FormError for a form that is too large, or no text at all."""
+    try:
+        num_bytes = form.num_bytes
+    except UnicodeEncodeError:
+        raise FormError("has characters that are no valid Unicode") from None
+    if num_bytes > MAX_FORM_BYTES:
+        raise FormError(f"has {num_bytes} bytes, at most {MAX_FORM_BYTES} are allowed")
