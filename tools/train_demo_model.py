@@ -526,6 +526,9 @@ def describe_machine(threads: int) -> str:
     )
 
 
+NAMES = {"demo_model": "signalbox demo model", "draft": "signalbox demo model's draft model"}
+"""Titles of the cards of the models that are shipped, by folder."""
+
 CARD = """\
 ---
 license: psf-2.0
@@ -620,7 +623,7 @@ def describe_model(settings: Settings, model: Any, data: Data) -> dict[str, Any]
     long_loss = measure_loss(model, data.held_out, MAX_CONTEXT)
     tokens_per_byte = len(data.held_out) / sum(len(text.encode()) for text in data.corpus.held_out)
     return {
-        "name": "signalbox demo model" if settings.out.name == "demo_model" else settings.out.name,
+        "name": NAMES.get(settings.out.name, settings.out.name),
         "parameters": count_parameters(model),
         "held_out_loss": measure_loss(model, data.held_out, settings.sequence_length),
         "long_loss": long_loss,
@@ -666,7 +669,8 @@ examples:
   what a run in progress has learned so far:
     python tools/train_demo_model.py --export-only
   a draft model with the same tokenizer and a tenth of the parameters:
-    python tools/train_demo_model.py --out draft --work-dir /tmp/draft --tokenizer signalbox/demo_model \\
+    python tools/train_demo_model.py --out signalbox/demo_model/draft --work-dir /tmp/draft \\
+      --tokenizer signalbox/demo_model --minutes 14 --threads 1 \\
       --hidden-size 96 --num-layers 3 --num-heads 3 --num-kv-heads 1 --head-dim 32 --intermediate-size 320
 """
 
