@@ -108,6 +108,11 @@ class BlockPool:
         """Blocks that `take` could give."""
         return self._free.num_live + self._cached.num_live
 
+    @property
+    def has_content(self) -> NDArray[np.bool_]:
+        """Per block, whether its content can be hit; not to be written by others."""
+        return self._hashed
+
     def take(self, count: int) -> Blocks:
         """Allocates `count` blocks: free ones first, then the cached ones unused for longest, which lose their content.
 

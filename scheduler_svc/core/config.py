@@ -32,7 +32,16 @@ class SchedulerConfig:
     watermark_blocks_per_seq: int = 2
     """Free blocks kept per running request when another one is admitted or resumed, for the growth of the running."""
     policy: str = "fcfs"
-    """fcfs: by arrival. priority: lower priority numbers first, then by arrival."""
+    """fcfs: by arrival. priority: lower priority numbers first. fair: tenants by what they have had. Parts are joined
+    by `+`, as in priority+fair; the arrival decides what they leave open."""
+    aging_s: float = 60.0
+    """Seconds of waiting that raise a request by one class; 0: never."""
+    fair_input_weight: float = 1.0
+    """What a computed prompt token costs a tenant, in virtual tokens."""
+    fair_output_weight: float = 2.0
+    """What an output token costs."""
+    fair_credit: float = 2000.0
+    """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
     placement_lookahead: int = 8
     """Waiting requests that a worker may leave to others before it stops looking for one to take."""
     affinity_wait_ms: float = 50.0
@@ -51,6 +60,16 @@ class SchedulerConfig:
     """How long a frontend may be gone before its requests are cancelled."""
     start_grace_s: float = 5.0
     """How long a new scheduler waits for workers to say hello before it calls unknown requests lost."""
+
+    @property
+    def has_classes(self) -> bool:
+        """The policy knows classes of priority."""
+        return "priority" in self.policy
+
+    @property
+    def is_fair(self) -> bool:
+        """The policy shares between tenants."""
+        return "fair" in self.policy
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ def candidates(
     `placement_lookahead` requests that it leaves to others it looks no further."""
     left = 0
     for request in waiting:
+        if not worker.can_run(request):
+            continue
         if not others or _should_take(worker, others, request, config, now):
             yield request
             continue
@@ -31,8 +33,9 @@ def _should_take(
     if preferred is not None:
         return preferred is worker
     return not any(
-        other.num_running < worker.num_running
+        other.load < worker.load
         and other.attached
+        and other.can_run(request)
         and len(other.records) < config.max_inflight_steps
         and _has_room(other, request, config)
         for other in others
@@ -44,7 +47,7 @@ def _preferred(
 ) -> Worker | None:
     """The worker that has most of the prompt cached, while waiting for it is still worth while. The search is made
     once per request: what is cached changes, but a request does not wait long for it."""
-    if not request.block_hashes or not config.enable_prefix_caching:
+    if not request.block_hashes or not config.enable_prefix_caching or request.needs_every_position:
         return None
     if request.affinity_until is None:
         request.affinity_until = now + config.affinity_wait_ms / 1e3
@@ -62,7 +65,9 @@ def _preferred(
 def _best_prefix(workers: Sequence[Worker], request: Request, config: SchedulerConfig) -> str | None:
     """The worker with the longest cached prefix, if it saves enough against the others."""
     lengths = {
-        w.info.worker_id: w.pool.prefix_length(request.block_hashes) * w.info.block_size for w in workers
+        w.info.worker_id: w.pool.prefix_length(request.block_hashes) * w.info.block_size
+        for w in workers
+        if w.can_run(request)
     }
     best = max(lengths, key=lambda worker_id: lengths[worker_id])
     return best if lengths[best] - min(lengths.values()) >= config.affinity_min_tokens else None
@@ -70,10 +75,12 @@ def _best_prefix(workers: Sequence[Worker], request: Request, config: SchedulerC
 
 def _has_room(worker: Worker, request: Request, config: SchedulerConfig) -> bool:
     blocks = -(-request.num_known_tokens // worker.info.block_size)
-    headroom = config.watermark_blocks_per_seq * worker.num_running
+    if request.has_grammar and not worker.may_prepare:
+        return False
+    headroom = config.watermark_blocks_per_seq * worker.num_active
     return (
-        worker.num_running < worker.limits.max_num_seqs
+        worker.num_active < worker.limits.max_num_seqs
         and worker.table.num_free_slots > 0
-        and not worker.preempted
+        and not worker.is_owing
         and blocks + headroom <= worker.pool.num_available
     )

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import HASH_DTYPE
-from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.request_table import HELD, SlotState
+from scheduler_svc.core.refusal import malformation_of
+from scheduler_svc.core.request import HASH_BYTES, Request, RequestStatus
+from scheduler_svc.core.request_table import DISPLACED, HELD, NO_PLACE, SlotState
 from scheduler_svc.core.worker import Worker
 
 
@@ -50,14 +51,54 @@ class WorkerSnapshot:
     slots: list[SlotSnapshot]
 
 
+def check_snapshot(worker: Worker, snapshot: WorkerSnapshot) -> None:
+    """Raises ValueError with a sentence when the new `worker` cannot be what its snapshot says, so that adopting its
+    slots cannot fail half way."""
+    seen: set[int] = set()
+    for slot in snapshot.slots:
+        if slot.slot >= worker.table.num_slots or slot.slot in seen:
+            raise ValueError(f"slot {slot.slot}, of {worker.table.num_slots}, is named twice or is none")
+        seen.add(slot.slot)
+        problem = _contradiction_of(worker, slot)
+        if problem:
+            raise ValueError(f"slot {slot.slot}: {problem}")
+
+
+def _contradiction_of(worker: Worker, snapshot: SlotSnapshot) -> str:
+    """What cannot be true of a slot; empty: nothing."""
+    malformation = malformation_of(snapshot.request)
+    if malformation is not None:
+        return malformation.message
+    info, blocks = worker.info, snapshot.blocks
+    num_tokens = snapshot.request.num_prompt_tokens + snapshot.num_output_tokens
+    if num_tokens > info.max_request_tokens:
+        return f"it has {num_tokens} tokens, and {info.max_request_tokens} are allowed"
+    usable = snapshot.request.hash_block_size == info.block_size
+    num_hashes = len(snapshot.request.block_hashes) // HASH_BYTES if usable else 0
+    num_sealed, rest = divmod(len(snapshot.sealed_hashes), HASH_BYTES)
+    if rest or num_hashes + num_sealed > num_tokens // info.block_size:
+        return f"{num_hashes} hashes and {len(snapshot.sealed_hashes)} bytes more for {num_tokens} tokens"
+    if snapshot.status not in (SlotStatus.PREFILL, SlotStatus.DECODE):
+        return ""
+    needed = snapshot.prefill_target if snapshot.status == SlotStatus.PREFILL else num_tokens - 1
+    if len(blocks) * info.block_size < needed or len(blocks) > worker.table.max_blocks:
+        return f"it has {len(blocks)} blocks for {needed} positions"
+    if blocks.max(initial=0) >= info.num_blocks or len(np.unique(blocks)) < len(blocks):
+        return f"a block stands twice in its table, or is none of {info.num_blocks}"
+    return ""
+
+
 def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     """Puts a request that goes on into the worker's new table, as the snapshot says it stands."""
     table, slot = worker.table, snapshot.slot
     _occupy(worker, snapshot, request)
+    if snapshot.status == SlotStatus.PREPARING and request.has_grammar:
+        # Whether the grammar is ready, the worker says once more after its hello.
+        request.status, table.state[slot] = RequestStatus.WAITING_FOR_FSM, SlotState.PREPARING
+        return
     if snapshot.status in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
         request.status, request.preempted_at = RequestStatus.PREEMPTED, 0
         worker.preempted.append(slot)
-        worker.preempted.sort(key=lambda other: worker.request(other).order)
         return
     request.status = RequestStatus.RUNNING
     worker.pool.claim(snapshot.blocks)
@@ -68,6 +109,7 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
     table.target[slot] = snapshot.prefill_target
     table.bound[slot] = table.num_prompt[slot] + table.num_output[slot]
     worker.num_running += 1
+    table.place_rank[slot] = request.rank
     if snapshot.status == SlotStatus.PREFILL:
         table.state[slot] = SlotState.PREFILL
         worker.insert_prefilling(slot)
@@ -82,8 +124,27 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
         table.set_row(slot, not snapshot.paused)
     if request.client_paused:
         worker.toggled.append(slot)
+    if worker.reset_at:
+        return  # it may have started before the reset
     count = min(written // table.block_size, int(table.num_hashes[slot]))
     worker.pool.publish(snapshot.blocks[:count], table.hashes(slot, 0, count))
+
+
+def make_places(worker: Worker) -> None:
+    """Sees that no more requests go on than there are places: whoever goes last is displaced. A snapshot does not tell
+    who was; one that is not paused on the worker is preempted with the next delta."""
+    table = worker.table
+    excess = worker.num_active - worker.limits.max_num_seqs
+    states = table.state
+    running = np.flatnonzero((states == SlotState.DECODE) | (states == SlotState.PREFILL)).tolist()
+    running.sort(key=lambda slot: (slot in worker.held, worker.request(slot).order), reverse=True)
+    for slot in running[: max(excess, 0)]:
+        if slot in worker.held:
+            worker.held.remove(slot)
+            worker.displaced.append(slot)
+            table.paused[slot], table.place_rank[slot] = DISPLACED, NO_PLACE
+        else:
+            worker.refused.append(slot)
 
 
 def discard_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
@@ -95,8 +156,14 @@ def discard_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> No
 
 def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     table, slot = worker.table, snapshot.slot
-    limit = min(request.num_prompt_tokens + request.max_tokens, worker.limits.max_model_len)
-    table.adopt(slot, request, limit, min(snapshot.max_draft_tokens, worker.limits.num_draft_tokens))
+    table.adopt(
+        slot,
+        request,
+        worker.limit_of_placed(request),
+        min(snapshot.max_draft_tokens, worker.limits.num_draft_tokens),
+    )
+    if table.drafts[slot] < snapshot.max_draft_tokens:
+        worker.wanted_drafts[slot] = int(table.drafts[slot])
     table.num_output[slot] = snapshot.num_output_tokens
     request.worker_id = worker.info.worker_id
     if snapshot.sealed_hashes:

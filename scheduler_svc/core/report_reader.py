@@ -39,6 +39,7 @@ def read_report(worker: Worker, report: StepReport) -> list[Finish]:
     _confirm_chunks(worker, record, report)
     _publish_seals(worker, report)
     finishes = _finish(worker, report)
+    _limit_drafts(worker, report)
     for slot in record.released_slots:
         worker.table.free(slot)
     worker.last_reported = report.step_id
@@ -109,6 +110,7 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
         running = table.state[slot] in (SlotState.PREFILL, SlotState.DECODE)
         if running and slot not in worker.refused:
             worker.refused.append(slot)
+            worker.request(slot).was_refused = True
 
 
 def _publish_seals(worker: Worker, report: StepReport) -> None:
@@ -119,10 +121,12 @@ def _publish_seals(worker: Worker, report: StepReport) -> None:
 
 def _publish(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> None:  # type: ignore[type-arg]
     """Publishes blocks of `slots` that are still in the generation in which their table got them: any other has been
-    given away since the step ran."""
+    given away since the step ran. What was computed before a reset of the cache, or from that, is not published."""
     table, pool = worker.table, worker.pool
     blocks = table.blocks[slots, indexes]
     same = still_theirs(worker, slots, indexes)
+    if worker.reset_at:
+        same &= table.started_at[slots] >= worker.reset_at
     if np.count_nonzero(same) < len(same):
         slots, indexes, blocks = slots[same], indexes[same], blocks[same]
     pool.publish(blocks, table.hashes_at(slots, indexes))
@@ -134,6 +138,20 @@ def still_theirs(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.n
     blocks = table.blocks[slots, indexes]
     same: np.ndarray = worker.pool.generations[blocks] == table.generations[slots, indexes]  # type: ignore[type-arg]
     return same
+
+
+def _limit_drafts(worker: Worker, report: StepReport) -> None:
+    """A lower limit holds already, of the steps to come; a higher one with the delta that says so."""
+    table = worker.table
+    worker.stats.num_draft_tokens += report.num_draft_tokens
+    worker.stats.num_accepted_tokens += report.num_accepted_tokens
+    for slot, wanted in report.draft_limits:
+        if table.state[slot] in (SlotState.FREE, SlotState.RELEASING):
+            continue
+        if wanted > table.drafts[slot]:
+            worker.wanted_drafts[slot] = min(wanted, worker.limits.num_draft_tokens)
+        else:
+            table.limit_drafts(slot, wanted)
 
 
 def _finish(worker: Worker, report: StepReport) -> list[Finish]:

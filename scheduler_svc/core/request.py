@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from scheduler_svc.core.policy.account import Account
 
 HASH_BYTES = 16
 
@@ -36,7 +39,7 @@ TRANSITIONS: dict[RequestStatus, frozenset[RequestStatus]] = {
     _S.WAITING: frozenset(
         {_S.WAITING_FOR_FSM, _S.WAITING_FOR_REMOTE_KVS, _S.RUNNING, _S.FINISHED_IGNORED, *_ENDS}
     ),
-    # Worker: grammar ready (WAITING goes on to RUNNING at once) or failed.
+    # Worker: its grammar is ready, and there is room; or it failed. Frontend: cancelled.
     _S.WAITING_FOR_FSM: frozenset({_S.RUNNING, *_ENDS}),
     # Worker: fence ended. Reserved.
     _S.WAITING_FOR_REMOTE_KVS: frozenset({_S.RUNNING, *_ENDS}),
@@ -77,6 +80,8 @@ class Request:
     tenant: str = ""
     wants_prompt_logprobs: bool = False
     is_pooling: bool = False
+    has_grammar: bool = False
+    """Its worker compiles a grammar before it can start."""
     meta: bytes = b""
     """The serialized RequestMeta, echoed by the worker in snapshots."""
     payload: bytes = b""
@@ -92,11 +97,27 @@ class Request:
     num_cached_tokens: int = 0
     """Tokens that the prefix cache saved at placement."""
     client_paused: bool = False
+    was_refused: bool = False
+    """A worker did not run one of its rows: nobody waits for what it computes."""
+    leader: Request | None = field(default=None, repr=False, compare=False)
+    """Who computes a block of its prefix, for which it waits."""
+    leader_end: int = 0
+    """Where that block ends, in tokens."""
     in_doubt: bool = False
     """Its frontend has met another process in its worker's place: should it end there after all, nobody hears of it."""
 
     rank: int = 0
-    """Class in the policy in force, lower first; 0 for all when it knows none."""
+    """Class in the policy in force, lower first, risen by what it has waited; 0 for all when the policy knows none. It
+    stays as it is while the request runs."""
+    base_rank: int = 0
+    """The class that it came with: whom it may displace."""
+    waits_since: float | None = None
+    """Since when it has been waiting for a worker, or on one; None: it runs."""
+    waits_as: int = 0
+    """`rank` when it began to wait."""
+    num_displacements: int = 0
+    account: Account | None = field(default=None, repr=False, compare=False)
+    """Whom its tokens are charged to."""
     affinity: str | None = None
     """Worker that has most of the prompt cached."""
     affinity_until: float | None = None
@@ -105,9 +126,19 @@ class Request:
     """Steps of other workers that left the request to it."""
 
     @property
+    def arrival(self) -> tuple[int, int]:
+        """Who came first."""
+        return (self.arrival_ms, self.sequence)
+
+    @property
     def order(self) -> tuple[int, int, int]:
         """Who goes first, and whose blocks are taken last: by rank, then first come first served."""
         return (self.rank, self.arrival_ms, self.sequence)
+
+    @property
+    def needs_every_position(self) -> bool:
+        """No cached block can serve it: what is asked for comes out of computing each position."""
+        return self.wants_prompt_logprobs or self.is_pooling
 
     @property
     def num_known_tokens(self) -> int:

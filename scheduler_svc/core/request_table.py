@@ -17,6 +17,7 @@ from scheduler_svc.core.request import Request
 from scheduler_svc.core.step import Slots
 
 NEVER = np.iinfo(np.int64).max
+NO_PLACE = np.iinfo(np.int64).min
 
 
 class SlotState:
@@ -28,12 +29,16 @@ class SlotState:
     PREEMPTED: Final = 3
     RELEASING: Final = 4
     """Ended or cancelled: named in the next delta, free when that step's report is back."""
+    PREPARING: Final = 5
+    """Placed, and not started: the worker compiles its grammar, or there was no room since it said that it has."""
 
 
 HELD = np.uint8(1)
 """Paused because blocks are short."""
 CLIENT_PAUSED = np.uint8(2)
 """Paused because its client reads too slowly."""
+DISPLACED = np.uint8(4)
+"""Paused because somebody of a higher class has its place; it keeps its blocks while nobody needs them."""
 
 
 class RequestTable:
@@ -41,6 +46,7 @@ class RequestTable:
 
     def __init__(self, num_slots: int, max_blocks: int, block_size: int) -> None:
         self.num_slots = num_slots
+        self.max_blocks = max_blocks
         self.block_size = block_size
         self.state = np.zeros(num_slots, np.uint8)
         self.requests: list[Request | None] = [None] * num_slots
@@ -57,6 +63,14 @@ class RequestTable:
         """A bound above this needs another block."""
         self.drafts = np.zeros(num_slots, np.int32)
         self.paused = np.zeros(num_slots, np.uint8)
+        self.rank = np.zeros(num_slots, np.int64)
+        """Class in force."""
+        self.place_rank = np.full(num_slots, NO_PLACE, np.int64)
+        """The same for slots that have a place in the batch, NO_PLACE for all others."""
+        self.account = np.zeros(num_slots, np.int64)
+        """Whom its tokens are charged to. It stays until the slot is used again, so that late reports find it."""
+        self.started_at = np.zeros(num_slots, np.int64)
+        """Step that gave it its blocks. It stays until the slot is used again, so that late reports find it."""
         self.num_blocks = np.zeros(num_slots, np.int64)
         self.blocks = np.zeros((num_slots, max_blocks), np.int32)
         self.generations = np.zeros((num_slots, max_blocks), np.uint32)
@@ -81,9 +95,9 @@ class RequestTable:
 
     def place(self, request: Request, limit: int, drafts: int) -> int:
         """Gives `request` a slot, in state PREEMPTED until it is started with blocks."""
-        slot = self._free_slots.pop()
+        slot = self._free_slots[-1]
         self._reset(slot, request, limit, drafts)
-        return slot
+        return self._free_slots.pop()
 
     def unplace(self, slot: int) -> None:
         """Takes back `place`: there was no room after all."""
@@ -107,6 +121,11 @@ class RequestTable:
         self._free_slots.append(slot)
 
     def _reset(self, slot: int, request: Request, limit: int, drafts: int) -> None:
+        # Hashes of blocks of another size name other content. Too many of them raise, before anything has changed.
+        usable = request.block_hashes if request.hash_block_size == self.block_size else b""
+        hashes = np.frombuffer(usable, HASH_DTYPE)
+        self._hashes[slot, : len(hashes)] = hashes
+        self.num_hashes[slot] = len(hashes)
         self.requests[slot] = request
         self.state[slot] = SlotState.PREEMPTED
         self.num_prompt[slot] = request.num_prompt_tokens
@@ -116,11 +135,11 @@ class RequestTable:
         self.limit[slot] = limit
         self.drafts[slot] = drafts
         self.paused[slot] = 0
+        self.rank[slot] = request.rank
+        self.account[slot] = request.account.index if request.account is not None else 0
+        self.started_at[slot] = 0
         self.num_blocks[slot] = 0
         self.trigger[slot] = NEVER
-        hashes = np.frombuffer(request.block_hashes, HASH_DTYPE)
-        self._hashes[slot, : len(hashes)] = hashes
-        self.num_hashes[slot] = len(hashes)
         request.slot = slot
 
     # -- blocks --
@@ -203,6 +222,12 @@ class RequestTable:
         self._decode_slots = None
         self.decode_tokens += value - old
         self.has_drafts = self.has_drafts or value > 1
+
+    def limit_drafts(self, slot: int, limit: int) -> None:
+        """Changes how many drafts `slot` may have in the steps from now on."""
+        self.drafts[slot] = limit
+        if self._advance[slot]:
+            self.set_row(slot, True)
 
     def check_integrity(self) -> None:
         """Asserts the invariants of all rows."""

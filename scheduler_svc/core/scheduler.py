@@ -7,10 +7,22 @@ from dataclasses import dataclass, field
 
 from scheduler_svc.core.config import SchedulerConfig, resolve
 from scheduler_svc.core.notices import Lost, Notice, Placed, Rejected
+from scheduler_svc.core.offers import Offers
 from scheduler_svc.core.placement import candidates
-from scheduler_svc.core.recovery import SlotStatus, WorkerSnapshot, adopt_slot, discard_slot
+from scheduler_svc.core.policy.tenants import Tenants
+from scheduler_svc.core.queues import Queues
+from scheduler_svc.core.recovery import (
+    SlotStatus,
+    WorkerSnapshot,
+    adopt_slot,
+    check_snapshot,
+    discard_slot,
+    make_places,
+)
+from scheduler_svc.core.refusal import malformation_of, refusal_of, refuse
 from scheduler_svc.core.report_reader import DivergenceError, read_report
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.request_table import SlotState
 from scheduler_svc.core.step import StepDecision, StepReport
 from scheduler_svc.core.step_builder import build_step
 from scheduler_svc.core.waiting_queue import WaitingQueue
@@ -34,7 +46,9 @@ class Frontend:
 class Scheduler:
     """All state of one scheduler process. `now` is any clock that only rises, in seconds."""
 
-    def __init__(self, config: SchedulerConfig, epoch: int, now: float) -> None:
+    def __init__(
+        self, config: SchedulerConfig, epoch: int, now: float, tenants: Tenants | None = None
+    ) -> None:
         self.config = config
         self.epoch = epoch
         self.workers: dict[str, Worker] = {}
@@ -43,7 +57,7 @@ class Scheduler:
         """The newest attempt of every request that has not ended."""
         self.on_end: Callable[[Request], None] | None = None
         """Hears of every request that leaves `requests`."""
-        self._queues: dict[str, WaitingQueue] = {}
+        self.queues = Queues(config, tenants or Tenants())
         self._notices: list[Notice] = []
         self._unsure: list[tuple[RequestKey, int]] = []
         """Requests that a frontend waits for and nobody here knows yet: a worker may still say hello with them."""
@@ -57,7 +71,7 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Requests that no worker owns."""
-        return sum(len(queue) for queue in self._queues.values())
+        return self.queues.num_waiting
 
     def submit(self, request: Request, now: float) -> None:
         """Takes a new attempt; an older one of the same request is cancelled. A refusal becomes a notice."""
@@ -65,18 +79,19 @@ class Scheduler:
         if older is not None:
             self._end(older, RequestStatus.FINISHED_ABORTED)
         request.sequence = self._next_sequence
-        request.rank = request.priority if self.config.policy == "priority" else 0
         self._next_sequence += 1
-        refusal = self._refusal(request, now)
+        refusal = malformation_of(request) or self._refusal(request, now)
         if refusal is None and self.num_waiting >= self.config.max_waiting:
             message = f"{self.num_waiting} requests wait already; try again later"
             refusal = Rejected(request.key, request.attempt, "ResourceExhaustedError", message)
+        refusal = refusal or self.queues.refusal_of(request, now)
         if refusal is not None:
             request.move(RequestStatus.FINISHED_IGNORED)
             self._notices.append(refusal)
             return
         self.requests[request.key] = request
-        self._queues.setdefault(request.model, WaitingQueue()).push(request)
+        self.queues.assign(request, now)
+        self.queues.push(request, now)
 
     def cancel(self, key: RequestKey, attempt: int) -> None:
         """Ends a request for its client's sake; the frontend has told the client already. Unknown ones are ignored:
@@ -101,20 +116,20 @@ class Scheduler:
             assert request.slot is not None
             self.workers[request.worker_id].set_client_paused(request.slot, paused)
 
-    def check(self, key: RequestKey, attempt: int, worker_instance: str, now: float) -> None:
+    def check(self, key: RequestKey, attempt: int, worker_id: str, worker_instance: str, now: float) -> None:
         """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""
         request = self.requests.get(key)
         if request is None or request.attempt != attempt:
             self._unsure.append((key, attempt))
             self._resolve_unsure(now)
-        elif request.worker_id is not None and worker_instance:
-            request.in_doubt = self.workers[request.worker_id].info.instance != worker_instance
+        elif request.worker_id == worker_id and worker_instance:
+            request.in_doubt = self.workers[worker_id].info.instance != worker_instance
 
     # -- steps --
 
     def has_work(self, worker: Worker) -> bool:
         """A step for this worker might have something in it."""
-        return worker.attached and (worker.has_own_work or bool(self._queue_of(worker)))
+        return worker.attached and (worker.has_own_work or self._is_offered(worker))
 
     def schedule(self, worker_id: str, now: float) -> StepDecision | None:
         """The next step of a worker; None when nothing would be in it, enough steps are in flight, or it is too early
@@ -124,30 +139,66 @@ class Scheduler:
             return None
         if worker.records and now < worker.hold_until:
             return None
-        queue = self._queue_of(worker)
         others: list[Worker] = []
-        if len(queue):  # who else could take a request matters only when one waits
+        if self._is_offered(worker):  # who else could take a request matters only when one waits
             others = [
-                w for w in self.workers.values() if w is not worker and w.info.model == worker.info.model
+                w
+                for w in self.workers.values()
+                if w is not worker and w.info.model == worker.info.model and not w.draining
             ]
-        step = build_step(worker, self.config, candidates(worker, others, queue, self.config, now))
-        for request in step.placed:
-            queue.remove(request)
-            request.worker_id = worker_id
+        step = self._build_step(worker, others, now)
+        for request in (*step.placed, *step.prepared):
             self._notices.append(Placed(request.key, request.attempt, worker_id, request.num_cached_tokens))
         return None if step.is_empty else step
+
+    def _build_step(self, worker: Worker, others: list[Worker], now: float) -> StepDecision:
+        def take(request: Request) -> None:
+            request.worker_id = worker.info.worker_id
+            self.queues.placed(request)
+
+        waiting = self._queue_of(worker).walk(now)
+        taken = candidates(worker, others, waiting, self.config, now) if self._is_offered(worker) else ()
+        offers = Offers(iter(taken), take, self.queues.charge_input, self.queues.had, self.queues.version)
+        step = build_step(worker, self.config, offers, now)
+        waiting.close()
+        return step
 
     def update(self, worker_id: str, report: StepReport, now: float) -> None:
         """Takes a worker's report. Raises DivergenceError: then close its link."""
         worker = self.workers[worker_id]
+        record = worker.records[0] if worker.records else None
         finishes = read_report(worker, report)
+        if record is not None:
+            self.queues.charge_outputs(worker, record, report)
         if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
         for finish in finishes:
-            if finish.request.in_doubt:
-                self._lose(finish.request, f"worker {worker_id} ended it and was replaced")
-            else:
-                self._forget(finish.request)
+            self._forget_ended(finish.request)
+
+    def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
+        """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
+        if self._preparing(worker_id, slot, request_id, attempt) is not None:
+            self.workers[worker_id].grammar_ready(slot)
+
+    def grammar_failed(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
+        """A worker has ended a request whose grammar cannot be compiled; its frontend hears it from there. Raises
+        DivergenceError."""
+        request = self._preparing(worker_id, slot, request_id, attempt)
+        if request is not None:
+            self.workers[worker_id].release(slot, RequestStatus.FINISHED_ERROR)
+            self._forget_ended(request)
+
+    def _preparing(self, worker_id: str, slot: int, request_id: str, attempt: int) -> Request | None:
+        """The request that a worker says something of; None when it was cancelled meanwhile, and the slot perhaps given
+        to another."""
+        table = self.workers[worker_id].table
+        if slot >= table.num_slots:
+            raise DivergenceError(f"a grammar of slot {slot}, of {table.num_slots}")
+        request = table.requests[slot]
+        if request is None or table.state[slot] != SlotState.PREPARING:
+            return None
+        same = (request.key.request_id, request.attempt) == (request_id, attempt)
+        return request if same else None
 
     def drain_notices(self) -> list[Notice]:
         """What frontends have to be told since the last call."""
@@ -159,7 +210,8 @@ class Scheduler:
     def attach_worker(self, info: WorkerInfo, snapshot: WorkerSnapshot | None, now: float) -> Worker:
         """A worker said hello. Its table is built from its snapshot; what it should have and has not is lost.
 
-        Raises ValueError with a sentence when its offer and our settings contradict each other.
+        Raises ValueError with a sentence when its offer and our settings, or its snapshot and itself, contradict each
+        other: then nothing has changed.
         """
         limits = resolve(
             self.config,
@@ -169,12 +221,15 @@ class Scheduler:
             max_draft_tokens=info.max_draft_tokens,
         )
         worker, old = Worker(info, limits), self.workers.get(info.worker_id)
-        self.workers[info.worker_id] = worker
-        for request in list(self._queue_of(worker)):
-            self._reject_if(request, self._refusal(request, now))
+        worker.draining = old is not None and old.draining and old.info.instance == info.instance
         if snapshot is not None:
+            check_snapshot(worker, snapshot)
             worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
+            if old is not None and old.reset_at and old.info.instance == info.instance:
+                worker.reset_at = worker.next_step_id
             self._adopt(worker, snapshot, now)
+        self.workers[info.worker_id] = worker
+        self._refuse_waiting(self._queue_of(worker), now)
         if old is not None:
             kept = {id(request) for request in worker.requests()}
             for request in old.requests():
@@ -188,6 +243,14 @@ class Scheduler:
         if worker is not None:
             worker.attached, worker.detached_at = False, now
 
+    def drain_worker(self, worker_id: str, draining: bool, now: float) -> int:
+        """Places nothing more on a worker, or again; returns the number of requests that it still holds. What waits for
+        a model none of whose workers takes anything is refused. Raises KeyError when there is no such worker."""
+        worker = self.workers[worker_id]
+        worker.draining = draining
+        self._refuse_waiting(self._queue_of(worker), now)
+        return len(worker.requests())
+
     def attach_frontend(
         self, instance: str, live: list[tuple[str, int]], paused: list[tuple[str, int]], now: float
     ) -> None:
@@ -195,7 +258,7 @@ class Scheduler:
         whose clients read too slowly."""
         frontend = self.frontends.setdefault(instance, Frontend())
         frontend.attached, frontend.live, frontend.paused = True, set(live), set(paused)
-        for request in [r for r in self.requests.values() if r.key.frontend_instance == instance]:
+        for request in self._requests_of(instance):
             if (request.key.request_id, request.attempt) not in frontend.live:
                 self._end(request, RequestStatus.FINISHED_ABORTED)  # cancelled while the link was down
         for request_id, attempt in live:
@@ -209,29 +272,33 @@ class Scheduler:
         if frontend is not None:
             frontend.attached, frontend.detached_at = False, now
 
-    def lose_frontend(self, instance: str) -> None:
-        """Nobody reads the outputs for this frontend: its requests are cancelled."""
-        for request in [r for r in self.requests.values() if r.key.frontend_instance == instance]:
-            self._end(request, RequestStatus.FINISHED_ABORTED)
+    def lose_frontend(self, instance: str, worker_id: str) -> None:
+        """A worker has thrown away outputs that this frontend did not read. The frontend may well live, and read from
+        others: what it has on this worker is lost."""
+        for request in self._requests_of(instance):
+            if request.worker_id == worker_id:
+                self._end(request, RequestStatus.FINISHED_ABORTED)
+                reason = f"worker {worker_id} has thrown away what was not read"
+                self._notices.append(Lost(request.key, request.attempt, reason))
 
     def tick(self, now: float) -> None:
         """Lets grace times run out. To be called about every second, and after links change."""
         for worker in [w for w in self.workers.values() if not w.attached]:
             if now - worker.detached_at >= self.config.worker_grace_s:
                 self._remove_worker(worker, now)
-        for model, queue in self._queues.items():
-            if len(queue) and not any(w.info.model == model for w in self.workers.values()):
-                for request in list(queue):
-                    self._reject_if(request, self._refusal(request, now))
+        for model, queue in self.queues.by_model():
+            if len(queue) and all(w.draining for w in self.workers.values() if w.info.model == model):
+                self._refuse_waiting(queue, now)
         for instance, frontend in list(self.frontends.items()):
             if not frontend.attached and now - frontend.detached_at >= self.config.frontend_grace_s:
-                self.lose_frontend(instance)
+                for request in self._requests_of(instance):
+                    self._end(request, RequestStatus.FINISHED_ABORTED)
                 del self.frontends[instance]
         self._resolve_unsure(now)
 
     def reset_prefix_cache(self) -> int:
         """Forgets all cached content of all workers, host tiers too; returns the number of blocks that had some."""
-        return sum(worker.pool.reset_cache() + worker.host.clear() for worker in self.workers.values())
+        return sum(worker.reset_cache() for worker in self.workers.values())
 
     def check_integrity(self) -> None:
         """Asserts all invariants."""
@@ -241,7 +308,7 @@ class Scheduler:
                 assert self.requests.get(request.key) is request, f"{request.key} runs and is not known"
                 assert request.worker_id == worker.info.worker_id
         placed = {id(r) for worker in self.workers.values() for r in worker.requests()}
-        waiting = {id(r) for queue in self._queues.values() for r in queue}
+        waiting = {id(r) for _, queue in self.queues.by_model() for r in queue}
         for request in self.requests.values():
             assert (id(request) in placed) != (id(request) in waiting), f"{request.key} is nowhere or twice"
             assert not request.status.is_finished
@@ -249,34 +316,41 @@ class Scheduler:
 
     # -- inside --
 
+    def _requests_of(self, instance: str) -> list[Request]:
+        return [r for r in self.requests.values() if r.key.frontend_instance == instance]
+
     def _queue_of(self, worker: Worker) -> WaitingQueue:
-        return self._queues.setdefault(worker.info.model, WaitingQueue())
+        return self.queues.of(worker.info.model)
+
+    def _is_offered(self, worker: Worker) -> bool:
+        """Requests wait that this worker might take. Many may wait of a kind that it does not serve: it need not look
+        at them one by one."""
+        info, num_of = worker.info, self.queues.num_of
+        return not worker.draining and bool(
+            (info.serves_generation and num_of(info.model, False))
+            or (info.serves_pooling and num_of(info.model, True))
+        )
 
     def _refusal(self, request: Request, now: float) -> Rejected | None:
-        def refuse(code: str, message: str, field: str = "") -> Rejected:
-            return Rejected(request.key, request.attempt, code, message, field)
-
         workers = [w for w in self.workers.values() if w.info.model == request.model]
         if not workers:
             if now < self._gone_at.get(request.model, self._started_at) + self.config.no_worker_grace_s:
                 return None  # it may come (back): whether it can take the request is looked at then
-            return refuse("UnavailableError", f"no worker serves the model {request.model!r} now", "model")
-        longest = max(w.limits.max_model_len for w in workers)
-        if request.num_known_tokens >= longest:
-            message = f"the prompt has {request.num_known_tokens} tokens; prompt and output may have {longest} together"
-            return refuse("InvalidRequestError", message, "prompt")
-        budget = max(w.limits.max_num_batched_tokens for w in workers)
-        if not self.config.enable_chunked_prefill and request.num_known_tokens > budget:
-            message = f"the prompt has {request.num_known_tokens} tokens; without chunked prefill {budget} are allowed"
-            return refuse("InvalidRequestError", message, "prompt")
-        if request.max_tokens <= request.num_prior_output_tokens:
-            return refuse("InvalidRequestError", "max_tokens leaves no token to make", "max_tokens")
-        return None
+            return refuse(
+                request, "UnavailableError", f"no worker serves the model {request.model!r} now", "model"
+            )
+        workers = [w for w in workers if not w.draining]
+        if not workers:
+            return refuse(
+                request, "UnavailableError", f"the workers of {request.model!r} are being drained", "model"
+            )
+        return refusal_of(request, workers, self.config)
 
     def _end_attempt(self, key: RequestKey, attempt: int, status: RequestStatus) -> None:
         frontend = self.frontends.get(key.frontend_instance)
         if frontend is not None:  # a worker may still say hello with the request
             frontend.live.discard((key.request_id, attempt))
+            frontend.paused.discard((key.request_id, attempt))
         request = self.requests.get(key)
         if request is not None and request.attempt == attempt:
             self._end(request, status)
@@ -284,7 +358,7 @@ class Scheduler:
     def _end(self, request: Request, status: RequestStatus) -> None:
         """Ends a request, wherever it stands."""
         if request.worker_id is None:
-            self._queues[request.model].remove(request)
+            self.queues.remove(request)
             request.move(status)
         else:
             assert request.slot is not None
@@ -293,19 +367,33 @@ class Scheduler:
 
     def _forget(self, request: Request) -> None:
         del self.requests[request.key]
+        frontend = self.frontends.get(request.key.frontend_instance)
+        if frontend is not None:
+            frontend.paused.discard((request.key.request_id, request.attempt))
+        if request.worker_id is not None:
+            self.queues.ended(request)
         if self.on_end is not None:
             self.on_end(request)
+
+    def _forget_ended(self, request: Request) -> None:
+        """Its worker has ended the request, and told its frontend unless that looks elsewhere by now."""
+        if request.in_doubt:
+            self._lose(request, f"worker {request.worker_id} ended it and was replaced")
+        else:
+            self._forget(request)
 
     def _lose(self, request: Request, reason: str) -> None:
         """Nobody has the request any more: its frontend may submit it again."""
         self._forget(request)
         self._notices.append(Lost(request.key, request.attempt, reason))
 
-    def _reject_if(self, request: Request, refusal: Rejected | None) -> None:
-        """Ends a waiting request that turned out to be impossible."""
-        if refusal is not None:
-            self._end(request, RequestStatus.FINISHED_ERROR)
-            self._notices.append(refusal)
+    def _refuse_waiting(self, queue: WaitingQueue, now: float) -> None:
+        """Ends waiting requests that have turned out to be impossible."""
+        for request in list(queue):
+            refusal = self._refusal(request, now)
+            if refusal is not None:
+                self._end(request, RequestStatus.FINISHED_ERROR)
+                self._notices.append(refusal)
 
     def _remove_worker(self, worker: Worker, now: float) -> None:
         del self.workers[worker.info.worker_id]
@@ -314,14 +402,16 @@ class Scheduler:
                 self._lose(request, f"worker {worker.info.worker_id} is gone")
         if not any(w.info.model == worker.info.model for w in self.workers.values()):
             self._gone_at[worker.info.model] = now
+        self._refuse_waiting(self._queue_of(worker), now)
 
     def _adopt(self, worker: Worker, snapshot: WorkerSnapshot, now: float) -> None:
         for slot in snapshot.slots:
             known = self.requests.get(slot.request.key)
             if known is None and self._is_orphan(slot.request, snapshot):
                 slot.request.sequence = self._next_sequence
-                slot.request.rank = slot.request.priority if self.config.policy == "priority" else 0
                 self._next_sequence += 1
+                self.queues.assign(slot.request, now)
+                self.queues.adopted(slot.request)
                 known = self.requests[slot.request.key] = slot.request
                 frontend = self.frontends.setdefault(known.key.frontend_instance, Frontend(detached_at=now))
                 known.client_paused = (known.key.request_id, known.attempt) in frontend.paused
@@ -336,6 +426,7 @@ class Scheduler:
                 self._forget(known)
             else:
                 adopt_slot(worker, slot, known)
+        make_places(worker)
 
     def _is_orphan(self, request: Request, snapshot: WorkerSnapshot) -> bool:
         """Placed by an earlier scheduler and still wanted. One that this scheduler placed, it would know."""

@@ -23,7 +23,7 @@ class Chunk(NamedTuple):
     start: int
     length: int
     is_final: bool
-    """It ends at the prefill target and samples one token."""
+    """It ends at the prefill target and samples one token; that of a pooling request, reported as 0 tokens, ends it."""
 
 
 class Start(NamedTuple):
@@ -40,6 +40,8 @@ class StepDecision:
     step_id: int
     placed: list[Request] = field(default_factory=list)
     """Requests that become this worker's with the step; their payload travels ahead of it."""
+    prepared: list[Request] = field(default_factory=list)
+    """Requests placed with an earlier step that start with this one: their grammar is ready."""
     started: list[Start] = field(default_factory=list)
     resumed: list[Start] = field(default_factory=list)
     grant_slots: Slots = field(default_factory=lambda: NO_SLOTS)
@@ -51,6 +53,8 @@ class StepDecision:
     preempted_slots: list[int] = field(default_factory=list)
     paused_slots: list[int] = field(default_factory=list)
     unpaused_slots: list[int] = field(default_factory=list)
+    draft_limits: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, drafts allowed from this step on)"""
     copies: list[tuple[int, int]] = field(default_factory=list)
     """(source, target) blocks, in order, ahead of the step's work; host blocks carry HOST_BIT."""
     num_decode_rows: int = 0
@@ -67,12 +71,13 @@ class StepDecision:
             + len(self.preempted_slots)
             + len(self.paused_slots)
             + len(self.unpaused_slots)
+            + len(self.draft_limits)
         )
 
     @property
     def is_empty(self) -> bool:
         """Nothing runs and nothing changes."""
-        return not self.num_decode_rows and not self.num_changes and not len(self.grant_slots)
+        return not (self.num_decode_rows or self.num_changes or self.placed or len(self.grant_slots))
 
 
 @dataclass
@@ -128,6 +133,10 @@ class StepReport:
     sealed_slots: Slots = field(default_factory=lambda: NO_SLOTS)
     sealed_indexes: NDArray[np.int64] = field(default_factory=lambda: NO_SLOTS)
     sealed_hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
+    draft_limits: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, drafts that it wants to be allowed)"""
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
     execute_us: int = 0
     duration_us: int = 0
     """Of all of the step on the worker, queueing apart."""

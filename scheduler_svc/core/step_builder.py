@@ -1,4 +1,4 @@
-"""Decides one step of one worker: release, settle, grant, go on with prefills, resume, admit.
+"""Decides one step of one worker: release, settle, grant; then whoever goes on or starts (`starts`).
 
 In a steady step nothing here loops over the running requests: decode rows are columns, and only slots whose bound
 passes their trigger, prefills and newcomers are looked at one by one.
@@ -6,34 +6,29 @@ passes their trigger, prefills and newcomers are looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from scheduler_svc.core.block_pool import Blocks
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.offers import Offers
 from scheduler_svc.core.request_table import HELD, SlotState
-from scheduler_svc.core.step import Chunk, Slots, Start, StepDecision, StepRecord
+from scheduler_svc.core.shortage import blocks_coming, certain_to_end, victim_for
+from scheduler_svc.core.starts import start_requests
+from scheduler_svc.core.step import Slots, StepDecision, StepRecord
 from scheduler_svc.core.worker import Worker
 
 
-def build_step(worker: Worker, config: SchedulerConfig, waiting: Iterator[Request]) -> StepDecision:
+def build_step(worker: Worker, config: SchedulerConfig, offers: Offers, now: float) -> StepDecision:
     """Decides the next step and takes it into the worker's state. Empty decisions are not to be sent.
 
-    `waiting` are the requests that this worker may take, in order; those taken are `placed` in the decision.
+    `offers` are the requests that this worker may take, in order; those taken are `placed` in the decision.
     """
     step = StepDecision(worker.next_step_id)
     _release(worker, step)
     _settle(worker, step)
     short = _grant(worker, step)
-    step.num_decode_rows = len(worker.table.decode_slots)
     budget = worker.limits.max_num_batched_tokens - worker.table.decode_tokens
-    budget = _continue_prefills(worker, config, step, budget)
-    if not short:
-        budget = _resume(worker, config, step, budget)
-        if not worker.preempted:
-            _admit(worker, config, step, budget, waiting)
+    start_requests(worker, config, step, budget, offers, is_short=short, now=now)
+    step.num_decode_rows = len(worker.table.decode_slots)
     if not step.is_empty:
         _record(worker, step)
     return step
@@ -55,6 +50,17 @@ def _settle(worker: Worker, step: StepDecision) -> None:
     for slot in worker.toggled:
         worker.apply_client_pause(slot, step)
     worker.toggled = []
+    _allow_drafts(worker, step)
+
+
+def _allow_drafts(worker: Worker, step: StepDecision) -> None:
+    """Before blocks are granted: the worker may use its new limits in this very step."""
+    table = worker.table
+    for slot, limit in worker.wanted_drafts.items():
+        if table.state[slot] not in (SlotState.FREE, SlotState.RELEASING):
+            table.limit_drafts(slot, limit)
+            step.draft_limits.append((slot, limit))
+    worker.wanted_drafts = {}
 
 
 # -- blocks for decode rows --
@@ -86,8 +92,8 @@ def _most_needed(worker: Worker, num_needy: int) -> int:
 def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
     """Blocks may be short: by order of arrival, grant, or hold for blocks that are certain to come, or take a younger
     request's, or hold."""
-    ending = worker.certain_to_end()
-    coming = worker.blocks_coming(ending)
+    ending = certain_to_end(worker)
+    coming = blocks_coming(worker, ending)
     candidates = sorted({*needy.tolist(), *worker.held}, key=lambda slot: worker.request(slot).order)
     blocked = False
     for slot in candidates:
@@ -95,7 +101,7 @@ def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
             continue  # it became a victim
         lacking = _lacking(worker, slot) - worker.pool.num_available
         if not blocked and lacking > coming:
-            victim = worker.victim_for(slot, ending)
+            victim = victim_for(worker, slot, ending)
             if victim is not None:
                 worker.preempt(victim, step)
                 lacking = _lacking(worker, slot) - worker.pool.num_available
@@ -121,121 +127,6 @@ def _grant_one(worker: Worker, slot: int, step: StepDecision) -> None:
         worker.unhold(slot, step)
     if count > 0:
         worker.grant(np.array([slot]), np.array([count]), step)
-
-
-# -- prefills --
-
-
-def _continue_prefills(worker: Worker, config: SchedulerConfig, step: StepDecision, budget: int) -> int:
-    for slot in list(worker.prefilling):
-        if budget <= 0:
-            break
-        if worker.table.paused[slot]:
-            continue
-        chunk = _send_chunk(worker, config, slot, budget)
-        step.chunks.append(chunk)
-        if chunk.is_final:
-            worker.prefilling.remove(slot)
-        budget -= chunk.length
-    return budget
-
-
-def _send_chunk(worker: Worker, config: SchedulerConfig, slot: int, budget: int) -> Chunk:
-    """The next chunk of `slot`, at least one token."""
-    table = worker.table
-    start, target = int(table.num_sent[slot]), int(table.target[slot])
-    threshold = config.long_prefill_token_threshold or budget
-    length = min(target - start, budget, threshold)
-    table.num_sent[slot] = start + length
-    is_final = start + length == target
-    if is_final:
-        worker.settle(slot)
-    return Chunk(slot, start, length, is_final)
-
-
-def _may_start(worker: Worker, config: SchedulerConfig, budget: int) -> bool:
-    partial = config.max_num_partial_prefills
-    return (
-        budget > 0
-        and worker.num_running < worker.limits.max_num_seqs
-        and not (partial and len(worker.prefilling) >= partial)
-    )
-
-
-def _start(
-    worker: Worker, config: SchedulerConfig, step: StepDecision, slot: int, budget: int
-) -> Start | None:
-    """Starts a slot that has no blocks, with room for all its known tokens; None when there is no room now."""
-    table, pool = worker.table, worker.pool
-    known = int(table.num_prompt[slot] + table.num_output[slot])
-    hits, host_hits = _find_prefix(worker, config, slot, known)
-    num_cached = len(hits) + len(host_hits)
-    num_new = -(-known // table.block_size) - len(hits)
-    headroom = config.watermark_blocks_per_seq * worker.num_running
-    if num_new + headroom > pool.num_available - pool.num_idle(hits):
-        return None
-    if not config.enable_chunked_prefill and known - num_cached * table.block_size > budget:
-        return None
-    blocks = worker.start(slot, hits, host_hits, num_new, step)
-    worker.stats.num_prefix_query_tokens += known
-    worker.stats.num_prefix_hit_tokens += num_cached * table.block_size
-    worker.stats.num_host_hit_tokens += len(host_hits) * table.block_size
-    chunk = _send_chunk(worker, config, slot, budget)
-    if not chunk.is_final:
-        worker.insert_prefilling(slot)
-    return Start(blocks, chunk)
-
-
-def _find_prefix(worker: Worker, config: SchedulerConfig, slot: int, known: int) -> tuple[Blocks, list[int]]:
-    """Blocks on the device that hold the first tokens of `slot`, and host blocks that hold the next ones. At least one
-    token is computed, and no shared block is ever written."""
-    table = worker.table
-    if not config.enable_prefix_caching or worker.request(slot).wants_prompt_logprobs:
-        return np.empty(0, np.int32), []
-    end = min(int(table.num_hashes[slot]), (known - 1) // table.block_size)
-    hits = worker.pool.lookup(table.hashes(slot, 0, end))
-    if not len(worker.host):
-        return hits, []
-    return hits, worker.host.lookup(table.hashes(slot, len(hits), end).tolist())
-
-
-def _resume(worker: Worker, config: SchedulerConfig, step: StepDecision, budget: int) -> int:
-    """Preempted requests go before new ones, the oldest first."""
-    for slot in list(worker.preempted):
-        if not _may_start(worker, config, budget) or slot in step.preempted_slots:
-            break
-        if worker.request(slot).client_paused:
-            continue
-        start = _start(worker, config, step, slot, budget) if worker.is_resumable(slot) else None
-        if start is None:
-            break
-        worker.preempted.remove(slot)
-        worker.request(slot).move(RequestStatus.RUNNING)
-        step.resumed.append(start)
-        budget -= start.chunk.length
-    return budget
-
-
-def _admit(
-    worker: Worker, config: SchedulerConfig, step: StepDecision, budget: int, waiting: Iterator[Request]
-) -> None:
-    """Places waiting requests on this worker while there is room. One that does not fit holds up those behind it."""
-    table = worker.table
-    while _may_start(worker, config, budget) and table.num_free_slots:
-        request = next(waiting, None)
-        if request is None:
-            return
-        limit = min(request.num_prompt_tokens + request.max_tokens, worker.limits.max_model_len)
-        slot = table.place(request, limit, worker.limits.num_draft_tokens)
-        start = _start(worker, config, step, slot, budget)
-        if start is None:
-            table.unplace(slot)
-            return
-        request.move(RequestStatus.RUNNING)
-        request.num_cached_tokens = start.chunk.start
-        step.placed.append(request)
-        step.started.append(start)
-        budget -= start.chunk.length
 
 
 # -- record --

@@ -1,44 +1,146 @@
-"""Requests that wait for a worker, first come first served."""
+"""Requests of one model that wait for a worker, in the order of the policy in force.
+
+Classes stand outside, tenants inside a class, requests inside a tenant. A request rises by one class for every
+`aging_s` seconds that it waits; risen requests stand before those that belong to the class.
+"""
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
-from collections.abc import Iterator
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Generator, Iterator
 
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.policy.account import Account
+from scheduler_svc.core.policy.class_queue import ClassQueue
+from scheduler_svc.core.policy.ledger import Ledger
+from scheduler_svc.core.policy.spec import PolicySpec
+from scheduler_svc.core.policy.tenants import Tenant
+from scheduler_svc.core.request import Request, RequestStatus
+
+MAX_RISES = 16
+"""Accounts whose level is looked at again per step; more of them wait for the next step."""
+Aged = tuple[int, tuple[int, int], int, Account]
+"""(level, arrival of the first request, index, account)"""
 
 
 class WaitingQueue:
-    """Requests of one model in their order. A request that leaves the middle is skipped when it is met."""
+    """Waiting requests by class and tenant."""
 
-    def __init__(self) -> None:
-        self._requests: deque[Request] = deque()
-        self._gone: set[int] = set()
-        """`id()` of requests that were removed and still stand in the deque."""
+    def __init__(self, policy: PolicySpec, aging_s: float, ledger: Ledger) -> None:
+        self.classes: dict[int, ClassQueue] = {}
+        self._policy, self._ledger = policy, ledger
+        self._aging_s = aging_s if policy.has_classes else 0.0
+        self._aged: list[Aged] = []
+        """Accounts whose first request has waited for more than a class's time, best level first."""
+        self._rises: list[tuple[float, int, Account]] = []
+        self._num_waiting = 0
+        self._now = 0.0
 
     def __len__(self) -> int:
-        return len(self._requests) - len(self._gone)
+        return self._num_waiting
 
     def __iter__(self) -> Iterator[Request]:
-        return (request for request in self._requests if id(request) not in self._gone)
+        """All that wait, in no particular order."""
+        for rank in sorted(self.classes):
+            for account in self.classes[rank].accounts.values():
+                yield from account.requests.walk()
 
-    def push(self, request: Request) -> None:
-        """Adds `request` by its arrival, nearly always at the end."""
-        if self._requests and request.order < self._requests[-1].order:
-            insort(self._requests, request, key=lambda other: other.order)
-        else:
-            self._requests.append(request)
+    def open(self, rank: int, tenant: Tenant) -> Account:
+        """The account of a tenant in a class."""
+        members = self.classes.get(rank)
+        if members is None:
+            members = self.classes[rank] = ClassQueue(self._ledger, self._policy.is_fair)
+        account = members.accounts.get(tenant.name)
+        if account is None:
+            account = Account(rank, tenant, self._ledger.open(tenant.limits.weight))
+            members.accounts[tenant.name] = account
+        return account
 
-    def head(self) -> Request | None:
-        """The next request, left in place."""
-        while self._requests and id(self._requests[0]) in self._gone:
-            self._gone.remove(id(self._requests.popleft()))
-        return self._requests[0] if self._requests else None
+    def push(self, request: Request, now: float) -> None:
+        """Adds a request to its account."""
+        account, self._now = request.account, now
+        assert account is not None
+        was_empty = not len(account.requests)
+        account.requests.push(request)
+        self._num_waiting += 1
+        self.classes[account.rank].enter(account, request, was_empty)
+        if was_empty:
+            self._set_level(account, now)
 
     def remove(self, request: Request) -> None:
-        """Takes `request` out, wherever it stands."""
-        if self.head() is request:
-            self._requests.popleft()
-        else:
-            self._gone.add(id(request))
+        """Takes a request out, wherever it stands."""
+        account = request.account
+        assert account is not None
+        was_head = account.requests.head() is request
+        account.requests.remove(request)
+        self._num_waiting -= 1
+        self.classes[account.rank].left(account)
+        if was_head:
+            self._set_level(account, self._now)
+
+    def wake(self, tenant: Tenant) -> None:
+        """A limit of the tenant's may have room again."""
+        for members in self.classes.values():
+            members.wake(tenant)
+
+    def walk(self, now: float) -> Generator[Request, None, None]:
+        """Waiting requests in order, each with the level in force in `rank`. A request that is taken has left the queue
+        before the next one is asked for. To be closed."""
+        self._now = now
+        self._rise(now)
+        passed: set[int] = set()
+        seen: Aged | None = None
+        for rank in sorted(self.classes):
+            while (entry := self._next_aged(seen, rank)) is not None:
+                seen = entry
+                request = entry[3].requests.head()
+                if request is not None and entry[3].tenant.barrier(now) is None:
+                    request.rank = entry[0]
+                    yield request
+                    if request.status is RequestStatus.WAITING:
+                        passed.add(id(request))
+            members = self.classes[rank].walk(now)
+            for request in members:
+                if id(request) not in passed:
+                    request.rank = rank
+                    yield request
+            members.close()
+
+    def _next_aged(self, seen: Aged | None, rank: int) -> Aged | None:
+        """The next account, after `seen`, whose first request has risen to the class or above."""
+        if not self._aged:
+            return None
+        index = bisect_right(self._aged, seen) if seen is not None else 0
+        if index == len(self._aged) or self._aged[index][0] > rank:
+            return None
+        return self._aged[index]
+
+    # -- aging --
+
+    def _rise(self, now: float) -> None:
+        for _ in range(MAX_RISES):
+            if not self._rises or self._rises[0][0] > now:
+                return
+            at, _, account = heapq.heappop(self._rises)
+            if account.ages_at == at:
+                self._set_level(account, now)
+
+    def _set_level(self, account: Account, now: float) -> None:
+        """Puts the account where its first request belongs by now."""
+        if not self._aging_s:
+            return
+        if account.aged is not None:
+            del self._aged[bisect_left(self._aged, (*account.aged, account.index, account))]
+            account.aged = None
+        head = account.requests.head()
+        if head is None or head.waits_since is None:
+            account.ages_at = None
+            return
+        level = account.rank - int((now - head.waits_since) / self._aging_s)
+        if level < account.rank:
+            account.aged = (level, head.arrival)
+            insort(self._aged, (level, head.arrival, account.index, account))
+        rises_at = head.waits_since + (account.rank - level + 1) * self._aging_s
+        if account.ages_at != rises_at:
+            account.ages_at = rises_at
+            heapq.heappush(self._rises, (rises_at, account.index, account))

@@ -7,13 +7,22 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import BlockPool, Blocks
 from scheduler_svc.core.config import WorkerLimits
 from scheduler_svc.core.host_cache import HOST_BIT, HostCache
 from scheduler_svc.core.pacing import Pacer
 from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.request_table import CLIENT_PAUSED, HELD, NEVER, RequestTable, SlotState
+from scheduler_svc.core.request_table import (
+    CLIENT_PAUSED,
+    DISPLACED,
+    HELD,
+    NEVER,
+    NO_PLACE,
+    RequestTable,
+    SlotState,
+)
 from scheduler_svc.core.step import Slots, StepDecision, StepRecord
 
 
@@ -32,6 +41,8 @@ class WorkerInfo:
     max_num_batched_tokens: int
     max_draft_tokens: int = 0
     num_host_blocks: int = 0
+    serves_generation: bool = True
+    serves_pooling: bool = False
 
     @property
     def max_request_tokens(self) -> int:
@@ -45,6 +56,7 @@ class WorkerStats:
 
     num_steps: int = 0
     num_preemptions: int = 0
+    num_displacements: int = 0
     num_output_tokens: int = 0
     num_prefill_tokens: int = 0
     num_prefix_query_tokens: int = 0
@@ -52,6 +64,8 @@ class WorkerStats:
     """Host hits included."""
     num_host_hit_tokens: int = 0
     num_block_copies: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
     execute_us: int = 0
 
 
@@ -74,27 +88,44 @@ class Worker:
     settling: list[int] = field(default_factory=list)
     """Slots whose final chunk was in the last step: decode rows from the next one on."""
     preempted: list[int] = field(default_factory=list)
-    """In order of arrival."""
+    """Slots whose blocks were taken."""
+    prepared: list[int] = field(default_factory=list)
+    """Slots whose grammar is ready and that have not started."""
+    displaced: list[int] = field(default_factory=list)
+    """Slots that were paused for somebody of a higher class, or whose clients read too slowly."""
     held: list[int] = field(default_factory=list)
     """Decode slots that wait for a block."""
     refused: list[int] = field(default_factory=list)
     """Slots with a row that the worker did not run: their counts are uncertain until they are preempted."""
     releasing: list[int] = field(default_factory=list)
     """Slots that the next delta names as finished."""
+    reset_at: int = 0
+    """First step after the last reset of the prefix cache: what started before is never published."""
     toggled: list[int] = field(default_factory=list)
     """Slots whose client paused or went on since the last delta."""
+    wanted_drafts: dict[int, int] = field(default_factory=dict)
+    """Drafts that slots have asked for since the last delta, which allows them."""
+    _owing: tuple[list[int], float, list[int]] = field(default_factory=lambda: ([], 0.0, []))
+    """Members, until when their order holds, and the order."""
     num_running: int = 0
     """Requests that hold blocks: prefilling, decoding, paused."""
+    fruitless: int | None = None
+    """Version of the waiting requests when, with every place taken, none of them could take one."""
+    rows_by_account: tuple[Slots, NDArray[np.int64]] | None = None
+    """Decode slots, and how many of them each account has; kept while they are the same."""
     pacer: Pacer = field(default_factory=Pacer)
     hold_until: float = 0.0
     """The next step is not to be sent before this time, so that arrivals still make it."""
+    draining: bool = False
+    """Nothing more is placed here; what runs here goes on."""
     attached: bool = True
     detached_at: float = 0.0
     stats: WorkerStats = field(default_factory=WorkerStats)
 
     def __post_init__(self) -> None:
         block_size = self.info.block_size
-        max_blocks = -(-self.limits.max_model_len // block_size)
+        # Not by our limits: a request that was placed under other settings may be longer.
+        max_blocks = -(-self.info.max_request_tokens // block_size)
         self.table = RequestTable(self.info.num_slots, max_blocks, block_size)
         self.pool = BlockPool(self.info.num_blocks)
         self.host = HostCache(self.info.num_host_blocks)
@@ -114,8 +145,62 @@ class Worker:
             or self.refused
             or self.toggled
             or self.held
-            or any(self.is_resumable(slot) for slot in self.preempted)
+            or any(self.is_resumable(slot) for slot in (*self.preempted, *self.prepared, *self.displaced))
         )
+
+    @property
+    def num_preparing(self) -> int:
+        """Requests that wait for their grammar."""
+        return int(np.count_nonzero(self.table.state == SlotState.PREPARING))
+
+    @property
+    def load(self) -> int:
+        """Requests that are placed here and run, or will as soon as they can."""
+        return self.num_running + self.num_preparing
+
+    @property
+    def num_displaced(self) -> int:
+        """Requests without a place whose clients want more."""
+        return sum(not self.request(slot).client_paused for slot in self.displaced)
+
+    @property
+    def num_active(self) -> int:
+        """Requests that hold blocks and have a place in the batch."""
+        return self.num_running - len(self.displaced)
+
+    def owing(self, aging_s: float, now: float) -> list[int]:
+        """Slots that start, or go on, when there is room, in order. They age by one class per `aging_s` seconds. Those
+        whose clients do not read are none of them, and do not age."""
+        waiting = (*self.preempted, *self.prepared, *self.displaced)
+        members = [slot for slot in waiting if not self.request(slot).client_paused]
+        if not members:
+            return members
+        known, until, order = self._owing
+        if members == known and now < until:
+            return order
+        until = np.inf
+        for slot in members:
+            request = self.request(slot)
+            if request.waits_since is None:
+                request.waits_since, request.waits_as = now, request.rank
+            if aging_s:
+                levels = int((now - request.waits_since) / aging_s)
+                request.rank = self.table.rank[slot] = request.waits_as - levels
+                until = min(until, request.waits_since + (levels + 1) * aging_s)
+        order = sorted(members, key=lambda slot: self.request(slot).order)
+        self._owing = (members, until, order)
+        return order
+
+    @property
+    def is_owing(self) -> bool:
+        """A slot that does not run has a client that wants more: it goes before whoever is not placed yet."""
+        waiting = (*self.preempted, *self.prepared, *self.displaced)
+        return any(not self.request(slot).client_paused for slot in waiting)
+
+    @property
+    def may_prepare(self) -> bool:
+        """Another request may wait here for its grammar: they leave half of the slots to the others."""
+        return self.num_preparing < max(self.table.num_slots // 2, 1)
 
     def is_resumable(self, slot: int) -> bool:
         """All steps that ran the slot have reported, so its length is exact; and its client wants more."""
@@ -134,6 +219,34 @@ class Worker:
         slots = np.flatnonzero((states != SlotState.FREE) & (states != SlotState.RELEASING)).tolist()
         return [self.request(slot) for slot in slots]
 
+    def limit_of(self, request: Request) -> int:
+        """Most tokens that prompt and output of `request` can have here together. A pooling request has no output."""
+        if request.is_pooling:
+            return request.num_prompt_tokens
+        return min(request.num_prompt_tokens + request.max_tokens, self.limits.max_model_len)
+
+    def limit_of_placed(self, request: Request) -> int:
+        """The same of a request that was placed under settings that may have been others: the worker goes by those, so
+        only what it can do limits it."""
+        if request.is_pooling:
+            return request.num_prompt_tokens
+        return min(request.num_prompt_tokens + request.max_tokens, self.info.max_request_tokens)
+
+    def max_known_tokens(self, is_pooling: bool) -> int:
+        """Longest prompt, prior output included: it leaves room for an output token, whose KV is not needed. A pooling
+        request makes none, but needs the KV of all its tokens."""
+        if is_pooling:
+            return min(self.limits.max_model_len, self.info.num_blocks * self.info.block_size)
+        return self.limits.max_model_len - 1
+
+    def serves(self, request: Request) -> bool:
+        """Requests of this kind run here."""
+        return self.info.serves_pooling if request.is_pooling else self.info.serves_generation
+
+    def can_run(self, request: Request) -> bool:
+        """`request` is of a kind that is served here, and fits when nothing else runs."""
+        return self.serves(request) and request.num_known_tokens <= self.max_known_tokens(request.is_pooling)
+
     # -- changes --
 
     def start(
@@ -146,6 +259,7 @@ class Worker:
         fresh = self._take(num_new, step, frozenset(host_hits))
         blocks = np.concatenate((hits, fresh))
         num_known = len(hits) + len(host_hits)
+        table.started_at[slot] = step.step_id
         table.target[slot] = table.num_prompt[slot] + table.num_output[slot]
         table.num_computed[slot] = table.num_sent[slot] = num_known * table.block_size
         table.set_blocks(slot, blocks, pool.generations[blocks])
@@ -157,22 +271,44 @@ class Worker:
             # The copies come before all work of the step, so whoever starts in it may share these blocks already.
             pool.publish(copied, table.hashes(slot, len(hits), num_known))
         table.state[slot] = SlotState.PREFILL
+        table.rank[slot] = table.place_rank[slot] = self.request(slot).rank
+        self.request(slot).waits_since = None
         self.num_running += 1
+        if self.request(slot).client_paused:  # it was paused before it had a slot: from the next step on
+            self.toggled.append(slot)
         return blocks
+
+    def prepare(self, slot: int) -> None:
+        """The request in `slot` waits for its grammar."""
+        self.table.state[slot] = SlotState.PREPARING
+        self.request(slot).move(RequestStatus.WAITING_FOR_FSM)
+
+    def grammar_ready(self, slot: int) -> None:
+        """The request in `slot` may start. Saying so twice changes nothing."""
+        if slot not in self.prepared:
+            self.prepared.append(slot)
 
     def insert_prefilling(self, slot: int) -> None:
         """Puts `slot` among the prefills, by arrival."""
         insort(self.prefilling, slot, key=lambda other: self.request(other).order)
 
     def settle(self, slot: int) -> None:
-        """The final chunk is sent: one token comes from it, and from the next step on the slot is a decode row."""
+        """The final chunk is sent: one token comes from it, and from the next step on the slot is a decode row. A
+        pooling request ends with it, so nothing follows."""
         self.table.bound[slot] = self.table.target[slot] + 1
-        self.settling.append(slot)
+        if not self.request(slot).is_pooling:
+            self.settling.append(slot)
 
     def become_decoding(self, slot: int) -> None:
         """Makes a settled slot a decode row, unless it is paused."""
         self.table.state[slot] = SlotState.DECODE
         self.table.set_row(slot, not self.table.paused[slot])
+
+    def reset_cache(self) -> int:
+        """Forgets all cached content, and what steps in flight and running requests would add to it: they read what was
+        computed before. Returns the number of blocks that had some."""
+        self.reset_at = self.next_step_id
+        return self.pool.reset_cache() + self.host.clear()
 
     def grant(self, slots: Slots, counts: Slots, step: StepDecision) -> None:
         """Gives each of `slots` so many more blocks. The caller has checked that the pool has them."""
@@ -227,12 +363,44 @@ class Worker:
             if slot in toggles:
                 toggles.remove(slot)
         step.preempted_slots.append(slot)
+        if len(step.grant_slots):  # what it was granted in this step went with its blocks
+            keep = step.grant_slots != slot
+            step.grant_slots, step.grant_blocks = step.grant_slots[keep], step.grant_blocks[keep]
         request = self.request(slot)
         request.move(RequestStatus.PREEMPTED)
         request.preempted_at = step.step_id
         request.num_preemptions += 1
         self.stats.num_preemptions += 1
-        insort(self.preempted, slot, key=lambda other: self.request(other).order)
+        self.preempted.append(slot)
+
+    def displace(self, slot: int, step: StepDecision) -> None:
+        """Pauses a running slot for somebody of a higher class, from this step on. It keeps its blocks."""
+        if not self.table.paused[slot]:
+            self.table.bound[slot] -= self.table.advance[slot]
+            self.table.set_row(slot, False)
+            _toggle(slot, step.paused_slots, step.unpaused_slots)
+        self.table.paused[slot] |= DISPLACED
+        self.table.place_rank[slot] = NO_PLACE
+        self.displaced.append(slot)
+        if slot in self.prefilling:
+            self.prefilling.remove(slot)
+        self.request(slot).num_displacements += 1
+        self.stats.num_displacements += 1
+
+    def replace(self, slot: int, step: StepDecision) -> None:
+        """Gives a displaced slot its place back, from this step on. A decode row has the blocks for it."""
+        table = self.table
+        self.displaced.remove(slot)
+        table.paused[slot] &= ~DISPLACED
+        table.rank[slot] = table.place_rank[slot] = self.request(slot).rank
+        self.request(slot).waits_since = None
+        if table.state[slot] == SlotState.PREFILL and table.num_sent[slot] < table.target[slot]:
+            self.insert_prefilling(slot)
+        if not table.paused[slot]:
+            if table.state[slot] == SlotState.DECODE:
+                table.set_row(slot, True)
+                table.bound[slot] += table.advance[slot]
+            _toggle(slot, step.unpaused_slots, step.paused_slots)
 
     def release(self, slot: int, status: RequestStatus) -> None:
         """Ends whatever the slot does and returns its blocks: for finish, cancel, error and loss alike. Idempotent."""
@@ -240,6 +408,9 @@ class Worker:
             return
         if self.table.state[slot] == SlotState.PREEMPTED:
             self.preempted.remove(slot)
+        elif self.table.state[slot] == SlotState.PREPARING:
+            if slot in self.prepared:
+                self.prepared.remove(slot)
         else:
             self._leave(slot)
         self.table.state[slot], self.table.paused[slot] = SlotState.RELEASING, 0
@@ -251,8 +422,10 @@ class Worker:
         self.pool.release(self.table.table(slot))
         self.table.num_blocks[slot] = 0
         self.table.trigger[slot] = NEVER
+        self.table.place_rank[slot] = NO_PLACE
         self.num_running -= 1
-        for members in (self.prefilling, self.settling, self.held, self.refused, self.toggled):
+        lists = (self.prefilling, self.settling, self.held, self.displaced, self.refused, self.toggled)
+        for members in lists:
             if slot in members:
                 members.remove(slot)
 
@@ -261,7 +434,7 @@ class Worker:
         request = self.request(slot)
         if request.client_paused == paused:
             return
-        request.client_paused = paused
+        request.client_paused, request.waits_since = paused, None
         if self.table.state[slot] in (SlotState.PREFILL, SlotState.DECODE):
             if slot in self.toggled:
                 self.toggled.remove(slot)
@@ -269,52 +442,23 @@ class Worker:
                 self.toggled.append(slot)
 
     def apply_client_pause(self, slot: int, step: StepDecision) -> None:
-        """Carries a change of mind of the client into the delta. A held slot is paused already and stays so."""
-        table, paused = self.table, self.request(slot).client_paused
-        table.paused[slot] = table.paused[slot] & ~CLIENT_PAUSED | (CLIENT_PAUSED if paused else 0)
-        if table.paused[slot] & HELD:
+        """Carries a change of mind of the client into the delta. One that does not read gives up its place, and gets it
+        back like whoever was displaced. A held slot is paused already."""
+        table, before = self.table, self.table.paused[slot]
+        if not self.request(slot).client_paused:
+            table.paused[slot] = before & ~CLIENT_PAUSED
             return
-        (step.paused_slots if paused else step.unpaused_slots).append(slot)
-        if table.state[slot] == SlotState.DECODE:
-            table.set_row(slot, not paused)
-
-    # -- shortage --
-
-    def certain_to_end(self) -> Slots:
-        """Decode slots that reach their limit within the steps in flight: each row makes one token at least."""
-        table = self.table
-        in_flight = np.zeros(table.num_slots, np.int64)
-        for record in self.records:
-            in_flight += record.advance > 0
-            for chunk in record.chunks:
-                in_flight[chunk.slot] += chunk.is_final
-        ends = table.num_prompt + table.num_output + in_flight >= table.limit
-        return np.flatnonzero(ends & (table.state == SlotState.DECODE))
-
-    def blocks_coming(self, ending: Slots) -> int:
-        """Blocks that will be available when `ending` have ended."""
-        tables = [self.table.table(int(slot)) for slot in ending]
-        return sum(int(np.count_nonzero(self.pool.ref_counts[blocks] == 1)) for blocks in tables)
-
-    def victim_for(self, slot: int, ending: Slots) -> int | None:
-        """Who gives up its blocks for `slot`: one whose client does not read, else a younger one; of these whoever was
-        preempted least often, then has the least work to lose, then is the youngest."""
-        keep, order = set(ending.tolist()), self.request(slot).order
-        running = np.flatnonzero(
-            (self.table.state == SlotState.DECODE) | (self.table.state == SlotState.PREFILL)
-        )
-        others = [int(other) for other in running if other != slot and int(other) not in keep]
-        idle = [other for other in others if self.table.paused[other] & CLIENT_PAUSED]
-        younger = idle or [other for other in others if self.request(other).order > order]
-        return min(younger, key=self._loss, default=None)
-
-    def _loss(self, slot: int) -> tuple[int, int, tuple[int, ...]]:
-        request = self.request(slot)
-        return (
-            request.num_preemptions,
-            int(self.table.num_blocks[slot]),
-            tuple(-part for part in request.order),
-        )
+        table.paused[slot] = before & ~HELD | CLIENT_PAUSED | DISPLACED
+        if not before:
+            step.paused_slots.append(slot)
+            table.set_row(slot, False)
+        if before & HELD:
+            self.held.remove(slot)
+        if not before & DISPLACED:
+            self.displaced.append(slot)
+            table.place_rank[slot] = NO_PLACE
+        if slot in self.prefilling:
+            self.prefilling.remove(slot)
 
     # -- checks --
 
@@ -335,9 +479,14 @@ class Worker:
             need = min(int(table.bound[slot]), int(table.limit[slot])) - 1
             assert int(table.num_blocks[slot]) * table.block_size >= need, "a decode row lacks a block"
         assert set(self.preempted) == set(np.flatnonzero(states == SlotState.PREEMPTED).tolist())
+        preparing = np.flatnonzero(states == SlotState.PREPARING).tolist()
+        assert set(self.prepared) <= set(preparing), "a slot is ready that nobody prepared"
+        assert all(self.request(slot).status is RequestStatus.WAITING_FOR_FSM for slot in preparing)
         released = {slot for record in self.records for slot in record.released_slots}
         assert released | set(self.releasing) == set(np.flatnonzero(states == SlotState.RELEASING).tolist())
         assert set(self.held) == set(np.flatnonzero(table.paused & HELD).tolist())
+        assert np.count_nonzero(table.place_rank != NO_PLACE) == self.num_active, "places miscounted"
+        assert sorted(self.displaced) == np.flatnonzero(table.paused & DISPLACED).tolist()
 
 
 def _toggle(slot: int, wanted: list[int], opposite: list[int]) -> None:

@@ -1,0 +1,1 @@
+"""Who goes first, and who has to make room: policies, tenants, and what each of them has had."""

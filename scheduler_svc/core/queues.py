@@ -1,0 +1,181 @@
+"""All that waits, by model, and what everybody has had: the policies at work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.notices import Rejected
+from scheduler_svc.core.policy.account import Account
+from scheduler_svc.core.policy.ledger import Ledger, outputs_by_account
+from scheduler_svc.core.policy.spec import parse_policy
+from scheduler_svc.core.policy.tenants import Tenant, TenantLimits, Tenants
+from scheduler_svc.core.refusal import refuse
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.step import StepRecord, StepReport
+from scheduler_svc.core.waiting_queue import WaitingQueue
+from scheduler_svc.core.worker import Worker
+
+MAX_IDLE_ACCOUNTS = 4096
+"""Tenants without any request that are remembered."""
+
+
+class Queues:
+    """Waiting queues of all models. Requests pass `assign`, `push`, then `placed` or `remove`, and `ended`."""
+
+    def __init__(self, config: SchedulerConfig, tenants: Tenants) -> None:
+        self.policy = parse_policy(config.policy)
+        self.tenants = tenants
+        self.num_waiting = 0
+        self.version = 0
+        """Rises whenever a request comes or goes."""
+        self._config = config
+        self._ledger = Ledger(config.fair_input_weight, config.fair_output_weight, config.fair_credit)
+        self._accounts: dict[int, Account] = {}
+        """By index in the ledger."""
+        self._queues: dict[str, WaitingQueue] = {}
+        self._num_of: Counter[tuple[str, bool]] = Counter()
+        """Waiting requests by model and whether they are pooling requests."""
+        self._idle: dict[int, tuple[WaitingQueue, Account]] = {}
+        """Accounts without any request, the one that was left for longest first."""
+
+    @property
+    def tells_tenants_apart(self) -> bool:
+        """The order or the limits depend on whose a request is."""
+        return self.policy.is_fair or self.tenants.has_limits
+
+    def of(self, model: str) -> WaitingQueue:
+        """The queue of a model."""
+        queue = self._queues.get(model)
+        if queue is None:
+            queue = self._queues[model] = WaitingQueue(self.policy, self._config.aging_s, self._ledger)
+        return queue
+
+    def num_of(self, model: str, is_pooling: bool) -> int:
+        """Requests of a model and a kind that wait."""
+        return self._num_of[model, is_pooling]
+
+    def by_model(self) -> Iterable[tuple[str, WaitingQueue]]:
+        """All queues that there are."""
+        return self._queues.items()
+
+    def assign(self, request: Request, now: float) -> None:
+        """Gives a request its class and its account."""
+        request.base_rank = request.rank = request.priority if self.policy.has_classes else 0
+        request.waits_since, request.waits_as = now, request.rank
+        tenant = self.tenants.of(request.tenant if self.tells_tenants_apart else "", now)
+        account = request.account = self.of(request.model).open(request.rank, tenant)
+        self._accounts[account.index] = account
+        self._idle.pop(account.index, None)
+
+    def refusal_of(self, request: Request, now: float) -> Rejected | None:
+        """Why the tenant may not have the request wait; None: it may."""
+        if not self.tenants.has_limits:
+            return None
+        tenant = self.tenants.of(request.tenant, now)
+        highest, most = tenant.limits.highest_priority, tenant.limits.max_queued
+        if highest is not None and request.priority < highest:
+            message = f"priority is {request.priority}; tenant {tenant.name!r} may ask for {highest} or more"
+            return refuse(request, "InvalidRequestError", message, "priority")
+        if most is not None and tenant.num_queued >= most:
+            limit = f"max_queued: {tenant.num_queued} requests of tenant {tenant.name!r} wait already"
+            reason = tenant.barrier(now)
+            message = f"{limit}, for {reason}" if reason else f"{limit}, of {self.num_waiting} in all"
+            return refuse(request, "ResourceExhaustedError", message)
+        return None
+
+    def push(self, request: Request, now: float) -> None:
+        """An assigned request waits."""
+        assert request.account is not None
+        request.account.tenant.num_queued += 1
+        self.num_waiting += 1
+        self._num_of[request.model, request.is_pooling] += 1
+        self.version += 1
+        self.of(request.model).push(request, now)
+
+    def remove(self, request: Request) -> None:
+        """A request does not wait any more."""
+        account = request.account
+        assert account is not None
+        account.tenant.num_queued -= 1
+        self.num_waiting -= 1
+        self._num_of[request.model, request.is_pooling] -= 1
+        self.version += 1
+        self.of(request.model).remove(request)
+        self._close_if_idle(account, self.of(request.model))
+
+    def placed(self, request: Request) -> None:
+        """A waiting request is a worker's now."""
+        self.adopted(request)
+        self.remove(request)
+
+    def adopted(self, request: Request) -> None:
+        """A worker has had the request before."""
+        assert request.account is not None
+        request.account.num_running += 1
+        request.account.tenant.num_running += 1
+
+    def ended(self, request: Request) -> None:
+        """A request that a worker had has ended."""
+        account = request.account
+        assert account is not None
+        account.num_running -= 1
+        self.version += 1
+        account.tenant.num_running -= 1
+        if account.tenant.limits.max_running is not None:
+            self._wake(account.tenant)
+        self._close_if_idle(account, self.of(request.model))
+
+    def charge_input(self, request: Request, num_cached_tokens: int) -> None:
+        """A request starts for the first time. What an earlier attempt of it computed was charged then."""
+        account = request.account
+        assert account is not None
+        if not request.num_prior_output_tokens:
+            num_computed = request.num_prompt_tokens - num_cached_tokens
+            self._ledger.charge_input(account.index, num_computed)
+            account.tenant.spend(num_computed)
+
+    def charge_outputs(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
+        """Charges what a step has made, by its report."""
+        if not self.tells_tenants_apart:
+            return
+        counts = outputs_by_account(worker, record, report)
+        self._ledger.charge_outputs(counts)
+        if self.tenants.has_limits:
+            for index in counts.nonzero()[0].tolist():
+                self._accounts[index].tenant.spend(int(counts[index]))
+
+    def set_limits(self, default: TenantLimits, named: dict[str, TenantLimits]) -> None:
+        """Puts other limits in force."""
+        self.tenants.replace(default, named)
+        for account in self._accounts.values():
+            self._ledger.set_weight(account.index, account.tenant.limits.weight)
+            self._wake(account.tenant)
+
+    def had(self, request: Request) -> float:
+        """Virtual tokens that the request's account has had."""
+        assert request.account is not None
+        return self._ledger.counter(request.account.index)
+
+    def gap(self) -> float:
+        """The largest difference of counters between tenants of one class that wait, in virtual tokens."""
+        return max((c.gap() for queue in self._queues.values() for c in queue.classes.values()), default=0.0)
+
+    def _wake(self, tenant: Tenant) -> None:
+        for queue in self._queues.values():
+            queue.wake(tenant)
+
+    def _close_if_idle(self, account: Account, queue: WaitingQueue) -> None:
+        if not account.is_idle:
+            return
+        self._idle[account.index] = (queue, account)
+        if len(self._idle) > MAX_IDLE_ACCOUNTS:
+            index, (home, oldest) = next(iter(self._idle.items()))
+            del self._idle[index]
+            if home.classes[oldest.rank].forget(oldest):
+                del self._accounts[index]
+                self._ledger.close(index)
+                self.tenants.forget(oldest.tenant)
+            else:
+                self._idle[index] = (home, oldest)
