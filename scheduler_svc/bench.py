@@ -2,7 +2,8 @@
 
 Steady decode: every request runs in every step, block phases are spread evenly, and the pool is in its long-run state,
 so each grant evicts a cached block. Timed are the scheduler's own parts: deciding, building and serializing the step,
-parsing and taking in the report. The worker's reports are made outside of the measured time.
+parsing and taking in the report. The worker's reports are made outside of the measured time. With `--tables` so many
+workers take turns, so that none finds its table in the CPU's caches.
 """
 
 from __future__ import annotations
@@ -12,44 +13,26 @@ import gc
 import json
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler_svc import delta
-from scheduler_svc.core.block_pool import HASH_DTYPE
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
+from scheduler_svc.bench_tables import WARM_UP_STEPS, Load, Table, make_request, make_scheduler
+from scheduler_svc.core.request import HASH_BYTES
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import StepDecision
-from scheduler_svc.core.worker import Worker, WorkerInfo
+from scheduler_svc.core.step import StepDecision, StepReport
+from scheduler_svc.core.worker import Worker
+from signalbox.errors import SignalboxError
+from signalbox.plots import check_plot, draw
 from signalbox.v1 import scheduler_pb2
 
-BLOCK_SIZE = 16
-WORKER = "worker"
-MODEL = "model"
-WARM_UP_STEPS = 40
 PARTS = ("schedule", "encode", "parse", "update")
-
-
-@dataclass
-class Load:
-    """What is measured."""
-
-    running: int
-    speculative: int
-    inflight: int
-    prompt_tokens: int
-    waiting: int
-    steps: int
-
-    @property
-    def tokens_per_step(self) -> int:
-        """With drafts, three tokens come of each step of a request."""
-        return 3 if self.speculative else 1
+CORE_PARTS = ("schedule", "update")
+"""Without messages."""
 
 
 @dataclass
@@ -70,124 +53,39 @@ class Times:
         return result
 
 
-class EchoWorker:
-    """The worker's side of a steady decode: counts and seals as a real one would report them, without a model."""
-
-    def __init__(self, load: Load, num_slots: int) -> None:
-        self._load = load
-        self._rng = np.random.default_rng(0)
-        self.num_tokens = np.zeros(num_slots, np.int64)
-        self._sealed = np.zeros(num_slots, np.int64)
-
-    def place(self, slot: int, num_prompt: int) -> None:
-        """The prompt ran and gave one token."""
-        self.num_tokens[slot] = num_prompt + 1
-        self._sealed[slot] = num_prompt // BLOCK_SIZE
-
-    def report(self, step_id: int, rows: NDArray[np.int64]) -> bytes:
-        """One step of all `rows`, as the scheduler will receive it."""
-        count = self._load.tokens_per_step
-        self.num_tokens[rows] += count
-        full = (self.num_tokens[rows] - 1) // BLOCK_SIZE
-        sealing = rows[full > self._sealed[rows]]
-        indexes = self._sealed[sealing]
-        self._sealed[sealing] += 1
-        message = scheduler_pb2.ModelRunnerOutput(
-            step_id=step_id,
-            num_decode_rows=len(rows),
-            decode_counts=np.full(len(rows), count, np.uint8).tobytes() if count != 1 else b"",
-            sealed_slots=sealing.astype("<u2").tobytes(),
-            sealed_indexes=indexes.astype("<u2").tobytes(),
-            sealed_hashes=self._rng.bytes(HASH_BYTES * len(sealing)),
-            timings=scheduler_pb2.StepTimings(
-                queued_us=100, prepare_us=100, execute_us=20_000, commit_us=100
-            ),
-        )
-        return message.SerializeToString()
-
-
-def make_scheduler(load: Load) -> tuple[Scheduler, Worker]:
-    """A scheduler with one worker whose cache is full of old content."""
-    length = load.prompt_tokens + 16 + (load.steps + WARM_UP_STEPS + 8) * (1 + load.speculative)
-    blocks = (load.running + 2) * (-(-length // BLOCK_SIZE) + 4)
-    config = SchedulerConfig(
-        max_num_seqs=load.running + 1,
-        max_num_batched_tokens=1 << 30,
-        max_inflight_steps=load.inflight,
-        num_speculative_tokens=load.speculative,
-        max_waiting=1 << 30,
-    )
-    scheduler = Scheduler(config, epoch=1, now=0.0)
-    num_slots = load.running + 64
-    info = WorkerInfo(
-        WORKER, "i", "a:1", MODEL, num_slots, blocks, BLOCK_SIZE, max(length, 4096), 1 << 30, load.speculative
-    )
-    worker = scheduler.attach_worker(info, None, 0.0)
-    old = worker.pool.take(blocks)
-    worker.pool.publish(old, np.frombuffer(os.urandom(HASH_BYTES * blocks), HASH_DTYPE))
-    worker.pool.release(old)
-    return scheduler, worker
-
-
-def make_request(name: str, num_prompt: int) -> Request:
-    """A request with the block hashes of a prompt that nobody had before."""
-    return Request(
-        key=RequestKey("frontend", name),
-        attempt=1,
-        model=MODEL,
-        num_prompt_tokens=num_prompt,
-        num_prior_output_tokens=0,
-        max_tokens=1 << 30,
-        arrival_ms=0,
-        sequence=0,
-        block_hashes=os.urandom(HASH_BYTES * (num_prompt // BLOCK_SIZE)),
-        hash_block_size=BLOCK_SIZE,
-    )
-
-
-def start_all(load: Load, scheduler: Scheduler, worker: Worker, echo: EchoWorker) -> None:
-    """Brings all requests to decode."""
-    for number in range(load.running):
-        scheduler.submit(make_request(f"r{number}", load.prompt_tokens + number % 16), 0.0)
-    step = scheduler.schedule(WORKER, 0.0)
-    assert step is not None and len(step.started) == load.running
-    for start in step.started:
-        echo.place(start.chunk.slot, worker.request(start.chunk.slot).num_prompt_tokens)
-    report = scheduler_pb2.ModelRunnerOutput(step_id=step.step_id, num_prefill_tokens=step.num_prefill_tokens)
-    scheduler.update(WORKER, delta.parse_report(report), 0.0)
-    for number in range(load.waiting):
-        scheduler.submit(make_request(f"waiting{number}", load.prompt_tokens), 0.0)
-
-
 def run(load: Load) -> Times:
-    """Steady steps, `inflight` of them always under way."""
-    scheduler, worker = make_scheduler(load)
-    echo = EchoWorker(load, worker.info.num_slots)
-    start_all(load, scheduler, worker, echo)
-    if load.waiting:
-        worker.limits = type(worker.limits)(**{**vars(worker.limits), "max_num_seqs": load.running})
-    times, reports = Times(), deque[bytes]()
+    """Steady steps, `inflight` of them always under way on every table; the tables take turns."""
+    scheduler, tables = make_scheduler(load)
+    times = Times()
     gc.collect()
     gc.freeze()
     for number in range(WARM_UP_STEPS + load.steps):
         if number == WARM_UP_STEPS:
             times = Times()
-        while len(worker.records) < load.inflight:
-            step = times.measure("schedule", lambda: scheduler.schedule(WORKER, 0.0))
-            assert isinstance(step, StepDecision)
-            raw = times.measure("encode", lambda step=step: delta.build_step(step, 1).SerializeToString())  # type: ignore[misc]
-            assert isinstance(raw, bytes)
-            times.grants.append(len(step.grant_slots))
-            times.output_bytes.append(len(raw))
-            reports.append(echo.report(step.step_id, worker.records[-1].decode_slots))
-        raw = reports.popleft()
-        times.report_bytes.append(len(raw))
-        report = times.measure("parse", lambda raw=raw: parse(raw))  # type: ignore[misc]
-        times.seals.append(len(report.sealed_slots))  # type: ignore[attr-defined]
-        times.measure("update", lambda report=report: scheduler.update(WORKER, report, 0.0))  # type: ignore[misc]
+        for table in tables:
+            _take_turn(load, scheduler, table, times)
     gc.unfreeze()
-    worker.check_integrity()
+    for table in tables:
+        table.worker.check_integrity()
     return times
+
+
+def _take_turn(load: Load, scheduler: Scheduler, table: Table, times: Times) -> None:
+    """Sends what can be sent to one worker, and takes in its oldest report."""
+    while len(table.worker.records) < load.inflight:
+        step = times.measure("schedule", lambda: scheduler.schedule(table.name, 0.0))
+        assert isinstance(step, StepDecision)
+        raw = times.measure("encode", lambda step=step: delta.build_step(step, 1).SerializeToString())  # type: ignore[misc]
+        assert isinstance(raw, bytes)
+        times.grants.append(len(step.grant_slots))
+        times.output_bytes.append(len(raw))
+        table.reports.append(table.echo.report(step.step_id, table.worker.records[-1].decode_slots))
+    raw = table.reports.popleft()
+    times.report_bytes.append(len(raw))
+    report = times.measure("parse", partial(parse, raw))
+    assert isinstance(report, StepReport)
+    times.seals.append(len(report.sealed_slots))
+    times.measure("update", lambda: scheduler.update(table.name, report, 0.0))
 
 
 def parse(raw: bytes) -> object:
@@ -199,26 +97,24 @@ def measure_admission(load: Load, cached: bool, rounds: int = 60) -> list[float]
     """Microseconds of all scheduler work to take a 2,048-token prompt in while `running` others decode: submit, place,
     look up, allocate, build both messages."""
     wide = Load(load.running, 0, 1, load.prompt_tokens, 0, load.steps)
-    scheduler, worker = make_scheduler(wide)
-    echo = EchoWorker(wide, worker.info.num_slots)
-    start_all(wide, scheduler, worker, echo)
+    scheduler, (table,) = make_scheduler(wide)
     hashes, samples = os.urandom(HASH_BYTES * 128), []
     for number in range(rounds):
         request = make_request(f"new{number}", 2048)
         request.block_hashes = hashes if cached else request.block_hashes
-        idle = _timed_step(scheduler, worker, lambda: None)[0]
-        spent, placed = _timed_step(scheduler, worker, lambda request=request: scheduler.submit(request, 0.0))  # type: ignore[misc]
+        idle = _timed_step(scheduler, table.worker, lambda: None)[0]
+        spent, placed = _timed_step(scheduler, table.worker, partial(scheduler.submit, request, 0.0))
         assert placed == 1
         samples.append(spent - idle)
         scheduler.cancel(request.key, 1)
-        _timed_step(scheduler, worker, lambda: None)
+        _timed_step(scheduler, table.worker, lambda: None)
     return samples[5:]
 
 
 def _timed_step(scheduler: Scheduler, worker: Worker, before: Callable[[], None]) -> tuple[float, int]:
     started = time.perf_counter_ns()
     before()
-    step = scheduler.schedule(WORKER, 0.0)
+    step = scheduler.schedule(worker.info.worker_id, 0.0)
     assert step is not None
     for request in step.placed:
         delta.build_new_request(request, worker).SerializeToString()
@@ -227,7 +123,7 @@ def _timed_step(scheduler: Scheduler, worker: Worker, before: Callable[[], None]
     report = scheduler_pb2.ModelRunnerOutput(
         step_id=step.step_id, num_decode_rows=step.num_decode_rows, num_prefill_tokens=step.num_prefill_tokens
     )
-    scheduler.update(WORKER, delta.parse_report(report), 0.0)
+    scheduler.update(worker.info.worker_id, delta.parse_report(report), 0.0)
     return spent, len(step.placed)
 
 
@@ -239,12 +135,17 @@ def summarize(load: Load, times: Times) -> dict[str, float]:
         "inflight": load.inflight,
     }
     line |= {"prompt_tokens": load.prompt_tokens, "waiting": load.waiting, "steps": load.steps}
+    line["tables"] = load.tables
     columns = {part: np.array(values) for part, values in times.parts.items()}
-    columns["total"] = np.sum([values[: load.steps] for values in columns.values()], axis=0)
+    count = load.steps * load.tables
+    columns["total"] = np.sum([values[:count] for values in columns.values()], axis=0)
     for part, values in columns.items():
         line[f"{part}_us_mean"] = round(float(values.mean()), 1)
         line[f"{part}_us_p50"] = round(float(np.percentile(values, 50)), 1)
         line[f"{part}_us_p99"] = round(float(np.percentile(values, 99)), 1)
+    core_us = sum(float(columns[part].mean()) for part in CORE_PARTS)
+    line["core_steps_per_s"] = round(1e6 / core_us, 1)
+    line["steps_per_s"] = round(1e6 / float(columns["total"].mean()), 1)
     line["grants_per_step"] = round(float(np.mean(times.grants)), 1)
     line["seals_per_step"] = round(float(np.mean(times.seals)), 1)
     line["scheduler_output_bytes"] = round(float(np.mean(times.output_bytes)), 1)
@@ -262,7 +163,10 @@ def main() -> None:
         "--speculative", type=int, default=0, help="draft tokens per step; 3 tokens come of each step"
     )
     parser.add_argument("--inflight", type=int, default=2, help="steps sent ahead")
-    parser.add_argument("--steps", type=int, default=400, help="steps measured")
+    parser.add_argument("--steps", type=int, default=400, help="steps measured, of each table")
+    parser.add_argument(
+        "--tables", type=int, default=1, help="workers, each with its own table, that take turns"
+    )
     parser.add_argument("--prompt-tokens", type=int, default=512, help="prompt length, plus (i mod 16)")
     parser.add_argument("--waiting", type=int, default=0, help="requests that wait meanwhile")
     parser.add_argument(
@@ -271,7 +175,17 @@ def main() -> None:
     parser.add_argument(
         "--json", action="store_true", help="one JSON object per line (the default, and the only form)"
     )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also draw the figures (.svg, .png, .pdf), beside peers'"
+    )
     arguments = parser.parse_args()
+    if arguments.plot is not None and arguments.admission:
+        parser.error("--plot draws steady steps, not --admission")
+    try:
+        check_plot(arguments.plot)
+    except SignalboxError as error:
+        parser.error(error.message)
+    lines = []
     for running in arguments.running:
         load = Load(
             running,
@@ -280,6 +194,7 @@ def main() -> None:
             arguments.prompt_tokens,
             arguments.waiting,
             arguments.steps,
+            arguments.tables,
         )
         if arguments.admission:
             for cached in (False, True):
@@ -290,7 +205,10 @@ def main() -> None:
                 }
                 print(json.dumps(line | percentiles), flush=True)
         else:
-            print(json.dumps(summarize(load, run(load))), flush=True)
+            lines.append(summarize(load, run(load)))
+            print(json.dumps(lines[-1]), flush=True)
+    if arguments.plot is not None:
+        draw("scheduler", lines, arguments.plot)
 
 
 if __name__ == "__main__":

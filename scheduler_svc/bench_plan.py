@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from scheduler_svc.core import shortage
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.worker import Worker, WorkerInfo
@@ -156,7 +157,7 @@ def main() -> None:
     """Prints one JSON object."""
     asked = make_parser().parse_args()
     if asked.last_come:
-        Worker._loss = last_come  # type: ignore[assignment,method-assign]
+        shortage.loss = last_come
     plan = make_plan(asked)
     if asked.memory:
         every = max(asked.requests // 10, 1)

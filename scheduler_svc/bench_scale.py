@@ -1,8 +1,14 @@
 """How many workers one scheduler process keeps busy: `signalbox bench scale`.
 
-The scheduler is the real service in a process of its own, over real gRPC streams. The workers are simulated: they all
-live in this process, run no model, and keep a time line of when each step would have run. A worker is idle from the end
-of a step until the next one that has arrived starts; `one_way_ms` delays every message both ways.
+The scheduler is the real service in a process of its own, over real gRPC streams, and only its CPU time is measured.
+The workers are simulated: they all live in this process, run no model, and keep a time line of when each step would
+have run; they start at random phases, and their steps vary by 2 %. A worker is idle from the end of a step until the
+next one that has arrived starts; `one_way_ms` delays every message both ways. With `--per-relay` so many workers share
+a stream, as they would behind a relay; the relay's part is simulated in this process too, so that its CPU time counts
+for neither side.
+
+Measuring starts when all requests run and every worker has done some steps with all of them. A number of workers is
+*held* when they idle for less than 2 % of the time.
 """
 
 from __future__ import annotations
@@ -15,131 +21,65 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from scheduler_svc.bench import BLOCK_SIZE, MODEL, EchoWorker, Load
+from scheduler_svc.bench_tables import BLOCK_SIZE, MODEL
+from scheduler_svc.bench_workers import (
+    MAX_MODEL_LEN,
+    PROMPT_TOKENS,
+    BenchError,
+    SimulatedWorker,
+    Traffic,
+    WorkerLoad,
+    attach,
+    attach_relay,
+)
 from signalbox import rpc
 from signalbox.hash_chain import HASH_BYTES
 from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
 
-PROMPT_TOKENS = 64
-MAX_MODEL_LEN = 16_384
-WARM_UP_S = 3.0
+SETTLE_STEPS = 50
+"""Steps of each worker between the last request's start and the measurement: the pacing has learned by then."""
+HELD_IDLE_SHARE = 0.02
+POLL_S = 0.05
+ANSWER_LIMIT_S = 30.0
+"""Most time for the scheduler's process to start."""
+
+Line = dict[str, float | bool | str]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Setting:
     """What is measured."""
 
     workers: int
-    running: int
-    step_s: float
-    one_way_s: float
+    per_relay: int
+    """Workers that share a stream; 0: each has its own."""
+    window_s: float
+    """How long messages of a shared stream wait for others."""
+    load: WorkerLoad
     inflight: int
     seconds: float
+    start_limit_s: float
+    """All requests have to run by then."""
     just_in_time: bool
 
-
-@dataclass
-class TimeLine:
-    """When a worker would have run its steps."""
-
-    busy_until: float = 0.0
-    idle_s: float = 0.0
-    queued_s: float = 0.0
-    num_steps: int = 0
-
-    def run(self, arrived: float, step_s: float) -> float:
-        """Adds a step that arrived then; returns when it ends."""
-        start = max(arrived, self.busy_until)
-        if self.busy_until:
-            self.idle_s += start - self.busy_until
-        self.queued_s += start - arrived
-        self.num_steps += 1
-        self.busy_until = start + step_s
-        return self.busy_until
+    @property
+    def num_requests(self) -> int:
+        """In all."""
+        return self.workers * self.load.running
 
 
-@dataclass
-class SimulatedWorker:
-    """One worker's stream to the scheduler."""
-
-    number: int
-    setting: Setting
-    line: TimeLine = field(default_factory=TimeLine)
-
-    def __post_init__(self) -> None:
-        slots = self.setting.running + 8
-        self._echo = EchoWorker(Load(self.setting.running, 0, 2, PROMPT_TOKENS, 0, 0), slots)
-        self._rows = np.empty(0, np.int64)
-        self._outbox: asyncio.Queue[scheduler_pb2.AttachWorkerRequest] = asyncio.Queue()
-
-    async def run(self, stub: Any) -> None:
-        """Until cancelled."""
-        stream = stub.AttachWorker()
-        await stream.write(scheduler_pb2.AttachWorkerRequest(hello=self._hello()))
-        writer = asyncio.create_task(self._write(stream))
-        loop = asyncio.get_running_loop()
-        try:
-            async for message in stream:
-                for step in message.steps:
-                    loop.call_at(loop.time() + self.setting.one_way_s, self._start, step)
-        finally:
-            writer.cancel()
-
-    async def _write(self, stream: Any) -> None:
-        while True:
-            message = await self._outbox.get()
-            while not self._outbox.empty():
-                message.MergeFrom(self._outbox.get_nowait())
-            await stream.write(message)
-
-    def _start(self, step: scheduler_pb2.SchedulerOutput) -> None:
-        loop = asyncio.get_running_loop()
-        arrived = loop.time()
-        queued = max(self.line.busy_until - arrived, 0.0)
-        end = self.line.run(arrived, self.setting.step_s)
-        report = scheduler_pb2.ModelRunnerOutput.FromString(self._echo.report(step.step_id, self._rows))
-        report.timings.queued_us = int(queued * 1e6)
-        report.timings.prepare_us = report.timings.commit_us = 0
-        report.timings.execute_us = int(self.setting.step_s * 1e6)
-        new, cached = step.scheduled_new_reqs, step.scheduled_cached_reqs
-        slots = np.frombuffer(new.slots + cached.chunk_slots, "<u2").astype(np.int64)
-        starts = np.frombuffer(new.num_computed_tokens + cached.chunk_starts, "<u4")
-        lengths = np.frombuffer(new.num_scheduled_tokens + cached.chunk_lengths, "<u4")
-        report.num_prefill_tokens = int(lengths.sum())
-        final = slots[starts + lengths == PROMPT_TOKENS]
-        for slot in final.tolist():
-            self._echo.place(slot, PROMPT_TOKENS)
-        self._rows = np.sort(np.concatenate((self._rows, final)))
-        message = scheduler_pb2.AttachWorkerRequest(outputs=[report])
-        loop.call_at(end + self.setting.one_way_s, self._outbox.put_nowait, message)
-
-    def _hello(self) -> scheduler_pb2.WorkerHello:
-        model = scheduler_pb2.ModelEntry(model=MODEL, max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE)
-        return scheduler_pb2.WorkerHello(
-            worker_id=f"sim-{self.number}",
-            worker_instance=f"sim-{self.number}",
-            address="127.0.0.1:1",
-            model=model,
-            num_slots=self.setting.running + 8,
-            num_blocks=self.setting.running * 256,
-            max_num_batched_tokens=1 << 20,
-            kinds=[generation_pb2.REQUEST_KIND_GENERATE],
-        )
-
-
-async def submit_all(stub: Any, setting: Setting) -> Any:
+async def submit_all(stub: Any, num_requests: int) -> Any:
     """One frontend's stream with all requests; it has to stay open."""
     stream = stub.AttachFrontend()
     await stream.write(
         scheduler_pb2.AttachFrontendRequest(hello=scheduler_pb2.FrontendHello(frontend_instance="bench"))
     )
-    for number in range(setting.workers * setting.running):
+    for number in range(num_requests):
         meta = scheduler_pb2.RequestMeta(
             model=MODEL,
             num_prompt_tokens=PROMPT_TOKENS,
@@ -162,40 +102,92 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure(setting: Setting, address: str, pid: int) -> dict[str, float | bool]:
-    """Attaches all workers, lets all requests start, then watches."""
-    workers = [SimulatedWorker(number, setting) for number in range(setting.workers)]
-    async with rpc.channel(address) as channel:
-        stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-        tasks = [asyncio.create_task(worker.run(stub)) for worker in workers]
-        await asyncio.sleep(0.5)
-        frontend = await submit_all(stub, setting)
-        await asyncio.sleep(WARM_UP_S)
-        for worker in workers:
-            worker.line = TimeLine(busy_until=worker.line.busy_until)
-        started, cpu, own = time.monotonic(), cpu_seconds(pid), time.process_time()
-        await asyncio.sleep(setting.seconds)
+class Bench:
+    """One scheduler process with its workers."""
+
+    def __init__(self, setting: Setting, pid: int) -> None:
+        self._setting, self._pid = setting, pid
+        self._workers = [SimulatedWorker(number, setting.load) for number in range(setting.workers)]
+        self._traffic = Traffic()
+
+    async def run(self, address: str) -> Line:
+        """Attaches all workers, lets all requests start, then watches. Raises BenchError."""
+        async with rpc.channel(address) as channel:
+            await asyncio.wait_for(channel.channel_ready(), ANSWER_LIMIT_S)
+            stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+            tasks = [asyncio.create_task(stream) for stream in self._streams(stub)]
+            measuring = asyncio.create_task(self._measure(stub))
+            try:
+                await asyncio.wait((*tasks, measuring), return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                return await measuring
+            finally:
+                for task in (*tasks, measuring):
+                    task.cancel()
+                await asyncio.gather(*tasks, measuring, return_exceptions=True)
+
+    def _streams(self, stub: Any) -> list[Any]:
+        size = self._setting.per_relay
+        if not size:
+            return [attach(worker, stub, self._traffic) for worker in self._workers]
+        groups = [self._workers[first : first + size] for first in range(0, len(self._workers), size)]
+        return [attach_relay(group, stub, self._setting.window_s, self._traffic) for group in groups]
+
+    async def _measure(self, stub: Any) -> Line:
+        frontend = await submit_all(stub, self._setting.num_requests)
+        await self._start()
+        for worker in self._workers:
+            worker.line.begin_anew()
+        self._traffic.begin_anew()
+        started, cpu, own = time.monotonic(), cpu_seconds(self._pid), time.process_time()
+        await asyncio.sleep(self._setting.seconds)
         elapsed = time.monotonic() - started
-        cpu, own = cpu_seconds(pid) - cpu, time.process_time() - own
-        for task in tasks:
-            task.cancel()
+        cpu, own = cpu_seconds(self._pid) - cpu, time.process_time() - own
         frontend.cancel()
-    steps = sum(worker.line.num_steps for worker in workers)
-    rows = [len(worker._rows) for worker in workers]
-    return {
-        "workers": setting.workers,
-        "running_mean": round(float(np.mean(rows)), 1),
-        "step_ms": setting.step_s * 1e3,
-        "one_way_ms": setting.one_way_s * 1e3,
-        "inflight": setting.inflight,
-        "just_in_time": setting.just_in_time,
-        "idle_share": round(sum(worker.line.idle_s for worker in workers) / (elapsed * setting.workers), 4),
-        "queued_ms": round(sum(worker.line.queued_s for worker in workers) / max(steps, 1) * 1e3, 2),
-        "steps_per_s": round(steps / elapsed, 1),
-        "scheduler_cpu_us_per_step": round(cpu / max(steps, 1) * 1e6, 1),
-        "scheduler_cpu_share": round(cpu / elapsed, 3),
-        "bench_cpu_share": round(own / elapsed, 3),
-    }
+        return self._line(elapsed, cpu, own)
+
+    async def _start(self) -> None:
+        """Until all requests run and every worker has settled. Raises BenchError when that takes too long."""
+        give_up = time.monotonic() + self._setting.start_limit_s
+        await self._until(lambda: self._num_running == self._setting.num_requests, give_up)
+        settled = [worker.line.num_steps + SETTLE_STEPS for worker in self._workers]
+        await self._until(
+            lambda: all(w.line.num_steps >= steps for w, steps in zip(self._workers, settled, strict=True)),
+            give_up,
+        )
+
+    async def _until(self, condition: Callable[[], bool], give_up: float) -> None:
+        while not condition():
+            if time.monotonic() > give_up:
+                raise BenchError(
+                    f"after {self._setting.start_limit_s:g} s only {self._num_running} of "
+                    f"{self._setting.num_requests} requests ran, or some worker had not done {SETTLE_STEPS} steps"
+                    " with all of its own; nothing was measured"
+                )
+            await asyncio.sleep(POLL_S)
+
+    @property
+    def _num_running(self) -> int:
+        return sum(len(worker.rows) for worker in self._workers)
+
+    def _line(self, elapsed: float, cpu: float, own: float) -> Line:
+        setting, lines = self._setting, [worker.line for worker in self._workers]
+        steps = max(sum(line.num_steps for line in lines), 1)
+        idle_share = sum(line.idle_s for line in lines) / (elapsed * setting.workers)
+        return {
+            "running_mean": round(self._num_running / setting.workers, 1),
+            "idle_share": round(idle_share, 4),
+            "queued_ms": round(sum(line.queued_s for line in lines) / steps * 1e3, 2),
+            "steps_per_s": round(steps / elapsed, 1),
+            "steps_per_message_up": round(steps / max(self._traffic.num_up, 1), 2),
+            "steps_per_message_down": round(steps / max(self._traffic.num_down, 1), 2),
+            "scheduler_cpu_us_per_step": round(cpu / steps * 1e6, 1),
+            "scheduler_cpu_share": round(cpu / elapsed, 3),
+            "bench_cpu_share": round(own / elapsed, 3),
+            "held": idle_share < HELD_IDLE_SHARE,
+        }
 
 
 def free_port() -> int:
@@ -205,51 +197,84 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(setting: Setting) -> dict[str, float | bool]:
-    """Starts the scheduler service, measures, stops it."""
+def run(setting: Setting) -> Line:
+    """Starts the scheduler service, measures, stops it. Raises BenchError."""
     address = f"127.0.0.1:{free_port()}"
     flags = [
         f"--listen={address}",
         f"--max-inflight-steps={setting.inflight}",
-        f"--max-num-seqs={setting.running}",
+        f"--max-num-seqs={setting.load.running}",
     ]
     flags.append("--just-in-time-steps" if setting.just_in_time else "--no-just-in-time-steps")
     environment = os.environ | {"SIGNALBOX_LOG_LEVEL": "ERROR"}
     service = subprocess.Popen([sys.executable, "-m", "scheduler_svc", *flags], env=environment)
     try:
-        time.sleep(1.5)
-        return asyncio.run(measure(setting, address, service.pid))
+        return asyncio.run(Bench(setting, service.pid).run(address))
+    except TimeoutError:
+        raise BenchError(f"the scheduler did not answer within {ANSWER_LIMIT_S:g} s") from None
     finally:
         service.terminate()
         service.wait(10)
 
 
-def main() -> None:
-    """Prints one JSON object per number of workers."""
+def describe(setting: Setting) -> Line:
+    """The part of a line that says what was asked for."""
+    return {
+        "workers": setting.workers,
+        "per_relay": setting.per_relay,
+        "window_ms": setting.window_s * 1e3 if setting.per_relay else 0.0,
+        "running": setting.load.running,
+        "step_ms": setting.load.step_s * 1e3,
+        "one_way_ms": setting.load.one_way_s * 1e3,
+        "inflight": setting.inflight,
+        "just_in_time": setting.just_in_time,
+    }
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(prog="signalbox bench scale", description=__doc__)
-    parser.add_argument("--workers", type=int, nargs="+", default=[50], help="simulated workers")
-    parser.add_argument("--running", type=int, default=256, help="running requests per worker")
-    parser.add_argument("--step-ms", type=float, default=20.0, help="duration of a step")
-    parser.add_argument("--one-way-ms", type=float, default=0.0, help="delay of every message")
-    parser.add_argument("--inflight", type=int, default=2, help="steps sent ahead")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to measure")
-    parser.add_argument("--eager", action="store_true", help="send steps at once, not just in time")
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object per line (the default, and the only form)"
-    )
-    asked = parser.parse_args()
+    add = parser.add_argument
+    add("--workers", type=int, nargs="+", default=[50], help="simulated workers")
+    add("--per-relay", type=int, default=0, help="workers behind each relay; 0: each has a stream of its own")
+    add("--window-ms", type=float, default=0.5, help="how long messages of a relay wait for others")
+    add("--running", type=int, default=256, help="running requests per worker")
+    add("--step-ms", type=float, default=20.0, help="duration of a step")
+    add("--one-way-ms", type=float, default=0.0, help="delay of every message")
+    add("--inflight", type=int, default=2, help="steps sent ahead")
+    add("--seconds", type=float, default=10.0, help="how long to measure")
+    add("--start-limit-s", type=float, default=60.0, help="by when all requests have to run")
+    add("--eager", action="store_true", help="send steps at once, not just in time")
+    add("--json", action="store_true", help="one JSON object per line (the default, and the only form)")
+    return parser
+
+
+def main() -> int:
+    """Prints one JSON object per number of workers, then the largest number that was held. Exit status 1 when some
+    could not be measured."""
+    asked = make_parser().parse_args()
+    load = WorkerLoad(asked.running, asked.step_ms / 1e3, asked.one_way_ms / 1e3)
+    held, failed = 0, False
     for workers in asked.workers:
         setting = Setting(
-            workers,
-            asked.running,
-            asked.step_ms / 1e3,
-            asked.one_way_ms / 1e3,
-            asked.inflight,
-            asked.seconds,
-            not asked.eager,
+            workers=workers,
+            per_relay=asked.per_relay,
+            window_s=asked.window_ms / 1e3,
+            load=load,
+            inflight=asked.inflight,
+            seconds=asked.seconds,
+            start_limit_s=asked.start_limit_s,
+            just_in_time=not asked.eager,
         )
-        print(json.dumps(run(setting)), flush=True)
+        try:
+            line = run(setting)
+        except BenchError as error:
+            line, failed = {"held": False, "error": str(error)}, True
+        held = max(held, workers) if line["held"] else held
+        print(json.dumps(describe(setting) | line), flush=True)
+    print(json.dumps({"workers_held": held}), flush=True)
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.policy.spec import parse_policy
 from signalbox.config import Settings
 
 
@@ -34,8 +33,19 @@ class SchedulerSettings(Settings):
     """Without it a prompt runs in one step, and prompts above the budget are refused."""
     enable_prefix_caching: bool = True
     """Reuse KV blocks of equal prefixes."""
-    policy: Literal["fcfs", "priority"] = "fcfs"
-    """Order of the requests. fcfs: by arrival. priority: lower priority numbers first, then by arrival."""
+    policy: str = "fcfs"
+    """Order of the requests. fcfs: by arrival. priority: lower priority numbers first; they may displace others. fair:
+    tenants share by what they have had. Joined by +, as in priority+fair; the arrival decides the rest."""
+    tenants: str = ""
+    """File with the limits and weights of tenants, TOML or JSON; read again when it changes. Empty: there are none."""
+    aging_s: float = Field(60.0, ge=0)
+    """Seconds of waiting that raise a request by one class. 0: never."""
+    fair_input_weight: float = Field(1.0, gt=0)
+    """What a computed prompt token costs a tenant, in virtual tokens."""
+    fair_output_weight: float = Field(2.0, gt=0)
+    """What an output token costs."""
+    fair_credit: float = Field(2000.0, ge=0)
+    """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
     placement_lookahead: int = Field(8, ge=1)
     """Waiting requests that a worker may leave to others before it stops looking for one to take."""
     affinity_wait_ms: float = Field(50.0, ge=0)
@@ -64,6 +74,12 @@ class SchedulerSettings(Settings):
     """How long a new scheduler waits for workers to say hello before unknown requests are lost, in seconds."""
     drain_s: float = Field(2.0, ge=0)
     """How long running calls may go on when the service is told to stop, in seconds."""
+
+    @field_validator("policy")
+    @classmethod
+    def _check_policy(cls, policy: str) -> str:
+        parse_policy(policy)
+        return policy
 
     def core(self) -> SchedulerConfig:
         """What the core has to know of them."""

@@ -10,6 +10,7 @@ from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.step import Start, StepDecision, StepReport
 from scheduler_svc.core.worker import Worker, WorkerInfo
+from signalbox.outbox import split
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 U8, U16, U32, I32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4"))
@@ -24,6 +25,20 @@ def _column(raw: bytes, dtype: np.dtype[np.generic]) -> NDArray[np.int64]:
 
 
 # -- down --
+
+
+def build_messages(
+    step: StepDecision, worker: Worker, epoch: int, max_bytes: int
+) -> list[scheduler_pb2.AttachWorkerResponse]:
+    """`step` and, ahead of it, the requests placed with it, which lose their payloads. Several messages when one would
+    be larger than `max_bytes`; a request that is larger goes alone."""
+    new_requests = [build_new_request(request, worker) for request in step.placed]
+    for request in step.placed:
+        request.payload = b""
+    parts = list(split(new_requests, lambda request: request.ByteSize(), max_bytes))
+    messages = [scheduler_pb2.AttachWorkerResponse(new_requests=part) for part in parts or [[]]]
+    messages[-1].steps.append(build_step(step, epoch))
+    return messages
 
 
 def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
@@ -53,6 +68,9 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         message.paused_slots = _pack(step.paused_slots, U16)
     if step.unpaused_slots:
         message.unpaused_slots = _pack(step.unpaused_slots, U16)
+    if step.draft_limits:
+        slots, limits = zip(*step.draft_limits, strict=True)
+        message.draft_slots, message.draft_limits = _pack(slots, U16), _pack(limits, U8)
     return message
 
 
@@ -108,6 +126,11 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
         report.sealed_slots = _column(message.sealed_slots, U16)
         report.sealed_indexes = _column(message.sealed_indexes, U16)
         report.sealed_hashes = np.frombuffer(message.sealed_hashes, HASH_DTYPE)
+    if message.draft_slots:
+        slots, limits = _column(message.draft_slots, U16), _column(message.draft_limits, U8)
+        report.draft_limits = list(zip(slots.tolist(), limits.tolist(), strict=True))
+    report.num_draft_tokens = message.num_draft_tokens
+    report.num_accepted_tokens = message.num_accepted_tokens
     timings = message.timings
     report.execute_us, report.queued_us = timings.execute_us, timings.queued_us
     report.duration_us = timings.prepare_us + timings.execute_us + timings.commit_us
@@ -134,6 +157,9 @@ def parse_hello(message: scheduler_pb2.WorkerHello) -> tuple[WorkerInfo, WorkerS
         max_num_batched_tokens=message.max_num_batched_tokens,
         max_draft_tokens=message.max_draft_tokens,
         num_host_blocks=message.num_host_blocks,
+        # A worker that names no kinds generates.
+        serves_generation=not message.kinds or generation_pb2.REQUEST_KIND_GENERATE in message.kinds,
+        serves_pooling=generation_pb2.REQUEST_KIND_POOLING in message.kinds,
     )
     if not message.HasField("snapshot"):
         return info, None
@@ -181,6 +207,7 @@ def _request(
         tenant=meta.tenant,
         wants_prompt_logprobs=meta.wants_prompt_logprobs,
         is_pooling=meta.kind == generation_pb2.REQUEST_KIND_POOLING,
+        has_grammar=meta.has_grammar,
         meta=raw_meta,
         payload=payload,
         traceparent=meta.traceparent,

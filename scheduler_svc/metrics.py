@@ -20,6 +20,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Worker], float]], ...] = (
     ),
     (names.METRIC_RUNNING, "Requests that hold blocks.", lambda w: w.num_running),
     (names.METRIC_PREEMPTED, "Requests whose blocks were taken.", lambda w: len(w.preempted)),
+    (names.METRIC_DISPLACED, "Requests that gave their place to others.", lambda w: len(w.displaced)),
     (names.METRIC_BLOCKS_TOTAL, "KV blocks.", lambda w: w.pool.num_blocks),
     (names.METRIC_HOST_BLOCKS, "Blocks of the host tier with content.", lambda w: len(w.host)),
     (names.METRIC_STEPS_IN_FLIGHT, "Steps sent and not reported.", lambda w: len(w.records)),
@@ -37,6 +38,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[WorkerStats], float]], ...] = (
     (names.METRIC_PREFIX_HITS, "Tokens found there, host tier included.", lambda s: s.num_prefix_hit_tokens),
     (names.METRIC_HOST_HITS, "Tokens found in the host tier.", lambda s: s.num_host_hit_tokens),
     (names.METRIC_PREEMPTIONS, "Preemptions.", lambda s: s.num_preemptions),
+    (names.METRIC_DISPLACEMENTS, "Places taken for others.", lambda s: s.num_displacements),
     (names.METRIC_BLOCK_COPIES, "Block copies between device and host tier.", lambda s: s.num_block_copies),
 )
 
@@ -46,6 +48,11 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
     workers = [(_labels(worker), worker) for worker in loop.core.workers.values()]
     yield gauge(names.METRIC_WAITING, "Requests that no worker owns.", [({}, loop.core.num_waiting)])
     yield gauge(names.METRIC_FRONTENDS, "Frontends with a link.", [({}, loop.num_frontends)])
+    yield gauge(
+        names.METRIC_FAIRNESS_GAP,
+        "Virtual tokens between the tenants of a class that wait, at most.",
+        [({}, loop.core.queues.gap())],
+    )
     for name, documentation, value in _GAUGES:
         yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])
     blocks = [sample for labels, worker in workers for sample in _blocks(labels, worker)]

@@ -41,6 +41,8 @@ class Turn:
     num_output: int
     shared: int
     """Leading prompt tokens that all conversations share."""
+    tenant: str = ""
+    priority: int = 0
     arrived: float = 0.0
     first_token: float = 0.0
     prefilled: int = 0
@@ -59,6 +61,7 @@ class CountingWorker:
         """Prompt plus output by slot."""
         self._sealed: dict[int, int] = {}
         self._rows: set[int] = set()
+        self._paused: set[int] = set()
         self._settling: list[int] = []
         self._ended: set[int] = set()
         self.busy_until = 0.0
@@ -69,16 +72,19 @@ class CountingWorker:
         self._settling = []
         for slot in step.finished_slots:
             self._rows.discard(slot)
+            self._paused.discard(slot)
             self._ended.discard(slot)
             self._turns.pop(slot, None)
-        self._rows -= {*step.preempted_slots, *step.paused_slots}
-        self._rows |= set(step.unpaused_slots)
+        self._rows -= set(step.preempted_slots)
+        self._paused -= {*step.preempted_slots, *step.unpaused_slots}
+        self._paused |= set(step.paused_slots)
         for start, request in zip(step.started, step.placed, strict=True):
             self._place(start.chunk.slot, turns[request.key.request_id])
         chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
-        report = StepReport(step.step_id, len(self._rows), sum(chunk.length for chunk in chunks))
-        end = self._end_of(len(self._rows), chunks, len(step.copies), now)
-        self._advance(report, chunks)
+        rows = self._rows - self._paused
+        report = StepReport(step.step_id, len(rows), sum(chunk.length for chunk in chunks))
+        end = self._end_of(rows, chunks, len(step.copies), now)
+        self._advance(report, rows, chunks)
         report.duration_us = report.execute_us = int((end - max(now, self.busy_until)) * 1e6)
         report.queued_us = int(max(self.busy_until - now, 0.0) * 1e6)
         self.busy_until = end
@@ -89,18 +95,18 @@ class CountingWorker:
         self._tokens[slot] = turn.num_prompt
         self._sealed[slot] = turn.num_prompt // self.info.block_size
 
-    def _end_of(self, rows: int, chunks: list[Chunk], copies: int, now: float) -> float:
-        tokens = rows + sum(chunk.length for chunk in chunks)
-        context = sum(self._tokens[slot] for slot in self._rows) if self._timing.per_context else 0
+    def _end_of(self, rows: set[int], chunks: list[Chunk], copies: int, now: float) -> float:
+        tokens = len(rows) + sum(chunk.length for chunk in chunks)
+        context = sum(self._tokens[slot] for slot in rows) if self._timing.per_context else 0
         timing = self._timing
         seconds = (
             timing.base + timing.per_token * tokens + timing.per_context * context + timing.per_copy * copies
         )
         return max(now, self.busy_until) + seconds
 
-    def _advance(self, report: StepReport, chunks: list[Chunk]) -> None:
-        exceptions = [slot for slot in self._rows if slot in self._ended]
-        made = [slot for slot in sorted(self._rows) if slot not in self._ended]
+    def _advance(self, report: StepReport, rows: set[int], chunks: list[Chunk]) -> None:
+        exceptions = [slot for slot in rows if slot in self._ended]
+        made = [slot for slot in sorted(rows) if slot not in self._ended]
         for chunk in chunks:
             turn = self._turns[chunk.slot]
             ended = chunk.slot in self._ended
@@ -227,6 +233,8 @@ class Plan:
             sequence=0,
             block_hashes=hashes,
             hash_block_size=size,
+            tenant=turn.tenant,
+            priority=turn.priority,
         )
         self.scheduler.submit(request, self.now)
         self._pump()

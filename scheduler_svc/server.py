@@ -11,8 +11,11 @@ from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
+from scheduler_svc.tenant_file import TenantFile
 from signalbox import rpc, telemetry
+from signalbox.errors import StartupError
 from signalbox.metrics_server import MetricsServer
+from signalbox.process import settle_memory
 from signalbox.v1 import scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -25,6 +28,7 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     epoch = time.time_ns() // 1_000_000
     clock = asyncio.get_running_loop()
     core = Scheduler(settings.core(), epoch, clock.time())
+    tenants = read_tenants(settings.tenants, core)
     tracer = telemetry.start("scheduler", str(epoch))
     loop = StepLoop(core, clock.time, clock.call_at, tracer)
     metrics_server = MetricsServer()
@@ -33,17 +37,38 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(SchedulerServicer(loop), server.grpc)
     metrics_server.start(settings.metrics)
     port = await server.start(settings.listen)
+    settle_memory()
     await server.set_serving(True)
     logger.info("listening on port %d, epoch %d", port, epoch)
-    ticker = asyncio.create_task(_tick(loop))
-    await stop.wait()
+    ticker = asyncio.create_task(tick_for_ever(loop, TICK_S, tenants))
+    stopped = asyncio.create_task(stop.wait())
+    # Without its ticker the service would look alive, and no grace time would run out.
+    await asyncio.wait((ticker, stopped), return_when=asyncio.FIRST_COMPLETED)
     ticker.cancel()
     await server.stop(settings.drain_s)
     await metrics_server.stop()
     await asyncio.to_thread(tracer.stop)
 
 
-async def _tick(loop: StepLoop) -> None:
+def read_tenants(path: str, core: Scheduler) -> TenantFile | None:
+    """Puts the limits of the file at `path` in force, if there is one. Raises StartupError."""
+    if not path:
+        return None
+    tenants = TenantFile(path, core.queues.set_limits)
+    try:
+        core.queues.set_limits(*tenants.read())
+    except (OSError, ValueError) as error:
+        raise StartupError(f"tenants: {path}: {error}") from None
+    return tenants
+
+
+async def tick_for_ever(loop: StepLoop, every_s: float, tenants: TenantFile | None = None) -> None:
+    """Lets grace times run out. An error in one tick is logged and ends nothing."""
     while True:
-        await asyncio.sleep(TICK_S)
-        loop.tick()
+        await asyncio.sleep(every_s)
+        try:
+            if tenants is not None:
+                tenants.reload()
+            loop.tick()
+        except Exception:
+            logger.exception("a tick failed")

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 
+from scheduler_svc.board_feed import BoardFeed
 from scheduler_svc.core.worker import Worker
-from scheduler_svc.step_loop import DivergenceError, StepLoop
-from signalbox.errors import InvalidRequestError
-from signalbox.outbox import Outbox
+from scheduler_svc.relay_link import RelayLink
+from scheduler_svc.step_loop import MAX_OUTBOX, FrontendLink, StepLoop
+from scheduler_svc.worker_link import WorkerSession
+from signalbox.errors import InvalidRequestError, SignalboxError
+from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.rpc import abort
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
@@ -25,31 +29,49 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
+        self._board = BoardFeed(loop)
 
     async def AttachWorker(  # noqa: N802
         self, requests: AsyncIterator[scheduler_pb2.AttachWorkerRequest], context: Context
     ) -> None:
         """The life of one worker's stream."""
-        first = await anext(aiter(requests), None)
-        if first is None or not first.HasField("hello"):
-            await abort(context, InvalidRequestError("the first message must carry hello", field="hello"))
-        worker_id = first.hello.worker_id
+        first = await anext(aiter(requests), None) or scheduler_pb2.AttachWorkerRequest()
+        outbox = Outbox[scheduler_pb2.AttachWorkerResponse](MAX_OUTBOX)
         try:
-            link = self._loop.attach_worker(first.hello)
-        except ValueError as error:
-            await abort(context, InvalidRequestError(str(error), field="hello"))
-        await context.send_initial_metadata(())
-        writer = asyncio.create_task(_write_to_worker(link.outbox, context))
+            session = WorkerSession(self._loop, first, outbox.put)
+        except SignalboxError as error:
+            await abort(context, error)
+        writer = asyncio.create_task(_write_to_worker(outbox, context))
         try:
             async for message in requests:
-                if not self._loop.is_current(worker_id, link):
+                if not session.take(message):
                     return
-                self._loop.on_worker(worker_id, message)
-        except DivergenceError as error:
-            logger.error("worker %s is out of step (%s); it is asked for its snapshot", worker_id, error)
         finally:
             writer.cancel()
-            self._loop.detach_worker(worker_id, link)
+            session.end()
+
+    async def AttachWorkers(  # noqa: N802
+        self, requests: AsyncIterator[scheduler_pb2.AttachWorkersRequest], context: Context
+    ) -> None:
+        """The life of one relay's stream. Its end is the end of the links of all its workers."""
+        first = await anext(aiter(requests), None) or scheduler_pb2.AttachWorkersRequest()
+        try:
+            relay = RelayLink(self._loop, first)
+        except SignalboxError as error:
+            await abort(context, error)
+        await context.write(scheduler_pb2.AttachWorkersResponse())
+        writer = asyncio.create_task(_write_to_relay(relay, context))
+        try:
+            relay.take(first.entries)
+            async for message in requests:
+                relay.take(message.entries)
+        except SignalboxError as error:
+            await abort(context, error)
+        except OutboxFullError:
+            logger.error("relay %s does not read its messages", relay.relay_id)
+        finally:
+            writer.cancel()
+            relay.end()
 
     async def AttachFrontend(  # noqa: N802
         self, requests: AsyncIterator[scheduler_pb2.AttachFrontendRequest], context: Context
@@ -63,11 +85,28 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         writer = asyncio.create_task(_write_to_frontend(link.outbox, context))
         try:
             self._loop.on_frontend(link, first)
-            async for message in requests:
-                self._loop.on_frontend(link, message)
+            await self._read_frontend(link, requests)
         finally:
             writer.cancel()
             self._loop.detach_frontend(link)
+
+    async def _read_frontend(
+        self, link: FrontendLink, requests: AsyncIterator[scheduler_pb2.AttachFrontendRequest]
+    ) -> None:
+        """Takes what the frontend sends, until its stream ends or the link is closed from our side."""
+
+        async def read() -> None:
+            async for message in requests:
+                self._loop.on_frontend(link, message)
+
+        tasks = asyncio.create_task(read()), asyncio.create_task(link.is_closed.wait())
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def GetStatus(  # noqa: N802
         self, request: scheduler_pb2.GetStatusRequest, context: Context
@@ -87,14 +126,41 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         """Forgets all cached blocks."""
         return scheduler_pb2.ResetPrefixCacheResponse(num_blocks=self._loop.core.reset_prefix_cache())
 
+    async def DrainWorker(  # noqa: N802
+        self, request: scheduler_pb2.DrainWorkerRequest, context: Context
+    ) -> scheduler_pb2.DrainWorkerResponse:
+        """Places nothing more on a worker, or again."""
+        try:
+            count = self._loop.drain_worker(request.worker_id, not request.resume)
+        except KeyError:
+            message = f"no worker {request.worker_id!r} is known here"
+            await abort(context, InvalidRequestError(message, field="worker_id"))
+        return scheduler_pb2.DrainWorkerResponse(num_requests=count)
+
+    async def WatchBoard(  # noqa: N802
+        self, request: scheduler_pb2.WatchBoardRequest, context: Context
+    ) -> None:
+        """Snapshots until the watcher goes."""
+        async with aclosing(self._board.watch()) as snapshots:
+            async for snapshot in snapshots:
+                await context.write(snapshot)
+
 
 async def _write_to_worker(outbox: Outbox[scheduler_pb2.AttachWorkerResponse], context: Context) -> None:
-    """The one writer of a worker's stream: what waits travels in one message."""
+    """The one writer of a worker's stream: what waits travels in one message, unless that grows too large."""
     while True:
-        first, *others = await outbox.take()
-        for other in others:
-            first.MergeFrom(other)
-        await context.write(first)
+        for first, *others in split(await outbox.take(), lambda each: each.ByteSize(), MAX_BATCH_BYTES):
+            for other in others:
+                first.MergeFrom(other)
+            await context.write(first)
+
+
+async def _write_to_relay(relay: RelayLink, context: Context) -> None:
+    """The one writer of a relay's stream: what its workers get within the window travels in one message."""
+    while True:
+        entries = await relay.outbox.take(relay.window_s)
+        for part in split(entries, lambda entry: len(entry.message), MAX_BATCH_BYTES):
+            await context.write(scheduler_pb2.AttachWorkersResponse(entries=part))
 
 
 async def _write_to_frontend(outbox: Outbox[scheduler_pb2.AttachFrontendResponse], context: Context) -> None:
@@ -126,4 +192,7 @@ def _status(worker: Worker) -> scheduler_pb2.WorkerStatus:
         num_prefix_hit_tokens=stats.num_prefix_hit_tokens,
         num_prefix_query_tokens=stats.num_prefix_query_tokens,
         num_output_tokens=stats.num_output_tokens,
+        draining=worker.draining,
+        num_draft_tokens=stats.num_draft_tokens,
+        num_accepted_tokens=stats.num_accepted_tokens,
     )

@@ -5,6 +5,7 @@ Owned by the event loop; nothing here waits.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -12,9 +13,10 @@ from scheduler_svc import delta
 from scheduler_svc.core.notices import Lost, Notice, Placed
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
+from scheduler_svc.core.step import StepReport
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.tracing import QueueSpans
-from signalbox.outbox import Outbox, OutboxFullError
+from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError
 from signalbox.telemetry import OFF, Tracer
 from signalbox.v1 import scheduler_pb2
 
@@ -23,14 +25,16 @@ logger = logging.getLogger(__name__)
 MAX_OUTBOX = 100_000
 CallAt = Callable[[float, Callable[[], None]], object]
 """Calls back at a time of the clock."""
+Send = Callable[[scheduler_pb2.AttachWorkerResponse], None]
+"""Takes a message for a worker on its way. Raises OutboxFullError when too many wait."""
 
 
 class WorkerLink:
-    """The stream of one worker."""
+    """The way to one worker: a stream of its own, or its part of a relay's."""
 
-    def __init__(self, model: scheduler_pb2.ModelEntry) -> None:
+    def __init__(self, model: scheduler_pb2.ModelEntry, send: Send) -> None:
         self.model = model
-        self.outbox: Outbox[scheduler_pb2.AttachWorkerResponse] = Outbox(MAX_OUTBOX)
+        self.send = send
         self.timer: object | None = None
         """Set while a step is held back."""
 
@@ -41,6 +45,17 @@ class FrontendLink:
     def __init__(self, instance: str) -> None:
         self.instance = instance
         self.outbox: Outbox[scheduler_pb2.AttachFrontendResponse] = Outbox(MAX_OUTBOX)
+        self.is_closed = asyncio.Event()
+        """Set when the frontend does not read: the stream is to end."""
+
+    def put(self, message: scheduler_pb2.AttachFrontendResponse) -> bool:
+        """Sends a message. False: too many wait, and the link is closed."""
+        try:
+            self.outbox.put(message)
+        except OutboxFullError:
+            logger.error("frontend %s does not read its messages", self.instance)
+            self.is_closed.set()
+        return not self.is_closed.is_set()
 
 
 class StepLoop:
@@ -54,6 +69,8 @@ class StepLoop:
         self._call_at = call_at
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
+        self.on_report: Callable[[Worker, StepReport], None] | None = None
+        """Hears of every report before the core takes it in: set while somebody watches the board."""
         self._spans = QueueSpans(tracer) if tracer.is_on else None
         if self._spans is not None:
             core.on_end = self._on_end
@@ -65,17 +82,21 @@ class StepLoop:
 
     # -- workers --
 
-    def attach_worker(self, hello: scheduler_pb2.WorkerHello) -> WorkerLink:
+    def attach_worker(self, hello: scheduler_pb2.WorkerHello, send: Send) -> WorkerLink:
         """A worker said hello. Raises ValueError when its offer contradicts our settings."""
         info, snapshot = delta.parse_hello(hello)
         self.core.attach_worker(info, snapshot, self._clock())
-        if self._spans is not None:
-            self._spans.attached(self._clock())
-        link = self._workers[info.worker_id] = WorkerLink(hello.model)
+        link = self._workers[info.worker_id] = WorkerLink(hello.model, send)
         held = len(snapshot.slots) if snapshot else 0
         logger.info("worker %s attached: %d blocks, %d slots held", info.worker_id, info.num_blocks, held)
-        self._tell_directory()
-        self._advance()
+        try:
+            if self._spans is not None:
+                self._spans.attached(self._clock())
+            self._tell_directory()
+            self._advance()
+        except Exception:  # the caller has no link to end
+            self._forget_link(info.worker_id)
+            raise
         return link
 
     def is_current(self, worker_id: str, link: WorkerLink) -> bool:
@@ -85,23 +106,42 @@ class StepLoop:
     def on_worker(self, worker_id: str, message: scheduler_pb2.AttachWorkerRequest) -> None:
         """Takes reports and events. Raises DivergenceError: the link is to be closed."""
         for output in message.outputs:
-            self.core.update(worker_id, delta.parse_report(output), self._clock())
+            report = delta.parse_report(output)
+            if self.on_report is not None:
+                self.on_report(self.core.workers[worker_id], report)
+            self.core.update(worker_id, report, self._clock())
         for event in message.events:
-            if event.WhichOneof("event") == "frontend_lost":
+            kind = event.WhichOneof("event")
+            if kind == "grammar_ready":
+                ready = event.grammar_ready
+                self.core.grammar_ready(worker_id, ready.slot, ready.ref.request_id, ready.ref.attempt)
+            elif kind == "grammar_failed":
+                failed = event.grammar_failed
+                self.core.grammar_failed(worker_id, failed.slot, failed.ref.request_id, failed.ref.attempt)
+            elif kind == "frontend_lost":
                 logger.warning(
                     "worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance
                 )
-                self.core.lose_frontend(event.frontend_lost.frontend_instance)
-                self._advance()
+                self.core.lose_frontend(event.frontend_lost.frontend_instance, worker_id)
         self._advance(worker_id)
 
     def detach_worker(self, worker_id: str, link: WorkerLink) -> None:
         """The worker's stream ended."""
         if self.is_current(worker_id, link):
             logger.warning("worker %s detached", worker_id)
-            del self._workers[worker_id]
-            self.core.detach_worker(worker_id, self._clock())
+            self._forget_link(worker_id)
             self._advance()
+
+    def _forget_link(self, worker_id: str) -> None:
+        del self._workers[worker_id]
+        self.core.detach_worker(worker_id, self._clock())
+
+    def drain_worker(self, worker_id: str, draining: bool) -> int:
+        """Places nothing more on a worker, or again; returns how many requests it holds. Raises KeyError."""
+        count = self.core.drain_worker(worker_id, draining, self._clock())
+        logger.info("worker %s %s, %d requests", worker_id, "drains" if draining else "is resumed", count)
+        self._advance()
+        return count
 
     # -- frontends --
 
@@ -141,7 +181,7 @@ class StepLoop:
         elif kind == "finish":
             self.core.finish(key, attempt)
         elif kind == "check":
-            self.core.check(key, attempt, body.worker_instance, now)
+            self.core.check(key, attempt, body.worker_id, body.worker_instance, now)
         else:
             self.core.set_paused(key, attempt, kind == "pause")
 
@@ -169,23 +209,25 @@ class StepLoop:
         if concerned is not None and self.core.num_waiting:
             workers += [other for other in self._workers if not self.core.workers[other].records]
         for worker_id in workers:
+            if worker_id not in self._workers:
+                continue  # it was named twice, and dropped the first time
             try:
                 self._advance_worker(worker_id)
             except OutboxFullError:
-                self._drop_worker(worker_id)
+                logger.error("worker %s does not read its steps", worker_id)
+                self._forget_link(worker_id)
+            except Exception:
+                # Whoever's message brought us here has nothing to do with it. The worker's snapshot puts it right.
+                logger.exception("no step for worker %s; it is asked for its snapshot", worker_id)
+                self._forget_link(worker_id)
         for notice in self.core.drain_notices():
             self._tell(notice)
 
     def _advance_worker(self, worker_id: str) -> None:
         link, worker = self._workers[worker_id], self.core.workers[worker_id]
         while (step := self.core.schedule(worker_id, self._clock())) is not None:
-            message = scheduler_pb2.AttachWorkerResponse(
-                new_requests=[delta.build_new_request(request, worker) for request in step.placed],
-                steps=[delta.build_step(step, self.core.epoch)],
-            )
-            for request in step.placed:
-                request.payload = b""
-            link.outbox.put(message)
+            for message in delta.build_messages(step, worker, self.core.epoch, MAX_BATCH_BYTES):
+                link.send(message)
             if self._spans is not None:
                 self._spans.stepped(worker, step, self._clock())
         if worker.hold_until > self._clock() and link.timer is None and worker.records:
@@ -202,19 +244,16 @@ class StepLoop:
         if self.is_current(worker_id, link):
             self._advance(worker_id)
 
-    def _drop_worker(self, worker_id: str) -> None:
-        logger.error("worker %s does not read its steps", worker_id)
-        self.detach_worker(worker_id, self._workers[worker_id])
-
     def _tell(self, notice: Notice) -> None:
         """Frontends without a link learn it from their next hello."""
         link = self._frontends.get(notice.key.frontend_instance)
-        if link is not None:
-            link.outbox.put(_notice_message(notice))
+        if link is not None and not link.put(_notice_message(notice)):
+            self.detach_frontend(link)
 
     def _tell_directory(self) -> None:
-        for link in self._frontends.values():
-            link.outbox.put(self._directory())
+        for link in list(self._frontends.values()):
+            if not link.put(self._directory()):
+                self.detach_frontend(link)
 
     def _directory(self) -> scheduler_pb2.AttachFrontendResponse:
         workers = [(self.core.workers[worker_id], link) for worker_id, link in self._workers.items()]
@@ -251,4 +290,4 @@ def _notice_message(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
     return message
 
 
-__all__ = ["DivergenceError", "FrontendLink", "StepLoop", "WorkerLink"]
+__all__ = ["DivergenceError", "FrontendLink", "Send", "StepLoop", "WorkerLink"]
