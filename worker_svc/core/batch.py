@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worker_svc.core.masks import Masks
+from worker_svc.core.pooling import PoolingMode
 from worker_svc.core.sampling import SamplingTable
 
 I32 = NDArray[np.int32]
+
+
+class RequestKind(IntEnum):
+    """What a request asks for; numbers as in generation.proto."""
+
+    GENERATE = 1
+    POOLING = 2
+
+
+class QuerySpan(NamedTuple):
+    """Query tokens `[start, end)` of a batch, all of one row."""
+
+    row: int
+    start: int
+    end: int
 
 
 @dataclass
@@ -49,10 +67,18 @@ class Batch:
     """[num_slots] of them, how many are prompt; the rest is output."""
     num_tokens: I32
     """[num_slots] known tokens."""
+    masks: Masks | None = None
+    """What the samples that follow a form may become; None: all are free."""
+    mask_index: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    """[N] number of each sample's mask, -1: it is free; empty without `masks`."""
+    scored: list[QuerySpan] = field(default_factory=list)
+    """Query tokens whose prediction is compared with the prompt's next token; at most one span per row."""
+    pooled: list[QuerySpan] = field(default_factory=list)
+    """Query tokens whose last hidden states are summed; at most one span per row. Such a row has no samples."""
 
     def rows(self, first: int, end: int) -> Batch:
         """The part of the batch that consists of rows `[first, end)`."""
-        query = slice(self.query_starts[first], self.query_starts[end])
+        query = slice(int(self.query_starts[first]), int(self.query_starts[end]))
         samples = slice(*np.searchsorted(self.sample_rows, (first, end)))
         return replace(
             self,
@@ -66,7 +92,18 @@ class Batch:
             sample_index=self.sample_index[samples] - self.query_starts[first],
             sample_rows=self.sample_rows[samples] - first,
             sample_output_positions=self.sample_output_positions[samples],
+            mask_index=self.mask_index[samples],
+            scored=_spans_of_rows(self.scored, first, end, query.start),
+            pooled=_spans_of_rows(self.pooled, first, end, query.start),
         )
+
+
+def _spans_of_rows(spans: list[QuerySpan], first: int, end: int, offset: int) -> list[QuerySpan]:
+    return [
+        QuerySpan(span.row - first, span.start - offset, span.end - offset)
+        for span in spans
+        if first <= span.row < end
+    ]
 
 
 class BlockCopy(NamedTuple):
@@ -80,7 +117,7 @@ class BlockCopy(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """Log-probabilities at one sampled position, after temperature-free softmax of the model's own logits."""
+    """Log-probabilities of a token and of its alternatives, by temperature-free softmax of the model's own logits."""
 
     logprob: float
     rank: int
@@ -96,6 +133,10 @@ class Sampled:
     """[N]"""
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
     """By sample number, for the rows that asked for them."""
+    prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    """By row of `Batch.scored`: one per query token of the span, of the prompt token that follows it."""
+    hidden_sums: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    """By row of `Batch.pooled`: `[H]` sum of the span's last hidden states, after the final norm."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +154,16 @@ class RunnerInfo:
     tokenizer_fingerprint: str = ""
     num_host_blocks: int = 0
     """Blocks of the host tier."""
+    kinds: tuple[RequestKind, ...] = (RequestKind.GENERATE,)
+    """Requests that it serves."""
+    has_logprobs: bool = True
+    """It gives log-probabilities of output tokens."""
+    has_prompt_logprobs: bool = False
+    """It computes log-probabilities of prompt tokens."""
+    embedding_size: int = 0
+    """Elements of a pooled vector; 0 without pooling."""
+    pooling_mode: PoolingMode = PoolingMode.LAST
+    """The model's own, for requests that name none."""
 
 
 class ModelRunner(Protocol):
@@ -124,12 +175,9 @@ class ModelRunner(Protocol):
         """Writes the KV of all query tokens and samples. Raises whatever went wrong; the cache then holds garbage at
         the batch's positions only."""
 
+    def check(self) -> None:
+        """Runs the model on one token that any model bears, in blocks that no batch has. Raises whatever went wrong:
+        then it fails on everything."""
+
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies whole blocks of all layers, in order, before the batch of the same step runs."""
-
-
-class Drafter(Protocol):
-    """Guesses next tokens for decode rows."""
-
-    def propose(self, slot: int, tokens: I32, limit: int) -> I32:
-        """At most `limit` guesses for what follows `tokens` (all known tokens of the slot's request)."""

@@ -1,50 +1,104 @@
-"""Runs a batch so that one bad request fails alone."""
+"""Runs a batch so that one bad request fails alone, and none for a model that fails on anything."""
 
 from __future__ import annotations
 
 import logging
+from typing import TypeVar
 
 import numpy as np
 
 from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, Sampled
 
 logger = logging.getLogger(__name__)
+V = TypeVar("V")
+
+
+class RunnerBrokenError(Exception):
+    """The model fails on anything, so no request is to blame: the process has to end, for another to take its place.
+    Its requests go on elsewhere."""
 
 
 def run_step(runner: ModelRunner, copies: list[BlockCopy], batch: Batch) -> tuple[Sampled, dict[int, str]]:
-    """Makes the copies, then executes `batch`. When a copy fails, nobody knows what the cache holds: all rows fail."""
+    """Makes the copies, then executes `batch`. When a copy fails, nobody knows what the cache holds: all rows fail.
+    Raises RunnerBrokenError."""
     try:
         if copies:
             runner.copy_blocks(copies)
     except Exception as error:
         logger.exception("block copies failed")
-        message = f"block copies failed ({type(error).__name__}: {error})"
-        rows = range(len(batch.slots))
-        return Sampled(np.zeros(len(batch.sample_index), np.int32)), dict.fromkeys(rows, message)
-    return execute_isolated(runner, batch)
+        message = f"block copies failed ({_text(error)})"
+    else:
+        return execute_isolated(runner, batch)
+    _check(runner, message)
+    return _nothing(batch), dict.fromkeys(range(len(batch.slots)), message)
 
 
 def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[int, str]]:
     """Executes `batch`; when that fails, halves it until the rows that make it fail stand alone.
 
     Running a row again is harmless: it writes the same KV at the same positions. Returns the samples (0 for those of
-    failed rows) and the failed rows with what they raised.
+    failed rows) and the failed rows with what they raised. Raises RunnerBrokenError, before any row is run again.
     """
     if not len(batch.slots):
         return Sampled(np.empty(0, np.int32)), {}
+    outcome = _execute(runner, batch)
+    if isinstance(outcome, Sampled):
+        return outcome, {}
+    _check(runner, outcome)
+    return _find_culprits(runner, batch, outcome)
+
+
+def _execute(runner: ModelRunner, batch: Batch) -> Sampled | str:
+    """The samples, or why there are none. Not the exception: it holds on to the step's memory, which a check or a
+    smaller batch may need."""
     try:
-        return runner.execute(batch), {}
+        return runner.execute(batch)
     except Exception as error:
-        rows = len(batch.slots)
-        if rows == 1:
+        if len(batch.slots) == 1:
             logger.exception("a request failed in the model")
-            return Sampled(np.zeros(len(batch.sample_index), np.int32)), {
-                0: f"{type(error).__name__}: {error}"
-            }
+        return _text(error)
+
+
+def _check(runner: ModelRunner, failure: str) -> None:
+    """Raises RunnerBrokenError if it was not for the batch that something failed."""
+    try:
+        runner.check()
+    except Exception as error:
+        raise RunnerBrokenError(
+            f"the model fails on a single token ({_text(error)}); before, a step had failed: {failure}"
+        ) from error
+
+
+def _find_culprits(runner: ModelRunner, batch: Batch, failure: str) -> tuple[Sampled, dict[int, str]]:
+    """Of a batch that failed."""
+    rows = len(batch.slots)
+    if rows == 1:
+        return _nothing(batch), {0: failure}
     half = rows // 2
-    first, failed_first = execute_isolated(runner, batch.rows(0, half))
-    second, failed_second = execute_isolated(runner, batch.rows(half, rows))
+    first, failed_first = _execute_part(runner, batch.rows(0, half))
+    second, failed_second = _execute_part(runner, batch.rows(half, rows))
     offset = len(first.token_ids)
-    logprobs = first.logprobs | {offset + sample: value for sample, value in second.logprobs.items()}
-    failed = failed_first | {half + row: message for row, message in failed_second.items()}
-    return Sampled(np.concatenate((first.token_ids, second.token_ids)), logprobs), failed
+    sampled = Sampled(
+        token_ids=np.concatenate((first.token_ids, second.token_ids)),
+        logprobs=first.logprobs | _shifted(second.logprobs, offset),
+        prompt_logprobs=first.prompt_logprobs | _shifted(second.prompt_logprobs, half),
+        hidden_sums=first.hidden_sums | _shifted(second.hidden_sums, half),
+    )
+    return sampled, failed_first | _shifted(failed_second, half)
+
+
+def _execute_part(runner: ModelRunner, part: Batch) -> tuple[Sampled, dict[int, str]]:
+    outcome = _execute(runner, part)
+    return (outcome, {}) if isinstance(outcome, Sampled) else _find_culprits(runner, part, outcome)
+
+
+def _nothing(batch: Batch) -> Sampled:
+    return Sampled(np.zeros(len(batch.sample_index), np.int32))
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _shifted(values: dict[int, V], by: int) -> dict[int, V]:
+    return {by + number: value for number, value in values.items()}

@@ -1,7 +1,8 @@
 """The worker's requests, as columns indexed by slot. This is the authority: nobody else holds the tokens.
 
 Lengths: `0 <= num_computed <= num_tokens <= limit`. While a request prefills, `num_computed < prefill_target =
-num_tokens`; while it decodes, `num_computed = num_tokens - 1`: the last sampled token has no KV yet.
+num_tokens`; while it decodes, `num_computed = num_tokens - 1`: the last sampled token has no KV yet. A pooling request
+never decodes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from worker_svc.core.pooling import F64, PoolingParams
 from worker_svc.core.sampling import SamplingTable
 from worker_svc.core.step import Failure, FinishReason, NewRequest, RequestRef
 
@@ -53,6 +55,13 @@ class RequestTable:
         """Hash of the block before `next_seal`; empty: seal nothing."""
         self.sealed: list[list[bytes]] = [[] for _ in range(num_slots)]
         self.sampling = SamplingTable(num_slots)
+        self.pooling: list[PoolingParams | None] = [None] * num_slots
+        self.reads_prompt = np.zeros(num_slots, np.bool_)
+        """Prompt positions yield something besides KV: log-probabilities or parts of a vector."""
+        self.num_read = np.zeros(num_slots, np.int32)
+        """Prompt positions that have yielded it; a preemption does not take that back."""
+        self.hidden_sums: list[F64 | None] = [None] * num_slots
+        """[H] over the positions of a pooling request that have been read and count."""
         self.refs: list[RequestRef | None] = [None] * num_slots
         self.attempts = np.zeros(num_slots, np.uint32)
         self.metas: list[bytes] = [b""] * num_slots
@@ -78,6 +87,11 @@ class RequestTable:
         self.chain[slot] = request.chain_hash
         self.sealed[slot] = []
         self.sampling.set(slot, request.sampling)
+        self.pooling[slot], self.hidden_sums[slot] = request.pooling, None
+        self.reads_prompt[slot] = (
+            request.pooling is not None or request.sampling.num_prompt_logprobs is not None
+        )
+        self.num_read[slot] = 0
         self.refs[slot] = request.ref
         self.attempts[slot] = request.ref.attempt
         self.metas[slot] = request.scheduler_meta
@@ -112,6 +126,8 @@ class RequestTable:
         self.metas[slot] = b""
         self.sealed[slot] = []
         self.sampling.clear(slot)
+        self.pooling[slot] = self.hidden_sums[slot] = None
+        self.reads_prompt[slot] = False
 
     def check_integrity(self) -> None:
         """Asserts the invariants of all rows."""

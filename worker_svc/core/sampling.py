@@ -31,6 +31,10 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logit_bias: dict[int, float] = field(default_factory=dict)
+    bad_token_sequences: tuple[tuple[int, ...], ...] = ()
+    """Sequences, of at least one token, that the output may not contain."""
+    num_prompt_logprobs: int | None = None
+    """Alternatives to return per prompt token; None: no log-probabilities of the prompt."""
 
 
 class SamplingTable:
@@ -45,8 +49,10 @@ class SamplingTable:
         self.choice_index = np.zeros(num_slots, np.uint32)
         self.min_tokens = np.zeros(num_slots, np.int32)
         self.num_logprobs = np.full(num_slots, NO_LOGPROBS, np.uint8)
+        self.num_prompt_logprobs = np.full(num_slots, NO_LOGPROBS, np.uint8)
         self.adjusts = np.zeros(num_slots, np.bool_)
-        """The row needs its logits adjusted one by one: penalties, bias, or stop tokens held back by min_tokens."""
+        """The row needs its logits adjusted one by one: penalties, bias, bad words, or stop tokens held back by
+        min_tokens."""
         self.params: list[SamplingParams | None] = [None] * num_slots
 
     def set(self, slot: int, params: SamplingParams) -> None:
@@ -58,13 +64,14 @@ class SamplingTable:
         self.seed[slot] = params.seed
         self.choice_index[slot] = params.choice_index
         self.min_tokens[slot] = params.min_tokens
-        self.num_logprobs[slot] = NO_LOGPROBS if params.num_logprobs is None else params.num_logprobs
+        self.num_logprobs[slot] = _or_none(params.num_logprobs)
+        self.num_prompt_logprobs[slot] = _or_none(params.num_prompt_logprobs)
         self.adjusts[slot] = (
             (params.min_tokens > 0 and bool(params.stop_token_ids))
             or params.repetition_penalty != 1.0
             or params.frequency_penalty != 0.0
             or params.presence_penalty != 0.0
-            or bool(params.logit_bias)
+            or bool(params.logit_bias or params.bad_token_sequences)
         )
         self.params[slot] = params
 
@@ -72,3 +79,7 @@ class SamplingTable:
         """Forgets the row of `slot`."""
         self.params[slot] = None
         self.adjusts[slot] = False
+
+
+def _or_none(count: int | None) -> int:
+    return NO_LOGPROBS if count is None else count

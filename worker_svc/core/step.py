@@ -8,7 +8,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from signalbox.grammar.form import Form
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
+from worker_svc.core.pooling import F32, PoolingParams
 from worker_svc.core.sampling import SamplingParams
 
 I32 = NDArray[np.int32]
@@ -70,6 +72,12 @@ class NewRequest:
     """Hash of the last full block of `token_ids`, or the chain's root; empty: seal nothing."""
     max_draft_tokens: int = 0
     scheduler_meta: bytes = b""
+    pooling: PoolingParams | None = None
+    """Of a pooling request, which makes one vector and no tokens; None: it generates."""
+    form: Form | None = None
+    """What the output has to follow."""
+    tells_early: bool = False
+    """It fails before the scheduler would run any step of it: `WorkerCore.end_early` ends it."""
     failure: Failure | None = None
     """The payload could not be read: the request ends with this."""
 
@@ -121,6 +129,26 @@ class StepReport:
     sealed_slots: list[int] = field(default_factory=list)
     sealed_indexes: list[int] = field(default_factory=list)
     sealed_hashes: list[bytes] = field(default_factory=list)
+    draft_limits: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, drafts that it wants to be allowed from now on)"""
+    num_drafted: int = 0
+    """Draft tokens that the model looked at."""
+    num_accepted: int = 0
+
+    def use_dense_counts(self, decode_slots: I64) -> None:
+        """Moves the exceptions of decode rows into `decode_counts` where that is shorter: an exception costs three
+        bytes, a dense count one. `decode_slots` `[D]` ascend."""
+        if len(self.exceptions) * 3 <= len(decode_slots):
+            return
+        dense = np.ones(len(decode_slots), np.uint8)
+        is_row = np.isin([slot for slot, _ in self.exceptions], decode_slots)
+        rest = []
+        for (slot, count), in_rows in zip(self.exceptions, is_row, strict=True):
+            if in_rows:
+                dense[np.searchsorted(decode_slots, slot)] = count
+            else:
+                rest.append((slot, count))
+        self.decode_counts, self.exceptions = dense, rest
 
 
 @dataclass
@@ -137,3 +165,7 @@ class FrontendOutput:
     """(attempt, reason, output tokens in all, why)"""
     logprobs: list[tuple[int, list[TokenLogprobs]]] = field(default_factory=list)
     """(attempt, one per token)"""
+    prompt_logprobs: list[tuple[int, int, list[TokenLogprobs]]] = field(default_factory=list)
+    """(attempt, position of the first in the prompt, one per prompt token from there on)"""
+    vectors: list[tuple[int, F32]] = field(default_factory=list)
+    """(attempt, result of a pooling request), which ends with it"""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
-from numpy.typing import NDArray
 
-from signalbox.hash_chain import block_hash
-from worker_svc.core.batch import Batch, BlockCopy, Drafter, RunnerInfo, Sampled
+from worker_svc.core.acceptance import accept, grammar_failure
+from worker_svc.core.batch import RunnerInfo, Sampled
+from worker_svc.core.batch_builder import build_batch
+from worker_svc.core.drafter import Drafter
+from worker_svc.core.drafting import Drafting, DraftTotals
+from worker_svc.core.grammar import Automaton, GrammarTable
+from worker_svc.core.output_sorter import OutputSorter
+from worker_svc.core.prompt_reading import skips_unread, take_readings
 from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.running_step import RunningStep
+from worker_svc.core.seal import seal_blocks
 from worker_svc.core.step import (
     I64,
     Failure,
@@ -17,33 +22,17 @@ from worker_svc.core.step import (
     FrontendOutput,
     NewRequest,
     NotRunReason,
+    RequestRef,
     SlotStart,
     StepDelta,
     StepReport,
 )
-
-I32 = NDArray[np.int32]
+from worker_svc.core.stop_tokens import StopTokens
 
 
 class StepRefusedError(Exception):
     """The delta is not for us: an older scheduler's, or out of order. The link is to be closed; our next hello says
     where we stand."""
-
-
-@dataclass
-class RunningStep:
-    """What `commit` has to remember of `apply`."""
-
-    report: StepReport
-    batch: Batch
-    rows: I64
-    """[D] slots of all decode rows of the step, ended ones included."""
-    chunks: list[SlotStart] = field(default_factory=list)
-    """Prefill chunks that run, in the order of the batch's rows."""
-    copies: list[BlockCopy] = field(default_factory=list)
-    """To be made before the batch runs."""
-    drafts: list[I32] | None = None
-    """Per decode row of the batch; None: no row has drafts."""
 
 
 class WorkerCore:
@@ -53,15 +42,19 @@ class WorkerCore:
         self.table = RequestTable(num_slots, info.max_model_len, info.block_size)
         self.scheduler_epoch = 0
         self.last_step_id = 0
-        self._drafter = drafter
+        self.drafting = Drafting(info, num_slots, drafter) if drafter is not None else None
         self._settling: list[int] = []
         """Slots whose final chunk was named in the last step: decode rows from the next one on."""
         self._failed: list[int] = []
         """Slots that ended before any step ran them; the next report says so."""
-        self._stop_ids: dict[int, int] = {}
-        """Stop tokens of all requests, counted: most sampled tokens are in nobody's set."""
-        self._frontends: dict[str, int] = {}
-        self._frontend_of = np.zeros(num_slots, np.int32)
+        self._grammars = GrammarTable(num_slots, info.vocab_size)
+        self._stops = StopTokens()
+        self._sorter = OutputSorter(self.table)
+
+    @property
+    def draft_totals(self) -> DraftTotals:
+        """What became of all drafts so far."""
+        return self.drafting.totals if self.drafting is not None else DraftTotals()
 
     # -- what comes in --
 
@@ -71,14 +64,39 @@ class WorkerCore:
         if table.status[slot] != SlotStatus.FREE:
             self._clear(slot)
         table.add(request)
-        for token in request.sampling.stop_token_ids:
-            self._stop_ids[token] = self._stop_ids.get(token, 0) + 1
-        self._frontend_of[slot] = self._frontends.setdefault(
-            request.ref.frontend_instance, len(self._frontends)
-        )
-        if request.failure is not None:
-            table.end(slot, FinishReason.ERROR, request.failure)
-            self._failed.append(slot)
+        if self.drafting is not None:
+            self.drafting.start(slot, request.max_draft_tokens)
+        self._stops.add(request.sampling)
+        self._sorter.add(slot, request.ref.frontend_instance)
+        if request.form is not None:
+            self._grammars.expect(slot)
+            table.sampling.adjusts[slot] = True
+        if request.failure is not None and not request.tells_early:
+            self._fail(slot, request.failure)
+
+    def take_grammar(self, slot: int, ref: RequestRef, automaton: Automaton) -> bool:
+        """The grammar of a request is ready; False: the request is not waiting for it any more."""
+        if not self._is_preparing(slot, ref):
+            return False
+        self._grammars.put(slot, automaton)
+        return True
+
+    def end_early(
+        self, slot: int, ref: RequestRef, reason: FinishReason, failure: Failure | None
+    ) -> list[FrontendOutput]:
+        """Ends a request before any step has run it, and tells its frontend; nothing if it is gone."""
+        if not self._is_preparing(slot, ref):
+            return []
+        self.table.end(slot, reason, failure)
+        return [self._sorter.ending(slot)]
+
+    def _is_preparing(self, slot: int, ref: RequestRef) -> bool:
+        return self.table.status[slot] == SlotStatus.PREPARING and self.table.refs[slot] == ref
+
+    def ready_slots(self) -> list[int]:
+        """Slots that have not run yet, and whose grammar is ready."""
+        slots = np.flatnonzero(self.table.status == SlotStatus.PREPARING).tolist()
+        return [slot for slot in slots if self._grammars.is_ready(slot)]
 
     def apply(self, delta: StepDelta) -> RunningStep:
         """Takes a delta into the table and derives the step's batch. Raises StepRefusedError."""
@@ -95,8 +113,12 @@ class WorkerCore:
         ready = rows[runnable]
         if len(ready) != len(rows):
             self._except_rows(rows[~runnable], report)
-        drafts = self._propose(ready)
-        batch = self._batch(delta.step_id, ready, drafts, chunks)
+        drafts = self.drafting.propose(table, delta, ready) if self.drafting is not None else None
+        drafts = self._grammars.cut_drafts(ready, drafts)
+        batch = build_batch(table, delta.step_id, ready, drafts, chunks)
+        batch.masks = self._grammars.masks(batch.slots, batch.sample_rows, drafts)
+        if batch.masks is not None:
+            batch.mask_index = batch.masks.index
         return RunningStep(report, batch, rows, chunks, delta.copies, drafts)
 
     def _check(self, delta: StepDelta) -> None:
@@ -137,16 +159,29 @@ class WorkerCore:
         for chunk in (*named, *delta.resumed, *delta.started):
             slot, is_final = chunk.slot, chunk.start + chunk.length == table.prefill_target[chunk.slot]
             report.num_prefill_tokens += chunk.length
-            if is_final:
+            if is_final and table.pooling[slot] is None:
                 self._settling.append(slot)
-            if table.status[slot] == SlotStatus.PREFILL and table.num_computed[slot] == chunk.start:
+            reason = self._why_not(chunk)
+            if reason is None:
                 admitted.append(chunk)
                 continue
-            ended = table.status[slot] == SlotStatus.ENDED
-            report.not_run.append((slot, NotRunReason.ENDED if ended else NotRunReason.STALE))
+            report.not_run.append((slot, reason))
             if is_final:
                 report.exceptions.append((slot, 0))
         return admitted
+
+    def _why_not(self, chunk: SlotStart) -> NotRunReason | None:
+        """Why `chunk` cannot run; None: it can. A request that can never be served as asked ends here."""
+        table, slot = self.table, chunk.slot
+        if table.status[slot] == SlotStatus.ENDED:
+            return NotRunReason.ENDED
+        if table.status[slot] != SlotStatus.PREFILL or table.num_computed[slot] != chunk.start:
+            return NotRunReason.STALE
+        if skips_unread(table, chunk):
+            message = f"prompt positions from {table.num_read[slot]} to {chunk.start} were not computed"
+            self._fail(slot, Failure("InternalError", message))
+            return NotRunReason.ERROR
+        return None
 
     def _except_rows(self, rows: I64, report: StepReport) -> None:
         for slot in rows.tolist():
@@ -154,97 +189,46 @@ class WorkerCore:
             if self.table.status[slot] != SlotStatus.ENDED:
                 report.not_run.append((slot, NotRunReason.STALE))
 
-    # -- the batch --
-
-    def _propose(self, slots: I64) -> list[I32] | None:
-        """Drafts per decode row, never more than leave room for the token after them."""
-        table = self.table
-        if self._drafter is None:
-            return None
-        limits = np.minimum(table.max_drafts[slots], table.limit[slots] - table.num_tokens[slots] - 1)
-        limits = np.minimum(limits, table.num_blocks[slots] * table.block_size - table.num_tokens[slots])
-        if not (limits > 0).any():
-            return None
-        return [
-            self._drafter.propose(slot, table.tokens[slot, : table.num_tokens[slot]], limit)[:limit]
-            for slot, limit in zip(slots.tolist(), limits.tolist(), strict=True)
-        ]
-
-    def _batch(self, step_id: int, decode: I64, drafts: list[I32] | None, chunks: list[SlotStart]) -> Batch:
-        table, num_decode = self.table, len(decode)
-        slots = np.concatenate((decode, [chunk.slot for chunk in chunks])).astype(np.int32)
-        lengths = np.ones(len(slots), np.int32)
-        starts = table.num_computed[slots]
-        lengths[num_decode:] = [chunk.length for chunk in chunks]
-        if drafts is not None:
-            lengths[:num_decode] += [len(draft) for draft in drafts]
-        query_starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-        rows = np.repeat(np.arange(len(slots), dtype=np.int32), lengths)
-        positions = (np.arange(query_starts[-1], dtype=np.int32) - query_starts[rows]) + starts[rows]
-        token_ids = table.tokens[slots[rows], np.minimum(positions, table.tokens.shape[1] - 1)]
-        for row, draft in enumerate(drafts or []):
-            token_ids[query_starts[row] + 1 : query_starts[row + 1]] = draft
-        seq_lens = starts + lengths
-        samples = positions >= table.num_tokens[slots[rows]] - 1
-        sample_index = np.flatnonzero(samples).astype(np.int32)
-        sample_rows = rows[sample_index]
-        width = max(int(seq_lens.max(initial=1)) - 1, 0) // table.block_size + 1
-        return Batch(
-            step_id=step_id,
-            slots=slots,
-            num_decode_rows=num_decode,
-            query_starts=query_starts,
-            token_ids=token_ids,
-            positions=positions,
-            seq_lens=seq_lens,
-            block_tables=table.blocks[slots, :width],
-            sample_index=sample_index,
-            sample_rows=sample_rows,
-            sample_output_positions=positions[sample_index] + 1 - table.num_prompt_tokens[slots[sample_rows]],
-            sampling=table.sampling,
-            tokens=table.tokens,
-            num_prompt_tokens=table.num_prompt_tokens,
-            num_tokens=table.num_tokens,
-        )
-
     # -- what goes out --
 
     def commit(
         self, step: RunningStep, sampled: Sampled, failed: dict[int, str]
     ) -> tuple[StepReport, list[FrontendOutput]]:
         """Takes the sampled tokens into the table. `failed` are rows of the batch that the model failed on."""
-        table, batch, report = self.table, step.batch, step.report
+        table, report = self.table, step.report
         for row, message in failed.items():
-            self._fail_row(step, row, message)
+            self._fail_row(step, row, Failure("InternalError", f"the model failed on the request: {message}"))
+        failed = failed | self._fail_unmasked(step, failed)
         for chunk in step.chunks:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
                 table.num_computed[chunk.slot] = chunk.start + chunk.length
-        counts = self._count_accepted(step, sampled)
-        rows = np.unique(batch.sample_rows)
-        if failed:
-            keep = ~np.isin(rows, list(failed))
-            rows, counts = rows[keep], counts[keep]
-        first = np.searchsorted(batch.sample_rows, rows)
-        slots = batch.slots[rows]
-        starts = table.num_tokens[slots] - table.num_prompt_tokens[slots]
-        tokens, counts, ends = self._append(slots, first, counts, sampled.token_ids)
-        report.exceptions += [(int(s), int(n)) for s, n in zip(slots, counts, strict=True) if n != 1]
-        self._seal(slots, report)
-        ended = self._end(slots, ends, report)
-        self._use_dense_counts(step, slots, counts)
-        logprobs = {
-            int(slots[i]): [sampled.logprobs[int(first[i]) + j] for j in range(int(counts[i]))]
-            for i in range(len(slots) if sampled.logprobs else 0)
-            if int(first[i]) in sampled.logprobs
-        }
-        return report, self._outputs(slots, starts, counts, tokens, ended, logprobs)
+        new = accept(table, self._stops, self._grammars, step, sampled, failed)
+        prompts = take_readings(table, step, sampled, failed)
+        odd = np.flatnonzero(new.counts != 1)
+        report.exceptions += zip(new.slots[odd].tolist(), new.counts[odd].tolist(), strict=True)
+        report.exceptions += [(slot, 0) for slot in prompts.vectors]
+        if self.drafting is not None:
+            self.drafting.learn(step, new.matched)
+        seal_blocks(table, new.slots, report)
+        ends = [*new.ends, *((slot, FinishReason.STOP) for slot in prompts.vectors)]
+        ended = self._end(ends, new.failures, report)
+        report.use_dense_counts(step.rows)
+        return report, self._sorter.outputs(new, ended, sampled, prompts)
 
-    def _fail_row(self, step: RunningStep, row: int, message: str) -> None:
+    def _fail_unmasked(self, step: RunningStep, failed: dict[int, str]) -> dict[int, str]:
+        """Fails the rows whose masks could not be made, and returns them. All masks are done with afterwards."""
+        masks = step.batch.masks
+        if masks is None:
+            return {}
+        masks.bits()  # a model that failed did not wait for them
+        failures = {row: message for row, message in masks.failures.items() if row not in failed}
+        for row, message in failures.items():
+            self._fail_row(step, row, grammar_failure(message))
+        return failures
+
+    def _fail_row(self, step: RunningStep, row: int, failure: Failure) -> None:
         slot = int(step.batch.slots[row])
-        self.table.end(
-            slot, FinishReason.ERROR, Failure("InternalError", f"the model failed on the request: {message}")
-        )
-        self._failed.append(slot)
+        self._fail(slot, failure)
         if row < step.batch.num_decode_rows:
             step.report.exceptions.append((slot, 0))
             return
@@ -253,75 +237,16 @@ class WorkerCore:
         if chunk.start + chunk.length == self.table.prefill_target[slot]:
             step.report.exceptions.append((slot, 0))
 
-    def _count_accepted(self, step: RunningStep, sampled: Sampled) -> I64:
-        """New tokens per sampling row: one, and one more for each draft that the model would have sampled itself."""
-        num_rows = len(np.unique(step.batch.sample_rows))
-        counts = np.ones(num_rows, np.int64)
-        offset = 0
-        for row, draft in enumerate(step.drafts or []):
-            same = draft == sampled.token_ids[offset : offset + len(draft)]
-            counts[row] += len(draft) if same.all() else int(np.argmin(same))
-            offset += len(draft) + 1
-        return counts
+    def _fail(self, slot: int, failure: Failure) -> None:
+        self.table.end(slot, FinishReason.ERROR, failure)
+        self._failed.append(slot)
 
-    def _append(
-        self, slots: I32, first: I64, counts: I64, sampled: I32
-    ) -> tuple[I32, I64, list[tuple[int, FinishReason]]]:
-        """Appends the tokens of each row, up to one that ends the request. Returns tokens, counts and who ended."""
-        table = self.table
-        index = _ranges(first, counts)
-        ends: dict[int, FinishReason] = {}
-        stops = (
-            np.isin(sampled[index], list(self._stop_ids))
-            if self._stop_ids
-            else np.zeros(len(index), np.bool_)
-        )
-        if stops.any():
-            row_of = np.repeat(np.arange(len(slots)), counts)
-            for row in np.unique(row_of[stops]).tolist():
-                kept = self._find_stop(int(slots[row]), sampled[first[row] : first[row] + counts[row]])
-                if kept:
-                    counts[row], ends[row] = kept, FinishReason.STOP
-            index = _ranges(first, counts)
-        tokens = sampled[index]
-        rows = np.repeat(np.arange(len(slots)), counts)
-        offsets = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
-        table.tokens[slots[rows], table.num_tokens[slots[rows]] + offsets] = tokens
-        table.num_tokens[slots] += counts.astype(np.int32)
-        table.num_computed[slots] = table.num_tokens[slots] - 1
-        table.status[slots] = SlotStatus.DECODE
-        for row in np.flatnonzero(table.num_tokens[slots] >= table.limit[slots]).tolist():
-            ends.setdefault(row, FinishReason.LENGTH)
-        return tokens, counts, [(int(slots[row]), reason) for row, reason in ends.items()]
-
-    def _find_stop(self, slot: int, tokens: I32) -> int:
-        """How many of `tokens` count, up to one that ends the request; 0: none does."""
-        params = self.table.sampling.params[slot]
-        assert params is not None
-        done = self.table.num_output(slot)
-        for position, token in enumerate(tokens.tolist(), start=1):
-            if token in params.stop_token_ids and done + position > params.min_tokens:
-                return position
-        return 0
-
-    def _seal(self, slots: I32, report: StepReport) -> None:
-        """Names the blocks whose KV is written: the last token of a sequence has none yet."""
-        table, size = self.table, self.table.block_size
-        for slot in slots[(table.next_seal[slots] + 1) * size <= table.num_tokens[slots] - 1].tolist():
-            while table.chain[slot] and (table.next_seal[slot] + 1) * size <= table.num_tokens[slot] - 1:
-                index = int(table.next_seal[slot])
-                content = table.tokens[slot, index * size : (index + 1) * size].astype("<i4", copy=False)
-                table.chain[slot] = block_hash(table.chain[slot], content.tobytes())
-                table.sealed[slot].append(table.chain[slot])
-                table.next_seal[slot] += 1
-                report.sealed_slots.append(slot)
-                report.sealed_indexes.append(index)
-                report.sealed_hashes.append(table.chain[slot])
-
-    def _end(self, slots: I32, ends: list[tuple[int, FinishReason]], report: StepReport) -> list[int]:
-        """Ends the requests that are done, and reports those that failed before."""
+    def _end(
+        self, ends: list[tuple[int, FinishReason]], failures: dict[int, Failure], report: StepReport
+    ) -> list[int]:
+        """Ends the requests that are done, and reports those that failed before. Returns the slots of both."""
         for slot, reason in ends:
-            self.table.end(slot, reason)
+            self.table.end(slot, reason, failures.get(slot))
         ended = [*self._failed, *(slot for slot, _ in ends)]
         self._failed = []
         for slot in ended:
@@ -329,70 +254,16 @@ class WorkerCore:
             report.finished.append((slot, reason, self.table.num_output(slot)))
         return ended
 
-    def _use_dense_counts(self, step: RunningStep, slots: I32, counts: I64) -> None:
-        """An exception costs three bytes, a dense count one."""
-        report = step.report
-        if len(report.exceptions) * 3 <= len(step.rows):
-            return
-        is_row = np.isin([slot for slot, _ in report.exceptions], step.rows)
-        dense = np.ones(len(step.rows), np.uint8)
-        for (slot, count), in_rows in zip(report.exceptions, is_row, strict=True):
-            if in_rows:
-                dense[np.searchsorted(step.rows, slot)] = count
-        report.decode_counts = dense
-        report.exceptions = [
-            item for item, in_rows in zip(report.exceptions, is_row, strict=True) if not in_rows
-        ]
-
-    def _outputs(
-        self,
-        slots: I32,
-        starts: I32,
-        counts: I64,
-        tokens: I32,
-        ended: list[int],
-        logprobs: dict[int, list],  # type: ignore[type-arg]
-    ) -> list[FrontendOutput]:
-        """Sorts the new tokens by the frontend that waits for them."""
-        owners = self._frontend_of[slots]
-        concerned = set(owners.tolist()) | {int(self._frontend_of[slot]) for slot in ended}
-        token_owner = np.repeat(owners, counts)
-        outputs = []
-        for instance, number in self._frontends.items():
-            if number not in concerned:
-                continue
-            mine = owners == number
-            attempts = self.table.attempts[slots[mine]]
-            outputs.append(
-                FrontendOutput(
-                    frontend_instance=instance,
-                    attempts=attempts,
-                    starts=starts[mine].astype(np.uint32),
-                    counts=None if (counts[mine] == 1).all() else counts[mine].astype(np.uint8),
-                    token_ids=tokens[token_owner == number],
-                    finished=[self._finished(slot) for slot in ended if self._frontend_of[slot] == number],
-                    logprobs=[
-                        (int(self.table.attempts[slot]), values)
-                        for slot, values in logprobs.items()
-                        if self._frontend_of[slot] == number
-                    ],
-                )
-            )
-        return outputs
-
-    def _finished(self, slot: int) -> tuple[int, FinishReason, int, Failure | None]:
-        table = self.table
-        reason = FinishReason(int(table.finish_reasons[slot]))
-        return int(table.attempts[slot]), reason, table.num_output(slot), table.failures[slot]
-
     def _clear(self, slot: int) -> None:
         params = self.table.sampling.params[slot]
-        for token in params.stop_token_ids if params is not None else ():
-            self._stop_ids[token] -= 1
-            if not self._stop_ids[token]:
-                del self._stop_ids[token]
+        if params is not None:
+            self._stops.remove(params)
         if slot in self._failed:
             self._failed.remove(slot)
+        self._grammars.clear(slot)
+        self._sorter.remove(slot)
+        if self.drafting is not None:
+            self.drafting.forget(slot)
         self.table.clear(slot)
 
     # -- a broken link --
@@ -401,15 +272,11 @@ class WorkerCore:
         """The link ended and all steps have run: nothing is half announced any more."""
         table = self.table
         self._settling = []
+        if self.drafting is not None:
+            self.drafting.rest()
         table.runs[:] = table.status == SlotStatus.DECODE
         table.paused &= table.runs
 
     def held_slots(self) -> list[int]:
         """Slots that a snapshot has to tell of."""
         return np.flatnonzero(self.table.status != SlotStatus.FREE).tolist()
-
-
-def _ranges(first: I64, counts: I64) -> I64:
-    """`first[i], first[i] + 1, ...` for `counts[i]` numbers each, one behind the other."""
-    total = int(counts.sum())
-    return np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)

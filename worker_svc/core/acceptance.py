@@ -1,0 +1,150 @@
+"""Takes sampled tokens into the table: drafts that were right, one token more, and none behind a request's end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from worker_svc.core.batch import Sampled
+from worker_svc.core.grammar import GrammarTable
+from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.running_step import RunningStep
+from worker_svc.core.step import I32, I64, Failure, FinishReason
+from worker_svc.core.stop_tokens import StopTokens, tokens_up_to_stop
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """What a step added, row by row; S rows that sampled."""
+
+    slots: I32
+    """[S]"""
+    first: I64
+    """[S] number of each row's first sample."""
+    starts: I32
+    """[S] output tokens before."""
+    counts: I64
+    """[S]"""
+    token_ids: I32
+    """Tokens of all rows, one behind the other."""
+    ends: list[tuple[int, FinishReason]]
+    """Slots that end with their last token."""
+    failures: dict[int, Failure]
+    """Why, by slot, of those that end with an error."""
+    matched: I64
+    """[D] right drafts per decode row of a batch with drafts, -1 where the model failed; else empty."""
+
+
+def accept(
+    table: RequestTable,
+    stops: StopTokens,
+    grammars: GrammarTable,
+    step: RunningStep,
+    sampled: Sampled,
+    failed: dict[int, str],
+) -> NewTokens:
+    """Appends the tokens of all rows but the `failed` ones, each up to one that ends its request."""
+    batch = step.batch
+    rows = np.unique(batch.sample_rows)
+    matched = _count_matches(step, sampled)
+    counts = np.ones(len(rows), np.int64)
+    counts[: len(matched)] += matched
+    if failed:
+        matched[[row for row in failed if row < len(matched)]] = -1
+        keep = ~np.isin(rows, list(failed))
+        rows, counts = rows[keep], counts[keep]
+    first = np.searchsorted(batch.sample_rows, rows)
+    slots = batch.slots[rows]
+    starts = table.num_tokens[slots] - table.num_prompt_tokens[slots]
+    index = _ranges(first, counts)
+    ends: dict[int, FinishReason] = {}
+    stopping = stops.mask(sampled.token_ids[index])
+    if stopping.any():
+        suspects = np.unique(np.repeat(np.arange(len(slots)), counts)[stopping]).tolist()
+        ends = _cut_at_stops(table, suspects, slots, first, counts, sampled.token_ids)
+        index = _ranges(first, counts)
+    failures: dict[int, Failure] = {}
+    if grammars.constrained[slots].any():
+        ends |= _cut_at_forms(grammars, slots, first, counts, sampled.token_ids, failures)
+        index = _ranges(first, counts)
+    tokens = sampled.token_ids[index]
+    _append(table, slots, counts, tokens)
+    for row in np.flatnonzero(table.num_tokens[slots] >= table.limit[slots]).tolist():
+        ends.setdefault(row, FinishReason.LENGTH)
+    ending = [(int(slots[row]), reason) for row, reason in ends.items()]
+    return NewTokens(slots, first, starts, counts, tokens, ending, failures, matched)
+
+
+def _count_matches(step: RunningStep, sampled: Sampled) -> I64:
+    """[D] drafts per decode row that the model would have sampled itself, up to the first that it would not. Empty
+    without drafts."""
+    drafts = step.drafts or []
+    matched = np.zeros(len(drafts), np.int64)
+    offset = 0
+    for row, draft in enumerate(drafts):
+        same = draft == sampled.token_ids[offset : offset + len(draft)]
+        matched[row] = len(draft) if same.all() else int(np.argmin(same))
+        offset += len(draft) + 1
+    return matched
+
+
+def _cut_at_stops(
+    table: RequestTable, rows: list[int], slots: I32, first: I64, counts: I64, sampled: I32
+) -> dict[int, FinishReason]:
+    """Shortens the `counts` of `rows` in place to their first stop token. Returns the rows that have one of theirs."""
+    ends: dict[int, FinishReason] = {}
+    for row in rows:
+        slot = int(slots[row])
+        params = table.sampling.params[slot]
+        assert params is not None
+        tokens = sampled[first[row] : first[row] + counts[row]]
+        kept = tokens_up_to_stop(params, table.num_output(slot), tokens)
+        if kept:
+            counts[row], ends[row] = kept, FinishReason.STOP
+    return ends
+
+
+def _cut_at_forms(
+    grammars: GrammarTable,
+    slots: I32,
+    first: I64,
+    counts: I64,
+    sampled: I32,
+    failures: dict[int, Failure],
+) -> dict[int, FinishReason]:
+    """Moves the automata over the tokens that count. Shortens `counts` in place to the token that completes a form, or
+    to none where the form forbids one; fills in `failures` by slot. Returns the rows that end so."""
+    ends: dict[int, FinishReason] = {}
+    for row in np.flatnonzero(grammars.constrained[slots]).tolist():
+        slot = int(slots[row])
+        advance = grammars.advance(slot, sampled[first[row] : first[row] + counts[row]].tolist())
+        counts[row] = advance.num_tokens
+        if advance.error:
+            ends[row] = FinishReason.ERROR
+            failures[slot] = grammar_failure(advance.error)
+        elif advance.is_complete:
+            ends[row] = FinishReason.STOP
+    return ends
+
+
+def grammar_failure(reason: str) -> Failure:
+    """No token can be had that follows the form."""
+    return Failure(
+        "InternalError", f"the output cannot follow its form any further: {reason}", "structured_output"
+    )
+
+
+def _append(table: RequestTable, slots: I32, counts: I64, tokens: I32) -> None:
+    rows = np.repeat(np.arange(len(slots)), counts)
+    offsets = np.arange(len(tokens)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table.tokens[slots[rows], table.num_tokens[slots[rows]] + offsets] = tokens
+    table.num_tokens[slots] += counts.astype(np.int32)
+    table.num_computed[slots] = table.num_tokens[slots] - 1
+    table.status[slots] = SlotStatus.DECODE
+
+
+def _ranges(first: I64, counts: I64) -> I64:
+    """`first[i], first[i] + 1, ...` for `counts[i]` numbers each, one behind the other."""
+    total = int(counts.sum())
+    return np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)

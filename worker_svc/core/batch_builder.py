@@ -1,0 +1,57 @@
+"""Makes a step's batch of the rows that are to run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from worker_svc.core.batch import Batch
+from worker_svc.core.prompt_reading import spans_to_read
+from worker_svc.core.request_state import RequestTable
+from worker_svc.core.step import I32, I64, SlotStart
+
+
+def build_batch(
+    table: RequestTable, step_id: int, decode: I64, drafts: list[I32] | None, chunks: list[SlotStart]
+) -> Batch:
+    """The batch of the `decode` rows, with their drafts, and of the prefill `chunks`."""
+    num_decode = len(decode)
+    slots = np.concatenate((decode, [chunk.slot for chunk in chunks])).astype(np.int32)
+    lengths = np.ones(len(slots), np.int32)
+    starts = table.num_computed[slots]
+    lengths[num_decode:] = [chunk.length for chunk in chunks]
+    if drafts is not None:
+        lengths[:num_decode] += [len(draft) for draft in drafts]
+    query_starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    rows = np.repeat(np.arange(len(slots), dtype=np.int32), lengths)
+    positions = (np.arange(query_starts[-1], dtype=np.int32) - query_starts[rows]) + starts[rows]
+    token_ids = table.tokens[slots[rows], np.minimum(positions, table.tokens.shape[1] - 1)]
+    for row, draft in enumerate(drafts or []):
+        token_ids[query_starts[row] + 1 : query_starts[row + 1]] = draft
+    seq_lens = starts + lengths
+    samples = positions >= table.num_tokens[slots[rows]] - 1
+    scored, pooled = spans_to_read(table, chunks, query_starts, num_decode)
+    for row, chunk in enumerate(chunks, num_decode):
+        if table.pooling[chunk.slot] is not None:
+            samples[query_starts[row] : query_starts[row + 1]] = False
+    sample_index = np.flatnonzero(samples).astype(np.int32)
+    sample_rows = rows[sample_index]
+    width = max(int(seq_lens.max(initial=1)) - 1, 0) // table.block_size + 1
+    return Batch(
+        step_id=step_id,
+        slots=slots,
+        num_decode_rows=num_decode,
+        query_starts=query_starts,
+        token_ids=token_ids,
+        positions=positions,
+        seq_lens=seq_lens,
+        block_tables=table.blocks[slots, :width],
+        sample_index=sample_index,
+        sample_rows=sample_rows,
+        sample_output_positions=positions[sample_index] + 1 - table.num_prompt_tokens[slots[sample_rows]],
+        sampling=table.sampling,
+        tokens=table.tokens,
+        num_prompt_tokens=table.num_prompt_tokens,
+        num_tokens=table.num_tokens,
+        scored=scored,
+        pooled=pooled,
+    )

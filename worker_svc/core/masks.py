@@ -1,0 +1,68 @@
+"""Which tokens the constrained samples of one batch may become."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from worker_svc.core.grammar import Automaton
+
+I32 = NDArray[np.int32]
+U32 = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class MaskedRow:
+    """One row of a batch whose output follows a form."""
+
+    row: int
+    automaton: Automaton | None
+    """None: it is not ready, and the row must not have been run."""
+    drafts: I32
+    first: int
+    """Number of the row's first mask; one follows per draft."""
+
+
+class Masks:
+    """The masks of a batch, filled beside the model's run. Automata must not move until they have been filled."""
+
+    def __init__(self, rows: list[MaskedRow], index: I32, num_masks: int, num_words: int) -> None:
+        self.index = index
+        """[N] number of each sample's mask; -1: the sample is free."""
+        self.failures: dict[int, str] = {}
+        """Rows of the batch whose masks cannot be made; complete after `bits`. Their samples are not to be used."""
+        self._rows = rows
+        self._bits = np.zeros((num_masks, num_words), np.uint32)
+        self._filling: Future[None] | None = None
+
+    def start(self, executor: Executor) -> None:
+        """Fills them in another thread."""
+        self._filling = executor.submit(self._fill)
+
+    def bits(self) -> U32:
+        """[M, W] bit t % 32 of word t // 32 says whether token t is allowed. Waits until they are filled."""
+        if self._filling is None:
+            self._filling = Future()
+            self._fill()
+            self._filling.set_result(None)
+        self._filling.result()
+        return self._bits
+
+    def _fill(self) -> None:
+        for row in self._rows:
+            masks = self._bits[row.first : row.first + 1 + len(row.drafts)]
+            try:
+                if row.automaton is None:
+                    raise RuntimeError("its grammar is not ready")
+                row.automaton.fill(row.drafts, masks)
+                if not masks.any(axis=1).all():
+                    raise RuntimeError("no token is allowed")
+            except Exception as error:  # whatever it is: this request fails, and no other
+                self.failures[row.row] = str(error)
+                # A sampler need not cope with rows that have no token; nobody looks at what it makes of this one.
+                masks[:] = 0xFFFFFFFF

@@ -1,0 +1,24 @@
+"""A step between `apply` and `commit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from worker_svc.core.batch import Batch, BlockCopy
+from worker_svc.core.step import I32, I64, SlotStart, StepReport
+
+
+@dataclass
+class RunningStep:
+    """What `commit` has to remember of `apply`."""
+
+    report: StepReport
+    batch: Batch
+    rows: I64
+    """[D] slots of all decode rows of the step, ended ones included."""
+    chunks: list[SlotStart] = field(default_factory=list)
+    """Prefill chunks that run, in the order of the batch's rows."""
+    copies: list[BlockCopy] = field(default_factory=list)
+    """To be made before the batch runs."""
+    drafts: list[I32] | None = None
+    """Per decode row of the batch; None: no row has drafts."""

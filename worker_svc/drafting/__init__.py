@@ -1,0 +1,1 @@
+"""Where drafts come from, as far as no model is needed."""

@@ -1,0 +1,1 @@
+"""Grammars as automata over the model's vocabulary, compiled beside the steps."""

@@ -1,0 +1,81 @@
+"""Where requests wait for their grammar: asks for it, and says what came of it. Belongs to the step thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from worker_svc.core.step import Failure, FinishReason, FrontendOutput, NewRequest, RequestRef
+from worker_svc.core.worker_core import WorkerCore
+from worker_svc.grammar.preparation import FIELD, GrammarPreparation, Prepared
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the scheduler is told of a request that waited for its grammar, and its frontend if it ended."""
+
+    slot: int
+    ref: RequestRef
+    is_ready: bool
+    """It may start; else it has ended."""
+    failure: Failure | None = None
+    """Why it ended; None: with what it had, which was complete."""
+    outputs: list[FrontendOutput] = field(default_factory=list)
+
+
+class GrammarDesk:
+    """Stands between the core and the thread that prepares grammars."""
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        preparation: GrammarPreparation | None,
+        post: Callable[[Prepared], None],
+        on_verdict: Callable[[Verdict], None],
+    ) -> None:
+        """preparation: None: requests with a form are refused. post: brings what was prepared to `take`, in the step
+        thread."""
+        self._core, self._preparation = core, preparation
+        self._post, self._on_verdict = post, on_verdict
+
+    def add(self, request: NewRequest) -> None:
+        """A request has moved into the core."""
+        self.forget([request.slot])
+        if request.failure is not None:
+            if request.tells_early:
+                self._end(request.slot, request.ref, FinishReason.ERROR, request.failure)
+        elif request.form is not None:
+            if self._preparation is None:
+                failure = Failure("UnsupportedError", f"this worker cannot follow {FIELD}", FIELD)
+                self._end(request.slot, request.ref, FinishReason.ERROR, failure)
+                return
+            prior = request.token_ids[len(request.token_ids) - request.num_prior_output_tokens :]
+            self._preparation.begin(request.slot, request.ref, request.form, prior, self._post)
+
+    def forget(self, slots: list[int]) -> None:
+        """The requests in `slots` are gone: none of them waits for a grammar any more."""
+        if self._preparation is not None:
+            for slot in slots:
+                self._preparation.cancel(slot)
+
+    def take(self, prepared: Prepared) -> None:
+        """What came of a request's grammar; the request may be gone."""
+        slot, ref, automaton = prepared.slot, prepared.ref, prepared.automaton
+        if automaton is None:
+            self._end(slot, ref, FinishReason.ERROR, prepared.failure)
+        elif automaton.is_complete:  # by the output of an earlier attempt, whose end was lost
+            self._end(slot, ref, FinishReason.STOP, None)
+        elif self._core.take_grammar(slot, ref, automaton):
+            self._on_verdict(Verdict(slot, ref, is_ready=True))
+
+    def announce(self) -> None:
+        """Says once more which requests may start, to a scheduler that has just been greeted."""
+        for slot in self._core.ready_slots():
+            ref = self._core.table.refs[slot]
+            assert ref is not None
+            self._on_verdict(Verdict(slot, ref, is_ready=True))
+
+    def _end(self, slot: int, ref: RequestRef, reason: FinishReason, failure: Failure | None) -> None:
+        outputs = self._core.end_early(slot, ref, reason, failure)
+        if outputs:
+            self._on_verdict(Verdict(slot, ref, is_ready=False, failure=failure, outputs=outputs))

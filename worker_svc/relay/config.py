@@ -1,0 +1,26 @@
+"""Settings of the relay service."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from signalbox.config import Settings
+
+
+class RelaySettings(Settings):
+    """A relay of signalbox: workers dial it as their scheduler, and their reports and deltas travel together."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SIGNALBOX_RELAY_", cli_prog_name="python -m worker_svc.relay"
+    )
+
+    scheduler: str = "127.0.0.1:7300"
+    """host:port of the scheduler."""
+    listen: str = "127.0.0.1:7320"
+    """host:port for workers."""
+    relay_id: str = "relay-0"
+    """Stable name of this relay, for logs."""
+    window_ms: float = Field(0.5, ge=0, le=100)
+    """How long a report waits for others to travel with it, in milliseconds, and so a delta on its way back. 0: only
+    what is ready at the same moment travels together. A loop that has nothing else to do sleeps whole milliseconds."""

@@ -1,0 +1,157 @@
+"""The relay's one stream to the scheduler, with the links of all its workers in it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from signalbox import rpc
+from signalbox.errors import SignalboxError, UnavailableError, from_code
+from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from worker_svc.relay.worker_link import WorkerLink
+
+logger = logging.getLogger(__name__)
+
+MAX_OUTBOX = 100_000
+FIRST_RETRY_S = 0.1
+LONGEST_RETRY_S = 2.0
+Stream = grpc.aio.StreamStreamCall[Any, Any]
+OnAttached = Callable[[bool], Awaitable[None]]
+
+
+class SchedulerLink:
+    """Dials the scheduler for as long as it runs. When the stream breaks, the links of all workers end: they say hello
+    again, with snapshots, when there is a new one."""
+
+    def __init__(self, address: str, relay_id: str, window_s: float, on_attached: OnAttached) -> None:
+        """`window_s`: how long an entry waits for others. `on_attached` hears whether there is a stream."""
+        self._address, self._relay_id, self._window_s = address, relay_id, window_s
+        self._on_attached = on_attached
+        self._numbers = itertools.count(1)
+        self._links: dict[int, WorkerLink] = {}
+        self._outbox: Outbox[scheduler_pb2.RelayedRequest] | None = None
+        """Set while there is a stream that the scheduler has taken."""
+        self._stream: Stream | None = None
+
+    # -- for workers --
+
+    def open(self, first: bytes) -> WorkerLink:
+        """A worker's first message came. Its link gets its number now, not when the worker dialled: the scheduler takes
+        new links in rising order. Raises UnavailableError when there is no stream to the scheduler."""
+        if self._outbox is None:
+            raise UnavailableError(
+                f"the relay {self._relay_id} has no link to the scheduler at {self._address}"
+            )
+        link = WorkerLink(next(self._numbers))
+        self._links[link.number] = link
+        self.send(link, first)
+        return link
+
+    def send(self, link: WorkerLink, message: bytes) -> None:
+        """Takes a serialized AttachWorkerRequest of a worker on its way."""
+        self._put(link, scheduler_pb2.RelayedRequest(link=link.number, message=message))
+
+    def close(self, link: WorkerLink) -> None:
+        """The worker's stream ended."""
+        self._put(link, scheduler_pb2.RelayedRequest(link=link.number, closed=scheduler_pb2.LinkClosed()))
+        self._links.pop(link.number, None)
+
+    def _put(self, link: WorkerLink, entry: scheduler_pb2.RelayedRequest) -> None:
+        """What belongs to a link that the scheduler has closed, or to a stream that is gone, is of no use any more."""
+        if self._outbox is None or link.number not in self._links:
+            return
+        try:
+            self._outbox.put(entry)
+        except OutboxFullError as error:
+            logger.warning("leaving the scheduler's stream: %s", error)
+            if self._stream is not None:
+                self._stream.cancel()
+
+    # -- the stream --
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        retry_s = FIRST_RETRY_S
+        async with rpc.channel(self._address) as channel:
+            stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+            while True:
+                reason = "the scheduler ended the stream"
+                try:
+                    await self._attach(stub)
+                except grpc.aio.AioRpcError as error:
+                    reason = error.details() or error.code().name
+                finally:
+                    was_attached = await self._detach()
+                logger.warning("no link to the scheduler at %s: %s", self._address, reason)
+                retry_s = FIRST_RETRY_S if was_attached else retry_s
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+
+    async def _attach(self, stub: scheduler_pb2_grpc.SchedulerServiceStub) -> None:
+        """One stream, from hello to its end."""
+        stream = self._stream = stub.AttachWorkers()
+        outbox = Outbox[scheduler_pb2.RelayedRequest](MAX_OUTBOX)
+        tasks = [
+            asyncio.create_task(work) for work in (self._read(stream, outbox), self._write(outbox, stream))
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except asyncio.InvalidStateError:
+            pass  # the stream ended while something was written to it
+        finally:
+            stream.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _detach(self) -> bool:
+        """The stream ended: so do all links. Returns whether there was one."""
+        was_attached, self._outbox, self._stream = self._outbox is not None, None, None
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.end(UnavailableError(f"the relay {self._relay_id} lost its link to the scheduler"))
+        if was_attached:
+            await self._on_attached(False)
+        return was_attached
+
+    async def _read(self, stream: Stream, outbox: Outbox[scheduler_pb2.RelayedRequest]) -> None:
+        async for message in stream:
+            if self._outbox is None:  # the scheduler has taken the hello
+                logger.info("attached to the scheduler at %s", self._address)
+                self._outbox = outbox
+                await self._on_attached(True)
+            for entry in message.entries:
+                self._take(entry)
+
+    def _take(self, entry: scheduler_pb2.RelayedResponse) -> None:
+        link = self._links.get(entry.link)
+        if link is None:
+            return  # its worker went, and the scheduler hears of it
+        if entry.WhichOneof("entry") == "message":
+            link.deliver(entry.message)
+            return
+        del self._links[entry.link]
+        link.end(_reason(entry.closed))
+
+    async def _write(self, outbox: Outbox[scheduler_pb2.RelayedRequest], stream: Stream) -> None:
+        """The one writer of the stream: hello, then what comes within the window travels in one message."""
+        hello = scheduler_pb2.RelayHello(relay_id=self._relay_id, window_us=round(self._window_s * 1e6))
+        await stream.write(scheduler_pb2.AttachWorkersRequest(hello=hello))
+        while True:
+            entries = await outbox.take(self._window_s)
+            for part in split(entries, lambda entry: len(entry.message), MAX_BATCH_BYTES):
+                await stream.write(scheduler_pb2.AttachWorkersRequest(entries=part))
+
+
+def _reason(closed: scheduler_pb2.LinkClosed) -> SignalboxError | None:
+    if not closed.HasField("error"):
+        return None
+    return from_code(closed.error.code, closed.error.message, closed.error.field)

@@ -1,0 +1,34 @@
+"""Puts the relay service together and runs it until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from signalbox import rpc
+from signalbox.process import settle_memory
+from worker_svc.relay.config import RelaySettings
+from worker_svc.relay.scheduler_link import SchedulerLink
+from worker_svc.relay.servicer import SERVICE, RelayServicer
+
+logger = logging.getLogger(__name__)
+
+
+async def serve(settings: RelaySettings, stop: asyncio.Event) -> None:
+    """Runs until `stop` is set. Raises StartupError. Health says whether there is a link to the scheduler."""
+    server = rpc.Server([SERVICE])
+    link = SchedulerLink(
+        settings.scheduler, settings.relay_id, settings.window_ms / 1e3, on_attached=server.set_serving
+    )
+    server.grpc.add_generic_rpc_handlers((RelayServicer(link).handler(),))
+    port = await server.start(settings.listen)
+    settle_memory()
+    logger.info("listening on port %d", port)
+    running = asyncio.create_task(link.run())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await server.stop(0)

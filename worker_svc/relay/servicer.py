@@ -1,0 +1,64 @@
+"""The relay's side of its workers' streams. What they carry is not read here, so it is not unpacked either."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from signalbox import rpc
+from signalbox.errors import UnavailableError
+from signalbox.outbox import MAX_BATCH_BYTES, split
+from worker_svc.relay.scheduler_link import SchedulerLink
+from worker_svc.relay.worker_link import WorkerLink
+
+SERVICE = "signalbox.v1.SchedulerService"
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class RelayServicer:
+    """AttachWorker of signalbox.v1.SchedulerService, and nothing else of it, over the relay's link."""
+
+    def __init__(self, scheduler: SchedulerLink) -> None:
+        self._scheduler = scheduler
+
+    def handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
+        """For a server. Without (de)serializers, messages are the bytes of the wire."""
+        method = grpc.stream_stream_rpc_method_handler(self._attach_worker)
+        return grpc.method_handlers_generic_handler(SERVICE, {"AttachWorker": method})
+
+    async def _attach_worker(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """The life of one worker's stream."""
+        first = await anext(aiter(requests), None)
+        if first is None:
+            return  # the worker changed its mind
+        try:
+            link = self._scheduler.open(first)
+        except UnavailableError as error:
+            await rpc.abort(context, error)
+        tasks = [asyncio.create_task(work) for work in (self._read(requests, link), _write(link, context))]
+        either: list[asyncio.Future[Any]] = [*tasks, link.ended]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._scheduler.close(link)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        reason = link.ended.result() if link.ended.done() else None
+        if reason is not None:
+            await rpc.abort(context, reason)
+
+    async def _read(self, requests: AsyncIterator[bytes], link: WorkerLink) -> None:
+        async for message in requests:
+            self._scheduler.send(link, message)
+
+
+async def _write(link: WorkerLink, context: Context) -> None:
+    """The one writer of the stream: what waits travels in one message."""
+    while True:
+        for part in split(await link.outbox.take(), len, MAX_BATCH_BYTES):
+            # Serialized messages one behind the other are their merger (protobuf.dev, "Last One Wins").
+            await context.write(b"".join(part))
