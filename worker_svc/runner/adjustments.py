@@ -1,4 +1,4 @@
-"""Changes to one row's logits before sampling: penalties, bias, and stop tokens that are held back."""
+"""Changes to one row's logits before sampling: penalties, bias, and tokens that must not come now."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch
 from worker_svc.core.sampling import SamplingParams
+from worker_svc.runner.masking import mask_logits
 
 I32 = NDArray[np.int32]
 
@@ -28,6 +29,7 @@ def adjust_logits(scores: torch.Tensor, batch: Batch, samples: NDArray[np.int64]
             output=history[batch.num_prompt_tokens[slot] :],
             output_position=int(batch.sample_output_positions[sample]),
         )
+    mask_logits(scores, batch, samples)
 
 
 def known_tokens(batch: Batch, sample: int) -> I32:
@@ -57,9 +59,19 @@ def adjust_row(
         biased = {token: bias for token, bias in params.logit_bias.items() if 0 <= token < len(scores)}
         token_ids = np.fromiter(biased.keys(), np.int64, len(biased))
         scores[_indices(token_ids, scores)] += torch.tensor(list(biased.values())).to(scores)
+    forbidden = bad_tokens(params.bad_token_sequences, output)
     if output_position < params.min_tokens:
-        held_back = [token for token in params.stop_token_ids if 0 <= token < len(scores)]
-        scores[_indices(np.array(held_back, np.int64), scores)] = -torch.inf
+        forbidden |= params.stop_token_ids
+    if forbidden:
+        token_ids = np.array([token for token in forbidden if 0 <= token < len(scores)], np.int64)
+        scores[_indices(token_ids, scores)] = -torch.inf
+
+
+def bad_tokens(sequences: tuple[tuple[int, ...], ...], output: I32) -> set[int]:
+    """Tokens that would complete one of `sequences` behind `output` `[L]`."""
+    longest = max(map(len, sequences), default=1) - 1
+    tail = tuple(output[len(output) - min(longest, len(output)) :].tolist())
+    return {last for *before, last in sequences if tail[len(tail) - len(before) :] == tuple(before)}
 
 
 def _indices(token_ids: NDArray[np.integer], scores: torch.Tensor) -> torch.Tensor:

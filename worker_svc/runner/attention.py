@@ -77,6 +77,16 @@ class PagedBatch:
         self.layers_called.add(index)
         return self.cache.layers[index]
 
+    def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Stores the query tokens' `[T, Hkv, D]` keys and values."""
+        layer.write(key, value, self.block_ids, self.offsets)
+
+    def attend_at_once(
+        self, query: torch.Tensor, layer: LayerCache, scores: torch_attention.Scores
+    ) -> torch.Tensor | None:
+        """Attention of all rows by one kernel; None: this batch goes row by row, or by the CPU's kernels."""
+        return None
+
 
 _current: ContextVar[PagedBatch] = ContextVar("signalbox_paged_batch")
 
@@ -138,7 +148,7 @@ def paged_attention(
     assert attention_mask is None
     batch = current()
     layer = batch.enter_layer(int(module.layer_idx))  # type: ignore[arg-type]
-    layer.write(key[0].transpose(0, 1), value[0].transpose(0, 1), batch.block_ids, batch.offsets)
+    batch.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1))
     scores = torch_attention.Scores(
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
         sliding_window=sliding_window,
@@ -151,9 +161,12 @@ def paged_attention(
 def attend(
     query: torch.Tensor, layer: LayerCache, batch: PagedBatch, scores: torch_attention.Scores
 ) -> torch.Tensor:
-    """Attention of all rows, `[T, Hq, Dv]`: decode rows by a kernel if there is one, others row by row."""
+    """Attention of all rows, `[T, Hq, Dv]`: by a kernel those that one takes, the others row by row."""
+    whole = batch.attend_at_once(query, layer, scores)
+    if whole is not None:
+        return whole
     out = query.new_empty((query.shape[0], query.shape[1], layer.values.shape[-1]))
-    first_row = attend_decode_rows(query, layer, batch, scores, out) if batch.num_decode_rows else 0
+    first_row = attend_by_kernel(query, layer, batch, scores, out)
     for row in range(first_row, batch.num_rows):
         start, end = int(batch.query_starts[row]), int(batch.query_starts[row + 1])
         out[start:end] = torch_attention.attend_row(
@@ -167,16 +180,21 @@ def attend(
     return out
 
 
-def attend_decode_rows(
+def attend_by_kernel(
     query: torch.Tensor,
     layer: LayerCache,
     batch: PagedBatch,
     scores: torch_attention.Scores,
     out: torch.Tensor,
 ) -> int:
-    """Writes the attention of the decode rows to `out`. Returns how many rows that are: 0 without a kernel."""
+    """Writes the attention of the first rows to `out`. Returns how many: decode rows at most, or all; 0 without a
+    kernel."""
     count = batch.num_decode_rows
     kernel = choose_kernel(query, layer, scores)
+    if kernel == "native" and native_kernels().attends_prompts(layer):  # type: ignore[union-attr]
+        count = batch.num_rows
+    if kernel is None or not count:
+        return 0
     if kernel == "native":
         sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
         native_kernels().attend(  # type: ignore[union-attr]
@@ -191,7 +209,7 @@ def attend_decode_rows(
             softcap=scores.softcap,
             sinks=sinks,
         )
-    elif kernel == "numba":
+    else:
         numba_attention.attend_decode_rows(
             query,
             layer,
@@ -201,7 +219,7 @@ def attend_decode_rows(
             block_tables=batch.block_tables,
             scores=scores,
         )
-    return 0 if kernel is None else count
+    return count
 
 
 def choose_kernel(

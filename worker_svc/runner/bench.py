@@ -25,8 +25,10 @@ from torch import nn
 from worker_svc.core.batch import Batch
 from worker_svc.core.sampling import SamplingParams, SamplingTable
 from worker_svc.runner import attention, torch_runner
+from worker_svc.runner.decoder import FusedDecoder
 from worker_svc.runner.fused import FusedAttention
 from worker_svc.runner.kv_cache import bytes_per_block
+from worker_svc.runner.native_linear import NativeLinear
 from worker_svc.runner.packed_linear import PackedLinear
 from worker_svc.runner.torch_runner import TorchRunner
 
@@ -49,6 +51,9 @@ class Result:
     step_ms: float
     step_cpu_ms: float
     """Processor time of all threads: what other processes take from the machine does not show in it."""
+    prefill_ms: float | None = None
+    fastest_step_ms: float | None = None
+    """On a machine that does other things too, the nearest to what a step takes by itself."""
     floor_ms: float | None = None
     """Bytes of weights and of the KV read, over the bandwidth measured by copying."""
     floor_share: float | None = None
@@ -117,6 +122,8 @@ class Clocks:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {"linears": 0.0, "attention": 0.0, "sampling": 0.0}
+        self.of_decoder = np.zeros(3)
+        """What a fused decoder says of its products, its attention and the rest of it."""
 
     def around(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, with its time counted to `part`."""
@@ -144,8 +151,10 @@ def clocks_around_parts(runner: TorchRunner) -> Iterator[Clocks]:
 
     kernels = attention.native_kernels()
     for module in runner.model.module.modules():
-        if isinstance(module, PackedLinear | nn.Linear):
+        if isinstance(module, PackedLinear | NativeLinear | nn.Linear):
             replace(module, "forward", "linears")
+        if isinstance(module, FusedDecoder):
+            module.seconds = clocks.of_decoder
     if kernels is not None and any(isinstance(m, FusedAttention) for m in runner.model.module.modules()):
         replace(kernels, "rope_and_write", "attention")
     replace(attention, "attend", "attention")
@@ -153,6 +162,9 @@ def clocks_around_parts(runner: TorchRunner) -> Iterator[Clocks]:
     try:
         yield clocks
     finally:
+        for module in runner.model.module.modules():
+            if isinstance(module, FusedDecoder):
+                module.seconds = None
         for holder, name, original in undo:
             setattr(holder, name, original)
 
@@ -163,8 +175,11 @@ def measure(runner: TorchRunner, streams: int, prompt_tokens: int, output_tokens
     started = time.perf_counter()
     run.prefill()
     decode_started, cpu_started = time.perf_counter(), time.process_time()
+    fastest = np.inf
     for _ in range(output_tokens - 1):
+        step_started = time.perf_counter()
         run.decode()
+        fastest = min(fastest, time.perf_counter() - step_started)
     ended, cpu_ended = time.perf_counter(), time.process_time()
     steps = max(1, output_tokens - 1)
     return Result(
@@ -173,6 +188,8 @@ def measure(runner: TorchRunner, streams: int, prompt_tokens: int, output_tokens
         output_tok_s=round(streams * output_tokens / (ended - started), 1),
         decode_tok_s=round(streams * (output_tokens - 1) / (ended - decode_started), 1),
         step_ms=round((ended - decode_started) / steps * 1e3, 3),
+        prefill_ms=round((decode_started - started) * 1e3, 1),
+        fastest_step_ms=round(fastest * 1e3, 3),
         step_cpu_ms=round((cpu_ended - cpu_started) / steps * 1e3, 3),
         split_ms=split_of_step(runner, run),
     )
@@ -186,7 +203,10 @@ def split_of_step(runner: TorchRunner, run: Streams) -> dict[str, float]:
         for _ in range(SPLIT_STEPS):
             run.decode()
         whole = time.perf_counter() - started
-    parts = clocks.seconds | {"rest": whole - sum(clocks.seconds.values())}
+    parts = clocks.seconds
+    parts["linears"] += float(clocks.of_decoder[0])
+    parts["attention"] += float(clocks.of_decoder[1])
+    parts["rest"] = whole - sum(parts.values())
     return {part: round(seconds / SPLIT_STEPS * 1e3, 3) for part, seconds in parts.items()}
 
 
@@ -290,11 +310,16 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help="cuda: checks the outputs first, see cuda_bench")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--transformers", action="store_true", help="measure plain generate as well")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
+    if options.device == "cuda":
+        from worker_svc.runner import cuda_bench  # noqa: PLC0415
+
+        cuda_bench.main(options)
+        return
     for result in run_bench(options):
         values = {name: value for name, value in asdict(result).items() if value not in (None, {})}
         print(

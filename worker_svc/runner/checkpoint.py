@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,17 @@ def check_weights(model_dir: Path) -> None:
         _check_safetensors(path)
 
 
+def count_elements(model_dir: Path) -> int:
+    """Elements of all tensors in files that `check_weights` has passed."""
+    headers = [_read_header(path)[0] for path in _weight_files(model_dir)]
+    return sum(
+        math.prod(entry["shape"])
+        for header in headers
+        for name, entry in header.items()
+        if name != "__metadata__"
+    )
+
+
 def _weight_files(model_dir: Path) -> list[Path]:
     if (model_dir / WEIGHTS).is_file():
         return [model_dir / WEIGHTS]
@@ -65,12 +77,8 @@ def _shard_names(index: Path) -> list[str]:
 def _check_safetensors(path: Path) -> None:
     """Compares the file's length with its header: 8 bytes little endian, so many bytes of JSON, then data."""
     try:
+        header, header_bytes = _read_header(path)
         size = path.stat().st_size
-        with path.open("rb") as file:
-            header_bytes = int.from_bytes(file.read(8), "little")
-            if size < 8 or header_bytes > min(size - 8, MAX_HEADER_BYTES):
-                raise ModelLoadError(f"{path} is truncated or not a safetensors file ({size} bytes).")
-            header = json.loads(file.read(header_bytes))
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     except OSError as error:
         raise ModelLoadError(f"{path} cannot be read: {error.strerror}.") from error
@@ -81,3 +89,14 @@ def _check_safetensors(path: Path) -> None:
         raise ModelLoadError(f"{path} is truncated: it has {size} of {wanted} bytes.")
     if size > wanted:
         raise ModelLoadError(f"{path} has {size} bytes, but its header accounts for {wanted}.")
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file and its length in bytes."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        if size < 8 or header_bytes > min(size - 8, MAX_HEADER_BYTES):
+            raise ModelLoadError(f"{path} is truncated or not a safetensors file ({size} bytes).")
+        header: dict[str, Any] = json.loads(file.read(header_bytes))
+    return header, header_bytes

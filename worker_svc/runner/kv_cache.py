@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from worker_svc.core.batch import BlockCopy
-from worker_svc.runner.errors import ModelLoadError
-
-GIB = 1 << 30
-CPU_MEMORY_SHARE = 0.4
-"""Of the memory that is free after loading; the rest is for activations and for other processes."""
-CPU_MEMORY_CAP_BYTES = 8 * GIB
-CUDA_MEMORY_SHARE = 0.85
+from worker_svc.runner.huge_pages import allocate
 
 
 @dataclass(frozen=True)
@@ -65,12 +58,8 @@ class KVCache:
         self.host_layers: list[LayerCache] = []
         self.layers = [
             LayerCache(
-                keys=torch.empty(
-                    (num_blocks, s.num_kv_heads, block_size, s.key_dim), dtype=dtype, device=device
-                ),
-                values=torch.empty(
-                    (num_blocks, s.num_kv_heads, block_size, s.value_dim), dtype=dtype, device=device
-                ),
+                keys=allocate((num_blocks, s.num_kv_heads, block_size, s.key_dim), dtype, device),
+                values=allocate((num_blocks, s.num_kv_heads, block_size, s.value_dim), dtype, device),
             )
             for s in shapes
         ]
@@ -106,42 +95,3 @@ class KVCache:
 def bytes_per_block(shapes: list[LayerShape], block_size: int, dtype: torch.dtype) -> int:
     """Bytes that one block takes in all layers."""
     return sum(shape.elements for shape in shapes) * block_size * dtype.itemsize
-
-
-def blocks_that_fit(block_bytes: int, memory_bytes: int | None, device: torch.device) -> int:
-    """How many blocks go into `memory_bytes` (None: the default share). ModelLoadError if not even one."""
-    budget = default_memory_bytes(device) if memory_bytes is None else memory_bytes
-    num_blocks = budget // block_bytes
-    if num_blocks < 1:
-        raise ModelLoadError(
-            f"kv_cache_memory of {budget} bytes does not hold one block of {block_bytes} bytes."
-        )
-    return num_blocks
-
-
-def default_memory_bytes(device: torch.device) -> int:
-    """Bytes for the KV cache when no setting says so."""
-    if device.type == "cuda":
-        free_bytes, _ = torch.cuda.mem_get_info(device)
-        return int(free_bytes * CUDA_MEMORY_SHARE)
-    return min(int(available_host_bytes() * CPU_MEMORY_SHARE), CPU_MEMORY_CAP_BYTES)
-
-
-def available_host_bytes() -> int:
-    """Memory that this process may still take: the machine's, or its container's if that is less."""
-    return min(_machine_available_bytes(), _cgroup_available_bytes())
-
-
-def _machine_available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise ModelLoadError("/proc/meminfo has no line MemAvailable, so kv_cache_memory must be set.")
-
-
-def _cgroup_available_bytes() -> int:
-    """By cgroup v2; a container sees its group at the root. Without a limit, more than any machine has."""
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if not (limit.is_file() and used.is_file()) or limit.read_text().strip() == "max":
-        return 1 << 62
-    return max(0, int(limit.read_text()) - int(used.read_text()))

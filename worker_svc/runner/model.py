@@ -12,6 +12,7 @@ import transformers
 from worker_svc.runner import attention, checkpoint
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.kv_cache import LayerShape
+from worker_svc.runner.memory import check_weights_fit
 
 OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
 CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
@@ -57,6 +58,7 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
     checkpoint.check_weights(model_dir)
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
+    check_weights_fit(model_dir, checkpoint.count_elements(model_dir), chosen_dtype, chosen_device)
     module = _load_module(model_dir, chosen_dtype).to(chosen_device).eval()
     config = module.config
     return LoadedModel(

@@ -11,6 +11,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from worker_svc.runner.attention import native_kernels
+from worker_svc.runner.decoder import FusedDecoder, is_decoder_layer
 from worker_svc.runner.fused import (
     FusedAttention,
     FusedMLP,
@@ -20,7 +21,9 @@ from worker_svc.runner.fused import (
     is_gated_mlp,
     is_rms_norm,
 )
+from worker_svc.runner.model import cpu_flags
 from worker_svc.runner.native.kernels import DTYPES, Kernels
+from worker_svc.runner.native_linear import NativeLinear
 from worker_svc.runner.packed_linear import PackingError, pack
 
 logger = logging.getLogger(__name__)
@@ -37,12 +40,36 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
     if dtype not in DTYPES:
         return
     kernels = native_kernels()
-    swaps: list[Swap] = [swap_linear]
-    if kernels is not None:
+    if kernels is None:
+        swaps: list[Swap] = [swap_linear]
+    elif uses_dot(kernels, dtype):
+        swaps = [decoder_swap(kernels), *fused_swaps(kernels), native_linear_swap(kernels)]
+    else:
         swaps = [*fused_swaps(kernels), swap_linear]
     for swap in swaps:
         swap_children(model, swap)
     gc.collect()
+
+
+def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
+    """Our own products are the fastest in bfloat16, but for machines with matrix units, which oneDNN uses."""
+    return kernels.has_dot and dtype == torch.bfloat16 and "amx_bf16" not in cpu_flags()
+
+
+def decoder_swap(kernels: Kernels) -> Swap:
+    """One module in the place of all layers, if they are of the form that it knows."""
+
+    def swap(module: nn.Module) -> nn.Module | None:
+        if not isinstance(module, nn.ModuleList) or not len(module) or not is_decoder_layer(module[0]):
+            return None
+        return nn.ModuleList([FusedDecoder(module, kernels)])
+
+    return swap
+
+
+def native_linear_swap(kernels: Kernels) -> Swap:
+    """A linear layer with our own kernel."""
+    return lambda module: NativeLinear(module, kernels) if type(module) in (nn.Linear, Conv1D) else None
 
 
 def fused_swaps(kernels: Kernels) -> list[Swap]:

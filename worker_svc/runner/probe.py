@@ -23,14 +23,19 @@ TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 
 
 @torch.inference_mode()
-def check_paged_attention(model: LoadedModel, block_size: int, expected: torch.Tensor | None = None) -> None:
+def check_paged_attention(
+    model: LoadedModel,
+    block_size: int,
+    expected: torch.Tensor | None = None,
+    batch_class: type[PagedBatch] = PagedBatch,
+) -> None:
     """Runs a prompt through the cache, in two chunks and a decode step, and compares with eager attention.
 
-    `expected` are the `eager_logits`, if the model has changed since. ModelLoadError if a layer did not call our
-    attention, or if the logits differ by more than rounding.
+    `expected` are the `eager_logits`, if the model has changed since; `batch_class` says which kernels run.
+    ModelLoadError if a layer did not call our attention, or if the logits differ by more than rounding.
     """
     token_ids = probe_tokens(model)
-    paged, layers_called = _paged_logits(model, token_ids, block_size)
+    paged, layers_called = _paged_logits(model, token_ids, block_size, batch_class)
     not_called = sorted(set(range(len(model.layer_shapes))) - layers_called)
     family = model.module.config.model_type
     if not_called:
@@ -83,7 +88,10 @@ def eager_logits(model: LoadedModel) -> torch.Tensor:
 
 
 def _paged_logits(
-    model: LoadedModel, token_ids: torch.Tensor, block_size: int
+    model: LoadedModel,
+    token_ids: torch.Tensor,
+    block_size: int,
+    batch_class: type[PagedBatch] = PagedBatch,
 ) -> tuple[torch.Tensor, set[int]]:
     """Logits of the last tokens, and the layers that called our attention. The block ids descend."""
     length = token_ids.shape[1]
@@ -99,7 +107,7 @@ def _paged_logits(
     table = np.arange(num_blocks - 1, 0, -1, dtype=np.int32)[None]
     logits, layers_called = [], set(range(len(model.layer_shapes)))
     for start, end in _chunks(length):
-        batch = PagedBatch(
+        batch = batch_class(
             cache=cache,
             num_decode_rows=int(end - start == 1),
             query_starts=np.array([0, end - start], np.int32),

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
+from worker_svc.core.drafter import Drafter
+from worker_svc.runner.sim_failures import FailingModel, SimFailures
 
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
@@ -66,8 +68,11 @@ class SimTiming:
 class SimRunner:
     """Runs batches on the simulated model."""
 
-    def __init__(self, info: RunnerInfo, timing: SimTiming | None = None) -> None:
+    def __init__(
+        self, info: RunnerInfo, timing: SimTiming | None = None, failures: SimFailures | None = None
+    ) -> None:
         self.info = info
+        self._failing = FailingModel(failures) if failures else None
         self._timing = timing or SimTiming()
         self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
         self._host = np.zeros((info.num_host_blocks, info.block_size), np.uint64)
@@ -75,6 +80,8 @@ class SimRunner:
     def execute(self, batch: Batch) -> Sampled:
         """Writes the contents of all query tokens, reads each sample's whole sequence back, and hashes it."""
         started = time.monotonic()
+        if self._failing is not None:
+            self._failing.check(batch)
         size = self.info.block_size
         rows = np.repeat(np.arange(len(batch.slots)), np.diff(batch.query_starts))
         blocks = batch.block_tables[rows, batch.positions // size]
@@ -90,6 +97,11 @@ class SimRunner:
             time.sleep(rest)
         return sampled
 
+    def check(self) -> None:
+        """As `ModelRunner.check`: the simulated device is lost when it was asked to be."""
+        if self._failing is not None:
+            self._failing.check_device()
+
     def poison(self, blocks: list[int]) -> None:
         """Fills blocks with what no token leaves behind, for tests."""
         self._cache[blocks] = _GOLDEN
@@ -102,7 +114,7 @@ class SimRunner:
             target[copy.target] = source[copy.source]
 
 
-class SimDrafter:
+class SimDrafter(Drafter):
     """Guesses for the simulated model: right with a given probability each, decided by a hash of the sequence."""
 
     def __init__(self, vocab_size: int, acceptance: float) -> None:

@@ -12,14 +12,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, RequestKind, RunnerInfo, Sampled
+from worker_svc.core.pooling import PoolingMode
 from worker_svc.runner import attention, checkpoint
 from worker_svc.runner.attention import PagedBatch
+from worker_svc.runner.direct_forward import forward_of, module_forward
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.kv_cache import KVCache, blocks_that_fit, bytes_per_block
+from worker_svc.runner.kv_cache import KVCache, bytes_per_block
+from worker_svc.runner.memory import (
+    CacheSize,
+    blocks_that_fit,
+    check_cache_fits,
+    default_cache_bytes,
+    gpu_cache_bytes,
+)
+from worker_svc.runner.memory_profile import step_bytes
 from worker_svc.runner.model import LoadedModel, load_model
+from worker_svc.runner.model_head import ModelHead
 from worker_svc.runner.optimize import optimize
+from worker_svc.runner.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.probe import check_paged_attention, eager_logits
+from worker_svc.runner.prompt_results import score_prompts, sum_hidden
 from worker_svc.runner.sampler import sample
 
 logger = logging.getLogger(__name__)
@@ -33,6 +46,7 @@ class TorchRunner:
     """
 
     info: RunnerInfo
+    _batch_class: type[PagedBatch] = PagedBatch
 
     def __init__(
         self,
@@ -47,21 +61,38 @@ class TorchRunner:
         max_model_len: int | None = None,
         threads: int | None = None,
         kv_cache_memory: int | None = None,
+        gpu_memory_utilization: float | None = None,
+        max_num_batched_tokens: int = 8192,
+        draft_block_bytes: int = 0,
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
         dtype: auto, float32 or bfloat16, for weights and cache. device: cpu or cuda. num_blocks: size of the
-        cache; None: as many as kv_cache_memory bytes hold (None: a share of the free memory). max_model_len:
+        cache; instead of it, kv_cache_memory in bytes, or on a GPU gpu_memory_utilization, the share that model,
+        cache and a step of max_num_batched_tokens may take; none of them: a share of the free memory. max_model_len:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
-        threads: of torch and numba; None leaves their own choice.
+        threads: of torch and numba; None leaves their own choice. draft_block_bytes: what a draft model takes of each
+        block beside this one.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = threads
+        self._draft_block_bytes = draft_block_bytes
         self._caller: int | None = None
         self._adopt_caller()
+        cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
-        self.model = load_checked(path, dtype, device, block_size)
-        self._cache = make_cache(self.model, num_blocks, block_size, kv_cache_memory)
+        self.model = self._load(path, dtype, device, block_size)
+        self._head = ModelHead.of(self.model.module)
+        pooling_mode = choose_pooling_mode(path) if self._head is not None else None
+        self._cache = self._make_cache(cache_size, block_size, num_host_blocks, max_num_batched_tokens)
+        self._check_cache = KVCache(
+            self.model.layer_shapes,
+            num_blocks=1,
+            block_size=block_size,
+            dtype=self.model.dtype,
+            device=self.model.device,
+        )
+        """One block for `check`, taken now: when it is needed, memory may be short."""
         if num_host_blocks:
             self._cache.add_host_tier(num_host_blocks)
         self.info = RunnerInfo(
@@ -75,14 +106,45 @@ class TorchRunner:
             eos_token_ids=self.model.eos_token_ids,
             tokenizer_fingerprint=tokenizer_fingerprint(path),
             num_host_blocks=num_host_blocks,
+            kinds=(RequestKind.GENERATE, *((RequestKind.POOLING,) if pooling_mode is not None else ())),
+            has_prompt_logprobs=self._head is not None,
+            embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
+            pooling_mode=pooling_mode or PoolingMode.LAST,
         )
+        self._forward = forward_of(self.model, self.info.max_model_len)
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Sampled:
         """Writes the KV of all query tokens and samples; see `ModelRunner`."""
         if not len(batch.token_ids):
             return Sampled(token_ids=np.empty(0, np.int32))
-        return sample(self.forward(batch), batch)
+        if not (batch.scored or batch.pooled):
+            return sample(self.forward(batch), batch)
+        assert self._head is not None, "requests that need it are refused"
+        with self._head.capturing() as captured:
+            sampled = sample(self.forward(batch), batch)
+        sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
+        sampled.hidden_sums = sum_hidden(captured, batch.pooled)
+        return sampled
+
+    @torch.inference_mode()
+    def check(self) -> None:
+        """Runs the model on one token, in a cache of its own; see `ModelRunner`."""
+        self._adopt_caller()
+        one = np.zeros((1, 1), np.int32)
+        paged = self._batch_class(
+            cache=self._check_cache,
+            num_decode_rows=0,
+            query_starts=np.array([0, 1], np.int32),
+            positions=one[0],
+            block_tables=one,
+            device=self.model.device,
+        )
+        token = self._to_device(one)
+        with attention.running(paged):
+            output = self.model.module(input_ids=token, position_ids=token, use_cache=False)
+        # A device fails when its results are asked for.
+        output.logits.cpu()
 
     @torch.inference_mode()
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
@@ -94,7 +156,7 @@ class TorchRunner:
     def forward(self, batch: Batch) -> torch.Tensor:
         """Writes the KV of all query tokens. Returns the samples' logits `[N, V]` in the model's dtype."""
         self._adopt_caller()
-        paged = PagedBatch(
+        paged = self._batch_class(
             cache=self._cache,
             num_decode_rows=batch.num_decode_rows,
             query_starts=batch.query_starts,
@@ -102,14 +164,55 @@ class TorchRunner:
             block_tables=batch.block_tables,
             device=self.model.device,
         )
+        columns = [self._to_device(c) for c in (batch.token_ids, batch.positions, batch.sample_index)]
+        # Hidden states are captured from transformers' own forward.
+        forward = self._forward if not (batch.scored or batch.pooled) else module_forward(self.model)
         with attention.running(paged):
-            output = self.model.module(
-                input_ids=self._to_device(batch.token_ids)[None],
-                position_ids=self._to_device(batch.positions)[None],
-                use_cache=False,
-                logits_to_keep=self._to_device(batch.sample_index),
+            return forward(*columns)
+
+    @property
+    def batch_class(self) -> type[PagedBatch]:
+        """How a forward finds its KV; other models on these blocks use the same."""
+        return self._batch_class
+
+    @property
+    def num_cache_blocks(self) -> int:
+        """Blocks of the cache, those for scratch included."""
+        return self._cache.num_blocks
+
+    def _load(self, path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
+        return load_checked(path, dtype, device, block_size)
+
+    def _make_cache(
+        self, size: CacheSize, block_size: int, num_host_blocks: int, max_num_batched_tokens: int
+    ) -> KVCache:
+        """The KV cache. ModelLoadError if it does not fit beside the model."""
+        model = self.model
+        block_bytes = bytes_per_block(model.layer_shapes, block_size, model.dtype) + self._draft_block_bytes
+        num_blocks = size.num_blocks
+        if num_blocks is None:
+            num_bytes = self._cache_bytes(size, block_size, max_num_batched_tokens)
+            num_blocks = blocks_that_fit(block_bytes, num_bytes)
+        check_cache_fits(num_blocks, num_host_blocks, block_bytes, model.device)
+        return KVCache(
+            model.layer_shapes,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            dtype=model.dtype,
+            device=model.device,
+        )
+
+    def _cache_bytes(self, size: CacheSize, block_size: int, max_num_batched_tokens: int) -> int:
+        device = self.model.device
+        if size.gpu_utilization is None:
+            return default_cache_bytes(device) if size.num_bytes is None else size.num_bytes
+        if device.type != "cuda":
+            raise ModelLoadError(
+                "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."
             )
-        return output.logits[0]  # type: ignore[no-any-return]
+        step = step_bytes(self.model, self._batch_class, block_size, max_num_batched_tokens)
+        free, total = torch.cuda.mem_get_info(device)
+        return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
 
     def _adopt_caller(self) -> None:
         """Limits the threads again when another thread calls; the libraries count by calling thread."""
@@ -120,6 +223,14 @@ class TorchRunner:
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.model.device, torch.int64)
+
+
+def choose_pooling_mode(path: Path) -> PoolingMode | None:
+    """The model's own mode; None, which is logged, if pooling requests cannot be served as the model means them."""
+    mode = read_pooling_mode(path)
+    if mode is None:
+        logger.warning("No pooling requests are served: %s asks for another pooling.", path / POOLING_CONFIG)
+    return mode
 
 
 def check_at_least_one(**settings: int | None) -> None:
@@ -149,27 +260,6 @@ def load_checked(path: Path, dtype: str, device: str, block_size: int) -> Loaded
         model = load_model(path, dtype=dtype, device=device)
     check_paged_attention(model, block_size)
     return model
-
-
-def make_cache(
-    model: LoadedModel, num_blocks: int | None, block_size: int, kv_cache_memory: int | None
-) -> KVCache:
-    """The KV cache of `num_blocks` blocks, or of as many as fit."""
-    block_bytes = bytes_per_block(model.layer_shapes, block_size, model.dtype)
-    if num_blocks is None:
-        num_blocks = blocks_that_fit(block_bytes, kv_cache_memory, model.device)
-    try:
-        return KVCache(
-            model.layer_shapes,
-            num_blocks=num_blocks,
-            block_size=block_size,
-            dtype=model.dtype,
-            device=model.device,
-        )
-    except RuntimeError as error:
-        raise ModelLoadError(
-            f"num_blocks of {num_blocks} takes {num_blocks * block_bytes} bytes, more than the device gave."
-        ) from error
 
 
 def resolve_max_model_len(requested: int | None, model_limit: int, cache_positions: int) -> int:

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent / "kernels.cpp"
 OPTIONS = (
     "-O3",
     "-march=native",
-    "-std=c++17",
+    "-std=c++20",
     "-fopenmp",
     "-shared",
     "-fPIC",
@@ -84,7 +84,8 @@ def build_key(compiler: str) -> str:
     flags = (
         [line for line in cpu.read_text().splitlines() if line.startswith("flags")] if cpu.is_file() else []
     )
-    parts = [SOURCE.read_text(), version, platform.machine(), *flags[:1], *OPTIONS]
+    sources = sorted((*SOURCE.parent.glob("*.h"), SOURCE))
+    parts = [*(source.read_text() for source in sources), version, platform.machine(), *flags[:1], *OPTIONS]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

@@ -17,6 +17,8 @@ from worker_svc.runner.native.build import load_library
 I32 = NDArray[np.int32]
 LANES = 16
 """Vectors of this many elements are read whole."""
+TILE = 32
+"""Columns that weights are packed in."""
 LARGEST_HEAD = 1024
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -48,6 +50,38 @@ class RopeCall(ctypes.Structure):
     )
 
 
+class PackedCall(ctypes.Structure):
+    """`Packed` of linear.h."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
+
+
+class LayerCall(ctypes.Structure):
+    """`Layer` of decoder.h."""
+
+    _fields_ = (
+        *((name, PackedCall) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("input_norm", "post_norm", "query_norm", "key_norm")),
+        *((name, c_void_p) for name in ("keys", "values")),
+        ("window", c_int64),
+    )
+
+
+class DecoderCall(ctypes.Structure):
+    """`Decoder` of decoder.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("layers", "hidden", "cosines", "sines", "query_starts")),
+        *((name, c_void_p) for name in ("positions", "block_tables", "block_ids", "offsets")),
+        *((name, c_int64) for name in ("num_layers", "num_tokens", "num_rows", "table_width")),
+        *((name, c_int64) for name in ("hidden_size", "num_heads", "num_kv_heads", "dim")),
+        *((name, c_int64) for name in ("intermediate", "rotary_dim", "block_size")),
+        *((name, c_float) for name in ("epsilon", "norm_epsilon", "scaling")),
+        ("seconds", c_void_p),
+        *((name, c_int32) for name in ("activation", "num_threads")),
+    )
+
+
 class Activation(IntEnum):
     """What `gate` applies to the gates."""
 
@@ -62,6 +96,12 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_gate": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
 }
+DOT_SIGNATURES: dict[str, list[Any]] = {
+    "signalbox_linear": [POINTER(PackedCall), c_void_p, c_void_p, c_int64, c_int32],
+    "signalbox_attend_all": [POINTER(AttentionCall)],
+    "signalbox_decode": [POINTER(DecoderCall)],
+}
+"""Of the functions that are there only where the machine has the bfloat16 dot product."""
 
 
 class Kernels:
@@ -69,7 +109,8 @@ class Kernels:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._functions: dict[str, Any] = {}
-        for name, argtypes in SIGNATURES.items():
+        self.has_dot = bool(library.signalbox_has_dot())
+        for name, argtypes in (SIGNATURES | (DOT_SIGNATURES if self.has_dot else {})).items():
             function = getattr(library, name)
             function.argtypes = argtypes
             function.restype = None
@@ -94,7 +135,8 @@ class Kernels:
 
         `query` is `[T, Hq, D]`, the heads of a token side by side, `positions` `[T]`, `block_tables`
         `[R or more, W]`, `sinks` `[Hq]` float32. Takes what `can_attend` allows. A result depends neither on
-        the other rows nor on the other query tokens of its row nor on the threads.
+        the other rows nor on the threads, nor on the other query tokens of its row but for this: where the
+        kernel `attends_prompts`, rows of 16 tokens and more take another routine, which rounds otherwise.
         """
         num_kv_heads, block_size, key_dim = layer.keys.shape[1:]
         call = AttentionCall(
@@ -121,7 +163,12 @@ class Kernels:
             query.dtype == torch.bfloat16,
             torch.get_num_threads(),
         )
-        self._functions["attend"](call)
+        self._functions["attend_all" if self.attends_prompts(layer) else "attend"](call)
+
+    def attends_prompts(self, layer: LayerCache) -> bool:
+        """True if `attend` is good for rows of many tokens too."""
+        dims = (layer.keys.shape[3], layer.values.shape[3])
+        return self.has_dot and layer.keys.dtype == torch.bfloat16 and not any(dim % TILE for dim in dims)
 
     def rope_and_write(
         self,
@@ -204,6 +251,18 @@ class Kernels:
             torch.get_num_threads(),
         )
         return out
+
+    def linear(self, x: torch.Tensor, packed: PackedCall) -> torch.Tensor:
+        """`x` `[..., inputs]` bfloat16 times packed weights: `[..., outputs]`. Where `has_dot`."""
+        out = x.new_empty((*x.shape[:-1], packed.outputs))
+        rows = x.numel() // packed.inputs
+        self._functions["linear"](packed, x.data_ptr(), out.data_ptr(), rows, torch.get_num_threads())
+        return out
+
+    def decode(self, call: DecoderCall) -> None:
+        """Runs all layers of a decoder; see decoder.py. Where `has_dot`."""
+        call.num_threads = torch.get_num_threads()
+        self._functions["decode"](call)
 
     def argmax(self, values: torch.Tensor) -> NDArray[np.int64]:
         """`[N]` first index of the largest of each row of `[N, V]`; a NaN counts as the largest."""

@@ -1,0 +1,137 @@
+"""How much memory there is, what a model takes of it, and how large its KV cache may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from worker_svc.runner.errors import ModelLoadError
+
+GIB = 1 << 30
+CPU_MEMORY_SHARE = 0.4
+"""Of the memory that is free after loading; the rest is for activations and for other processes."""
+CPU_MEMORY_CAP_BYTES = 8 * GIB
+CUDA_MEMORY_SHARE = 0.85
+CGROUP = Path("/sys/fs/cgroup")
+"""A container sees its own group at the root."""
+
+
+@dataclass(frozen=True)
+class CacheSize:
+    """What was asked for; at most one is set. None of them: a share of what is free once the model is loaded."""
+
+    num_blocks: int | None = None
+    num_bytes: int | None = None
+    gpu_utilization: float | None = None
+    """Share of the whole GPU's memory that model, activations and cache may take together."""
+
+    def __post_init__(self) -> None:
+        given = {
+            "num_blocks": self.num_blocks,
+            "kv_cache_memory": self.num_bytes,
+            "gpu_memory_utilization": self.gpu_utilization,
+        }
+        names = [name for name, value in given.items() if value is not None]
+        if len(names) > 1:
+            raise ModelLoadError(f"{names[0]} and {names[1]} both size the KV cache: set one of them.")
+
+
+def blocks_that_fit(block_bytes: int, memory_bytes: int) -> int:
+    """How many blocks go into `memory_bytes`. ModelLoadError if not even one."""
+    num_blocks = memory_bytes // block_bytes
+    if num_blocks < 1:
+        raise ModelLoadError(
+            f"kv_cache_memory of {memory_bytes} bytes does not hold one block of {block_bytes} bytes."
+        )
+    return num_blocks
+
+
+def check_weights_fit(model_dir: Path, num_elements: int, dtype: torch.dtype, device: torch.device) -> None:
+    """ModelLoadError if a model of so many elements is larger than the memory that is free."""
+    needed, available = num_elements * dtype.itemsize, available_bytes(device)
+    if needed > available:
+        name = str(dtype).removeprefix("torch.")
+        raise ModelLoadError(
+            f"The weights of {model_dir} take {in_gib(needed)} in {name}, "
+            f"but only {in_gib(available)} of memory are available."
+        )
+
+
+def check_cache_fits(num_blocks: int, num_host_blocks: int, block_bytes: int, device: torch.device) -> None:
+    """ModelLoadError if cache and host tier are larger than what the loaded model has left."""
+    if device.type == "cpu":
+        _check(num_blocks + num_host_blocks, block_bytes, device)
+    else:
+        _check(num_blocks, block_bytes, device)
+        _check(num_host_blocks, block_bytes, torch.device("cpu"))
+
+
+def _check(num_blocks: int, block_bytes: int, device: torch.device) -> None:
+    available = available_bytes(device)
+    if num_blocks * block_bytes > available:
+        raise ModelLoadError(
+            f"The KV cache of {num_blocks} blocks takes {in_gib(num_blocks * block_bytes)}, but only "
+            f"{in_gib(available)} of memory are available beside the model, enough for "
+            f"{available // block_bytes} blocks."
+        )
+
+
+def default_cache_bytes(device: torch.device) -> int:
+    """Bytes for the KV cache when no setting says so."""
+    if device.type == "cuda":
+        return int(available_bytes(device) * CUDA_MEMORY_SHARE)
+    return min(int(available_bytes(device) * CPU_MEMORY_SHARE), CPU_MEMORY_CAP_BYTES)
+
+
+def gpu_cache_bytes(utilization: float, *, total: int, free: int, step: int) -> int:
+    """What a share of the `total` bytes leaves for the cache beside what is taken and what a `step` takes for a while.
+
+    ModelLoadError if that is nothing.
+    """
+    taken = total - free
+    left = int(total * utilization) - taken - step
+    if left <= 0:
+        raise ModelLoadError(
+            f"gpu_memory_utilization of {utilization} allows {in_gib(int(total * utilization))} of {in_gib(total)}, "
+            f"but {in_gib(taken)} are taken and a step takes up to {in_gib(step)} more: nothing is left for the cache."
+        )
+    return left
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory that this process may still take on `device`."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(_machine_available_bytes(), cgroup_available_bytes(CGROUP))
+
+
+def in_gib(num_bytes: int) -> str:
+    """For people."""
+    return f"{num_bytes / GIB:.2f} GiB"
+
+
+def _machine_available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ModelLoadError("/proc/meminfo has no line MemAvailable, which says how much memory there is.")
+
+
+def cgroup_available_bytes(group: Path) -> int:
+    """By the files of a cgroup (v2); without a limit, more than any machine has.
+
+    Cached files count as used there, but are given up when memory is short.
+    """
+    limit, used = group / "memory.max", group / "memory.current"
+    if not (limit.is_file() and used.is_file()) or limit.read_text().strip() == "max":
+        return 1 << 62
+    return max(
+        0, int(limit.read_text()) - int(used.read_text()) + _inactive_file_bytes(group / "memory.stat")
+    )
+
+
+def _inactive_file_bytes(stat: Path) -> int:
+    lines = stat.read_text().splitlines() if stat.is_file() else []
+    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)

@@ -1,0 +1,77 @@
+"""The last hidden states of a model, and the part of it that makes logits of them.
+
+A family may scale or cap its logits behind `lm_head`. So that its own code does that here too, it is called with its
+base model replaced by one that returns hidden states that are known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+class CapturedStates:
+    """What the base model returned in the forward pass that was captured."""
+
+    def __init__(self) -> None:
+        self.output: Any = None
+
+    @property
+    def hidden(self) -> torch.Tensor:
+        """[T, H] after the final norm."""
+        assert self.output is not None, "the model has run"
+        return self.output.last_hidden_state[0]  # type: ignore[no-any-return]
+
+
+class ModelHead:
+    """The head of a transformers causal language model."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._base_name: str = module.base_model_prefix
+        self.vocab_size: int = module.config.vocab_size
+
+    @classmethod
+    def of(cls, module: Any) -> ModelHead | None:
+        """The head of `module`; None if it has no base model apart from it."""
+        base = getattr(module, module.base_model_prefix, None) if module.base_model_prefix else None
+        return cls(module) if isinstance(base, torch.nn.Module) and base is not module else None
+
+    @contextmanager
+    def capturing(self) -> Iterator[CapturedStates]:
+        """Keeps what the base model returns meanwhile."""
+        captured = CapturedStates()
+
+        def keep(_module: torch.nn.Module, _args: object, output: Any) -> None:
+            captured.output = output
+
+        handle = getattr(self._module, self._base_name).register_forward_hook(keep)
+        try:
+            yield captured
+        finally:
+            handle.remove()
+
+    def logits(self, captured: CapturedStates, queries: torch.Tensor) -> torch.Tensor:
+        """`[n, V]` logits, in the model's dtype, of the query tokens `queries` `[n]`."""
+        states = captured.hidden[queries][None]
+        known = type(captured.output)(**{**captured.output, "last_hidden_state": states})
+        base = getattr(self._module, self._base_name)
+        setattr(self._module, self._base_name, _Known(known))
+        try:
+            return self._module(use_cache=False).logits[0]  # type: ignore[no-any-return]
+        finally:
+            setattr(self._module, self._base_name, base)
+
+
+class _Known(torch.nn.Module):
+    """A base model whose output is known."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self._output = output
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        return self._output

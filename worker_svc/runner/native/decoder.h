@@ -1,0 +1,209 @@
+// All layers of a decoder of Llama's form in one call, in bfloat16: norm, Q K V, rotation, attention, projection, norm,
+// gated MLP. The threads share the tiles of each product as they come free, so one that is interrupted delays no other.
+#pragma once
+
+#include <omp.h>
+
+#include <atomic>
+#include <map>
+
+#include "linear.h"
+#include "prefill.h"
+#include "rope.h"
+
+// Fields as in decoder.py.
+struct Layer {
+    Packed qkv, out, gate_up, down;  // gate_up: 16 gates, then their 16 ups, in each tile
+    const void *input_norm, *post_norm, *query_norm, *key_norm;
+    void *keys, *values;
+    int64_t window;
+};
+
+struct Decoder {
+    const Layer* layers;
+    void* hidden;  // [tokens, hidden_size], in and out
+    const void *cosines, *sines;
+    const int32_t *query_starts, *positions, *block_tables;
+    const int64_t *block_ids, *offsets;
+    int64_t num_layers, num_tokens, num_rows, table_width;
+    int64_t hidden_size, num_heads, num_kv_heads, dim, intermediate, rotary_dim, block_size;
+    float epsilon, norm_epsilon, scaling;
+    double* seconds;  // if not null, what each part took is added: products, attention, the rest
+    int32_t activation, num_threads;
+};
+
+#ifdef __AVX512BF16__
+
+namespace {
+
+inline vec activation(vec g, int32_t kind);
+
+// Threads that do a list of works together, one after another.
+class Team {
+  public:
+    // To be said by every member first: how many there are, which may be fewer than were asked for.
+    void join(int size) { size_.store(size, std::memory_order_relaxed); }
+
+    // f(i) for all i below `count`, by whoever is free. Returns when all are done.
+    template <class F>
+    void share(int64_t count, F&& f) {
+        for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count;) f(i);
+        const int round = round_.load(std::memory_order_acquire);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_.load(std::memory_order_relaxed)) {
+            arrived_.store(0, std::memory_order_relaxed);
+            next_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
+            round_.notify_all();
+            return;
+        }
+        for (int spins = 0; spins < SPINS; spins++) {
+            if (round_.load(std::memory_order_acquire) != round) return;
+            _mm_pause();
+        }
+        // Somebody else may need this core: the one who is waited for, perhaps.
+        round_.wait(round, std::memory_order_acquire);
+    }
+
+  private:
+    static constexpr int SPINS = 100;  // about 2 us: who waits longer waits for somebody who was interrupted
+    std::atomic<int> size_{1};
+    alignas(64) std::atomic<int64_t> next_{0};
+    alignas(64) std::atomic<int> arrived_{0};
+    alignas(64) std::atomic<int> round_{0};
+};
+
+// Adds up where time goes, if anybody wants to know.
+class Clock {
+  public:
+    enum Part { PRODUCTS, ATTENTION, REST };
+    explicit Clock(double* seconds) : seconds_(seconds), last_(seconds ? omp_get_wtime() : 0) {}
+
+    void add_to(Part part) {
+        if (!seconds_) return;
+        const double now = omp_get_wtime();
+        seconds_[part] += now - last_;
+        last_ = now;
+    }
+
+  private:
+    double *seconds_, last_;
+};
+
+struct Scratch {
+    std::vector<bf16> normed, qkv, attended, gated;
+    std::vector<float> partials;
+};
+
+class Forward {
+  public:
+    Forward(const Decoder& d, Scratch& s) : d_(d), s_(s), qkv_width_((d.num_heads + 2 * d.num_kv_heads) * d.dim) {
+        int64_t partials = 0;
+        for (int64_t i = 0; i < d.num_layers; i++) {
+            const Attention a = attention(d.layers[i]);
+            const Plan& plan = plans_.try_emplace(a.window, a, FEWEST_QUERIES - 1, sizeof(bf16)).first->second;
+            partials = std::max(partials, plan.size);
+        }
+        chunks_ = plan_chunks(attention(d.layers[0]));
+        s.normed.resize(d.num_tokens * d.hidden_size);
+        s.qkv.resize(d.num_tokens * qkv_width_);
+        s.attended.resize(d.num_tokens * d.num_heads * d.dim);
+        s.gated.resize(d.num_tokens * d.intermediate);
+        s.partials.resize(partials);
+    }
+
+    // To be called by all members of the team; the first one keeps the time.
+    void run(Team& team, bool is_first) const {
+        Clock clock(is_first ? d_.seconds : nullptr);
+        for (int64_t i = 0; i < d_.num_layers; i++) run_layer(d_.layers[i], team, clock);
+    }
+
+  private:
+    const Decoder& d_;
+    Scratch& s_;
+    const int64_t qkv_width_;
+    std::map<int64_t, Plan> plans_;  // by window
+    std::vector<Chunk> chunks_;
+
+    Attention attention(const Layer& l) const {
+        const int64_t width = d_.num_heads * d_.dim;
+        return {s_.qkv.data(), l.keys, l.values, s_.attended.data(), d_.query_starts, d_.positions, d_.block_tables,
+                nullptr, qkv_width_, width, d_.num_rows, d_.table_width, d_.num_heads, d_.num_kv_heads, d_.dim,
+                d_.dim, d_.block_size, l.window, d_.scaling, 0.0f, 1, 1};
+    }
+
+    void run_layer(const Layer& l, Team& team, Clock& clock) const {
+        bf16* hidden = (bf16*)d_.hidden;
+        auto add = [&](int64_t r, int64_t t, vec low, vec high) {
+            bf16* to = hidden + r * d_.hidden_size + t * TILE;
+            store(to, rounded<bf16>(low) + load(to));
+            store(to + LANES, rounded<bf16>(high) + load(to + LANES));
+        };
+        norm(l.input_norm, team);
+        clock.add_to(Clock::REST);
+        linear(l.qkv, s_.normed.data(), team, [&](int64_t r, int64_t t, vec low, vec high) {
+            bf16* to = &s_.qkv[r * qkv_width_ + t * TILE];
+            store(to, low);
+            store(to + LANES, high);
+        });
+        clock.add_to(Clock::PRODUCTS);
+        rotate(l, team);
+        attend(l, team);
+        clock.add_to(Clock::ATTENTION);
+        linear(l.out, s_.attended.data(), team, add);
+        clock.add_to(Clock::PRODUCTS);
+        norm(l.post_norm, team);
+        clock.add_to(Clock::REST);
+        linear(l.gate_up, s_.normed.data(), team, [&](int64_t r, int64_t t, vec gates, vec ups) {
+            store(&s_.gated[r * d_.intermediate + t * LANES],
+                          activation(rounded<bf16>(gates), d_.activation) * rounded<bf16>(ups));
+        });
+        linear(l.down, s_.gated.data(), team, add);
+        clock.add_to(Clock::PRODUCTS);
+    }
+
+    void rotate(const Layer& l, Team& team) const {
+        const Rope rope{s_.qkv.data(), d_.cosines, d_.sines, l.query_norm, l.key_norm, l.keys, l.values,
+                        d_.block_ids, d_.offsets, d_.num_tokens, d_.num_heads, d_.num_kv_heads, d_.dim,
+                        d_.rotary_dim, d_.block_size, d_.norm_epsilon, 0.0f, 1, 1};
+        team.share(d_.num_tokens, [&](int64_t t) { rope_and_write_token<bf16>(rope, t); });
+    }
+
+    void norm(const void* weight, Team& team) const {
+        team.share(d_.num_tokens, [&](int64_t t) {
+            normalize((const bf16*)d_.hidden + t * d_.hidden_size, (const bf16*)weight, d_.hidden_size, d_.epsilon,
+                      0.0f, true, &s_.normed[t * d_.hidden_size]);
+        });
+    }
+
+    template <class Take>
+    void linear(const Packed& w, const bf16* x, Team& team, Take&& take) const {
+        team.share(num_tiles(w), [&](int64_t t) { multiply_all(w, t, t + 1, x, d_.num_tokens, take); });
+    }
+
+    void attend(const Layer& l, Team& team) const {
+        const Attention a = attention(l);
+        const Plan& plan = plans_.at(a.window);
+        const int64_t tasks = plan.tasks.size();
+        team.share(tasks + chunks_.size(), [&](int64_t i) {
+            if (i < tasks) attend_split<bf16>(a, plan.tasks[i], s_.partials.data());
+            else attend_chunk(a, chunks_[i - tasks]);
+        });
+        if (tasks)
+            team.share(d_.num_rows, [&](int64_t r) { join_row<bf16>(a, plan, r, s_.partials.data()); });
+    }
+};
+
+inline void decode(const Decoder& d) {
+    static thread_local Scratch scratch;
+    const Forward forward(d, scratch);
+    Team team;
+#pragma omp parallel num_threads(d.num_threads) if (d.num_threads > 1)
+    {
+        team.join(omp_get_num_threads());
+        forward.run(team, omp_get_thread_num() == 0);
+    }
+}
+
+}  // namespace
+
+#endif

@@ -1,0 +1,62 @@
+"""Failures of the simulated model, on request: for tests of what a worker and a ring make of a model that fails."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from worker_svc.core.batch import Batch
+
+
+class SimulatedFailureError(Exception):
+    """The simulated model was asked to fail."""
+
+
+@dataclass(frozen=True)
+class SimFailures:
+    """What goes wrong. Nothing does by default."""
+
+    fail_token: int | None = None
+    """Every step fails on a request whose prompt contains this token."""
+    fail_step: int | None = None
+    """The step of this number fails with all of its rows, however they are run again; counted from 1."""
+    break_step: int | None = None
+    """From the step of this number on the device is lost: everything fails, whoever's it is; counted from 1."""
+    hang_token: int | None = None
+    """A step takes `hang_ms` longer when it computes a part of a prompt that contains this token."""
+    hang_ms: float = 0.0
+
+
+class FailingModel:
+    """Knows how many steps have run, and makes the chosen ones fail or hang."""
+
+    def __init__(self, failures: SimFailures) -> None:
+        self._failures = failures
+        self._num_steps = 0
+        """Different steps with rows so far."""
+        self._last_step_id: int | None = None
+
+    def check(self, batch: Batch) -> None:
+        """To be called before `batch`, a step or a part of one, runs. Raises SimulatedFailureError."""
+        failures = self._failures
+        if batch.step_id != self._last_step_id:
+            self._num_steps, self._last_step_id = self._num_steps + 1, batch.step_id
+        self.check_device()
+        if failures.hang_token is not None and _has_prompt(batch, failures.hang_token, batch.num_decode_rows):
+            time.sleep(failures.hang_ms / 1e3)
+        if failures.fail_step == self._num_steps:
+            raise SimulatedFailureError(f"step {self._num_steps} was to fail")
+        if failures.fail_token is not None and _has_prompt(batch, failures.fail_token, 0):
+            raise SimulatedFailureError(f"prompts with token {failures.fail_token} were to fail")
+
+    def check_device(self) -> None:
+        """Raises SimulatedFailureError once the device is lost."""
+        first = self._failures.break_step
+        if first is not None and self._num_steps >= first:
+            raise SimulatedFailureError(f"the device was to be lost in step {first}")
+
+
+def _has_prompt(batch: Batch, token: int, first_row: int) -> bool:
+    """One of the rows from `first_row` on belongs to a request whose prompt contains `token`."""
+    slots = batch.slots[first_row:]
+    return any(token in batch.tokens[slot, : batch.num_prompt_tokens[slot]] for slot in slots)
