@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from signalbox.config import Settings
+from signalbox.config import Settings, flag_of
+from signalbox.speculation import parse_speculation
 
 
 class WorkerSettings(Settings):
@@ -32,20 +33,33 @@ class WorkerSettings(Settings):
     """Directory of the model: config.json, safetensors, tokenizer.json. Required by the torch runner."""
     served_model_name: str | None = None
     """Name that clients use. Unset: the directory's name, or "sim"."""
+    speculative: str | None = None
+    """Drafts of next tokens: ngram[:K] looks the last tokens up in prompt and output, draft[:K] asks a draft model;
+    at most K per request and step. Unset: none. The scheduler has to allow them: num_speculative_tokens."""
+    draft_model: Path | None = None
+    """Directory of the draft model, which has the same tokenizer. Unset: the folder draft in the model's."""
+    ngram_min: int = Field(2, ge=1)
+    """ngram: fewest tokens whose earlier occurrence is a match."""
+    ngram_max: int = Field(5, ge=1)
+    """ngram: a match of so many tokens is as good as a longer one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of weights and KV cache. auto: bfloat16 where the hardware has instructions for it."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the model runs."""
+    attention: Literal["auto", "triton"] = "auto"
+    """auto: Triton's kernels on a GPU, compiled ones on the CPU. triton: refused where it cannot run."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of the model. Unset: one less than there are cores, so that the services have one."""
     num_blocks: int | None = Field(None, ge=1)
-    """KV blocks. Unset: as many as kv_cache_memory holds."""
+    """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)
     """KV blocks of the host tier, where blocks go that the device has to evict. 0: no host tier."""
     block_size: int = Field(16, ge=1)
     """Tokens per KV block."""
-    kv_cache_memory: int | None = Field(None, ge=1)
-    """Bytes for the KV cache. Unset: a share of the free memory."""
+    kv_cache_memory: ByteSize | None = Field(None, ge=1)
+    """Memory for the KV cache, in bytes or with a unit, like 2GiB; instead of num_blocks."""
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    """Share of the GPU's memory for model, largest step and KV cache together; instead of num_blocks."""
     max_model_len: int | None = Field(None, ge=2)
     """Longest prompt plus output in tokens. Unset: what the model was made for."""
     num_slots: int = Field(512, ge=1, le=65_535)
@@ -70,3 +84,65 @@ class WorkerSettings(Settings):
     """Sim runner: draft tokens that it makes and verifies per step."""
     sim_acceptance: float = Field(0.7, ge=0, le=1)
     """Sim runner: share of draft tokens that are right."""
+    sim_fail_token: int | None = Field(None, ge=0)
+    """Sim runner: the simulated model fails on every request whose prompt contains this token. Unset: on none."""
+    sim_fail_step: int | None = Field(None, ge=1)
+    """Sim runner: the step of this number, counted from 1, fails with all of its requests. Unset: none does."""
+    sim_break_step: int | None = Field(None, ge=1)
+    """Sim runner: from the step of this number on, counted from 1, everything fails, as on a lost device. Unset:
+    it is not lost."""
+    sim_hang_token: int | None = Field(None, ge=0)
+    """Sim runner: a step that computes a part of a prompt with this token hangs for sim_hang_ms. Unset: none does."""
+    sim_hang_ms: float | None = Field(None, gt=0)
+    """Sim runner: how long such a step hangs, in milliseconds. Needs sim_hang_token."""
+
+    @field_validator("speculative")
+    @classmethod
+    def _can_be_read(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_speculation(text)
+        return text
+
+    @model_validator(mode="after")
+    def _speculates_one_way(self) -> WorkerSettings:
+        method = self.speculative.partition(":")[0] if self.speculative else None
+        if self.runner == "sim" and method is not None:
+            raise ValueError("--speculative is for the torch runner; see --sim-max-draft-tokens")
+        if self.draft_model is not None and method != "draft":
+            raise ValueError("--draft-model is for --speculative draft")
+        if self.ngram_min > self.ngram_max:
+            raise ValueError(f"--ngram-min {self.ngram_min} is above --ngram-max {self.ngram_max}")
+        return self
+
+    @model_validator(mode="after")
+    def _fails_as_it_can(self) -> WorkerSettings:
+        names = ("sim_fail_token", "sim_fail_step", "sim_break_step", "sim_hang_token", "sim_hang_ms")
+        given = [name for name in names if getattr(self, name) is not None]
+        if given and self.runner != "sim":
+            raise ValueError(
+                f"{flag_of(given[0])} is for the sim runner; a real model cannot be asked to fail"
+            )
+        if (self.sim_hang_token is None) != (self.sim_hang_ms is None):
+            raise ValueError("--sim-hang-token and --sim-hang-ms need each other: set both or none")
+        for name in ("sim_fail_token", "sim_hang_token"):
+            if (getattr(self, name) or 0) >= self.sim_vocab_size:
+                raise ValueError(f"{flag_of(name)} names no token: there are {self.sim_vocab_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _sizes_the_cache_once(self) -> WorkerSettings:
+        names = ("num_blocks", "kv_cache_memory", "gpu_memory_utilization")
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(
+                f"{flag_of(given[0])} and {flag_of(given[1])} both size the KV cache: set one of them"
+            )
+        if self.runner == "sim" and given not in ([], ["num_blocks"]):
+            raise ValueError(
+                f"{flag_of(given[0])} is for the torch runner; --num-blocks sizes the simulated cache"
+            )
+        if self.device == "cpu" and self.gpu_memory_utilization is not None:
+            raise ValueError(
+                "--gpu-memory-utilization is for --device cuda; on the CPU set --kv-cache-memory"
+            )
+        return self

@@ -7,7 +7,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
-from worker_svc.core.batch import BlockCopy, RunnerInfo
+from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
+from worker_svc.core.pooling import PoolingParams
 from worker_svc.core.request_state import RequestTable, SlotStatus
 from worker_svc.core.sampling import SamplingParams
 from worker_svc.core.step import (
@@ -19,8 +20,17 @@ from worker_svc.core.step import (
     StepDelta,
     StepReport,
 )
+from worker_svc.grammar.desk import Verdict
+from worker_svc.payload import (
+    announces_grammar,
+    is_pooling,
+    parse_form,
+    parse_pooling,
+    parse_sampling,
+    refusal,
+)
 
-U8, U16, U32, I32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4"))
+U8, U16, U32, I32, F32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4", "<f4"))
 
 
 HOST_BIT = 1 << 31
@@ -91,86 +101,46 @@ def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -
     try:
         payload = generation_pb2.RequestPayload.FromString(message.payload)
     except DecodeError:
-        return _failed(message, ref, Failure("InvalidRequestError", "the payload cannot be read"))
+        return _failed(message, ref, info, Failure("InvalidRequestError", "the payload cannot be read"))
+    if len(payload.token_ids) % 4:
+        return _failed(
+            message, ref, info, Failure("InvalidRequestError", "the tokens cannot be read", "prompt")
+        )
     token_ids = np.frombuffer(payload.token_ids, I32)
-    failure = _refusal(message, payload, token_ids, info)
+    failure = refusal(message, payload, token_ids, info)
     if failure is not None:
-        return _failed(message, ref, failure)
+        return _failed(message, ref, info, failure)
     return NewRequest(
         slot=message.slot,
         ref=ref,
         token_ids=token_ids,
         num_prior_output_tokens=payload.num_prior_output_tokens,
         max_tokens=message.max_tokens,
-        sampling=_sampling(payload, info),
+        sampling=parse_sampling(payload, info),
         chain_hash=message.chain_hash,
         max_draft_tokens=message.max_draft_tokens,
         scheduler_meta=message.scheduler_meta,
+        pooling=parse_pooling(payload, info) if is_pooling(message) else None,
+        form=None if is_pooling(message) else parse_form(payload),
     )
 
 
-def _failed(message: scheduler_pb2.NewRequestData, ref: RequestRef, failure: Failure) -> NewRequest:
+def _failed(
+    message: scheduler_pb2.NewRequestData, ref: RequestRef, info: RunnerInfo, failure: Failure
+) -> NewRequest:
     return NewRequest(
         slot=message.slot,
         ref=ref,
-        token_ids=np.zeros(message.num_known_tokens, np.int32),
+        token_ids=np.zeros(min(message.num_known_tokens, info.max_model_len), np.int32),
         num_prior_output_tokens=0,
         max_tokens=1,
         sampling=SamplingParams(),
         chain_hash=b"",
         scheduler_meta=message.scheduler_meta,
+        # The kind holds for a request that fails too: whether decode rows follow its prefill depends on it.
+        pooling=PoolingParams() if is_pooling(message) else None,
+        tells_early=announces_grammar(message),
         failure=failure,
-    )
-
-
-def _refusal(
-    message: scheduler_pb2.NewRequestData,
-    payload: generation_pb2.RequestPayload,
-    token_ids: NDArray[np.int32],
-    info: RunnerInfo,
-) -> Failure | None:
-    """Why this worker cannot run the request. Frontends check first; this guards the worker against all others."""
-    if len(token_ids) != message.num_known_tokens or payload.num_prior_output_tokens >= len(token_ids):
-        announced = f"{message.num_known_tokens} were announced"
-        return Failure(
-            "InvalidRequestError", f"the prompt has {len(token_ids)} tokens, {announced}", "prompt"
-        )
-    if int(token_ids.min()) < 0 or int(token_ids.max()) >= info.vocab_size:
-        return Failure(
-            "InvalidRequestError", f"a token id is outside of 0 to {info.vocab_size - 1}", "prompt"
-        )
-    if message.kind == generation_pb2.REQUEST_KIND_POOLING:
-        return Failure("UnsupportedError", "this worker does not run pooling requests", "kind")
-    if payload.grammar:
-        return Failure("UnsupportedError", "this worker does not follow grammars", "grammar")
-    if payload.adapter:
-        return Failure("UnsupportedError", "this worker has no adapters", "adapter")
-    if payload.sampling.HasField("prompt_logprobs"):
-        return Failure("UnsupportedError", "this worker gives no prompt logprobs", "prompt_logprobs")
-    return None
-
-
-def _sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> SamplingParams:
-    given = payload.sampling
-
-    def value(name: str, default: float) -> float:
-        return float(getattr(given, name)) if given.HasField(name) else default
-
-    stops = set(given.stop_token_ids) | (set() if given.ignore_eos else set(info.eos_token_ids))
-    return SamplingParams(
-        temperature=value("temperature", 1.0),
-        top_k=int(value("top_k", 0)),
-        top_p=value("top_p", 1.0),
-        min_p=value("min_p", 0.0),
-        seed=given.seed,
-        choice_index=payload.choice_index,
-        min_tokens=given.min_tokens,
-        stop_token_ids=frozenset(stops),
-        num_logprobs=given.logprobs if given.HasField("logprobs") else None,
-        repetition_penalty=value("repetition_penalty", 1.0),
-        frequency_penalty=value("frequency_penalty", 0.0),
-        presence_penalty=value("presence_penalty", 0.0),
-        logit_bias=dict(given.logit_bias),
     )
 
 
@@ -200,7 +170,26 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
         message.sealed_slots = _pack(report.sealed_slots, U16)
         message.sealed_indexes = _pack(report.sealed_indexes, U16)
         message.sealed_hashes = b"".join(report.sealed_hashes)
+    if report.draft_limits:
+        slots, limits = zip(*report.draft_limits, strict=True)
+        message.draft_slots, message.draft_limits = _pack(slots, U16), _pack(limits, U8)
+    message.num_draft_tokens, message.num_accepted_tokens = report.num_drafted, report.num_accepted
     return message
+
+
+def build_verdict(verdict: Verdict) -> scheduler_pb2.WorkerEvent:
+    """What came of a grammar, as an event."""
+    ref = scheduler_pb2.RequestRef(request_id=verdict.ref.request_id, attempt=verdict.ref.attempt)
+    if verdict.is_ready:
+        return scheduler_pb2.WorkerEvent(grammar_ready=scheduler_pb2.GrammarReady(slot=verdict.slot, ref=ref))
+    event = scheduler_pb2.GrammarFailed(slot=verdict.slot, ref=ref)
+    if verdict.failure is not None:
+        event.error.CopyFrom(_error(verdict.failure))
+    return scheduler_pb2.WorkerEvent(grammar_failed=event)
+
+
+def _error(failure: Failure) -> generation_pb2.Error:
+    return generation_pb2.Error(code=failure.code, message=failure.message, field=failure.field)
 
 
 def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker_pb2.OutputBatch:
@@ -216,21 +205,26 @@ def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker
     for attempt, reason, count, failure in output.finished:
         finished = message.finished.add(attempt=attempt, reason=int(reason), num_output_tokens=count)  # type: ignore[arg-type]
         if failure is not None:
-            finished.error.code, finished.error.message, finished.error.field = (
-                failure.code,
-                failure.message,
-                failure.field,
-            )
+            finished.error.CopyFrom(_error(failure))
     for attempt, tokens in output.logprobs:
-        row = message.logprobs.add(attempt=attempt)
-        for token in tokens:
-            row.tokens.add(
-                logprob=token.logprob,
-                rank=token.rank,
-                top_token_ids=token.top_token_ids,
-                top_logprobs=token.top_logprobs,
-            )
+        message.logprobs.add(attempt=attempt, tokens=_logprobs(tokens))
+    for attempt, start, tokens in output.prompt_logprobs:
+        message.prompt_logprobs.add(attempt=attempt, start=start, tokens=_logprobs(tokens))
+    for attempt, vector in output.vectors:
+        message.vectors.add(attempt=attempt, values=_pack(vector, F32))
     return message
+
+
+def _logprobs(tokens: list[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]:
+    return [
+        generation_pb2.TokenLogprobs(
+            logprob=token.logprob,
+            rank=token.rank,
+            top_token_ids=token.top_token_ids,
+            top_logprobs=token.top_logprobs,
+        )
+        for token in tokens
+    ]
 
 
 def build_snapshot(

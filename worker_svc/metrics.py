@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from signalbox import attributes as names
 from signalbox.metrics_server import counter, gauge, span_counts
 from signalbox.telemetry import SpanCounts
+from worker_svc.core.drafting import DraftTotals
 from worker_svc.core.request_state import RequestTable, SlotStatus
 from worker_svc.outputs import Outputs
 from worker_svc.step_loop import StepLoop
@@ -25,10 +26,16 @@ _STATES = {
 
 
 def read(
-    steps: StepLoop, table: RequestTable, outputs: Outputs, is_attached: bool, spans: SpanCounts
+    steps: StepLoop,
+    table: RequestTable,
+    drafts: DraftTotals,
+    outputs: Outputs,
+    is_attached: bool,
+    spans: SpanCounts,
 ) -> Iterator[Metric]:
     """The state as it is now. The step thread may be at work: numbers of one scrape may be a step apart."""
     totals = steps.totals
+    drafted, accepted = drafts.num_drafted, drafts.num_accepted
     parts = {
         "queued": totals.queued_us,
         "prepare": totals.prepare_us,
@@ -40,6 +47,11 @@ def read(
         names.METRIC_WORKER_STEP_SECONDS,
         "Time of steps by part; queued is the wait between arrival and start.",
         [({"part": part}, microseconds / 1e6) for part, microseconds in parts.items()],
+    )
+    yield counter(
+        names.METRIC_WORKER_DRAFT_TOKENS,
+        "Draft tokens that the model looked at.",
+        [({"result": "accepted"}, accepted), ({"result": "rejected"}, drafted - accepted)],
     )
     yield gauge(names.METRIC_WORKER_STEP_AGE, "Age of the step that runs now.", [({}, steps.step_age_s)])
     counts = np.bincount(table.status, minlength=len(_STATES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,18 @@ from worker_svc.core.step import FrontendOutput
 
 logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
+MESSAGE_BYTES = 1 << 20
+"""Batches travel together up to this size: prompt log-probabilities can make a batch of megabytes."""
+
+
+@dataclass
+class _Stream:
+    """One stream of a frontend."""
+
+    sent: int
+    """Number of the newest message that was written to it."""
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it has something to do."""
 
 
 @dataclass
@@ -28,13 +40,14 @@ class _Frontend:
 
     log: OutboundLog
     log_number: int
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the stream has something to do."""
-    stream: int = 0
-    """Number of the newest stream; an older one ends when it sees that."""
-    is_open: bool = False
+    stream: _Stream | None = None
+    """The newest; an older one ends when it sees that it is not."""
     closed_at: float = field(default_factory=time.monotonic)
-    sent: int = 0
+
+    def wake(self) -> None:
+        """The stream, if there is one, has something to do."""
+        if self.stream is not None:
+            self.stream.ready.set()
 
 
 class Outputs:
@@ -54,7 +67,7 @@ class Outputs:
             frontend = self._of(output.frontend_instance)
             batch = delta.build_outputs(output, frontend.log.next_sequence, now)
             frontend.log.append(batch.SerializeToString())
-            frontend.ready.set()
+            frontend.wake()
 
     def take_lost(self) -> list[str]:
         """Frontends that read nothing for too long or leave too much unread; their logs are forgotten."""
@@ -64,21 +77,28 @@ class Outputs:
             for instance, frontend in self._frontends.items()
             if frontend.log.is_full
             or (
-                not frontend.is_open
+                frontend.stream is None
                 and now - frontend.closed_at > self._timeout_s
                 and not frontend.log.is_empty
             )
         ]
         for instance in lost:
-            self._frontends.pop(instance).ready.set()
+            self._frontends.pop(instance).wake()
         idle = [
             instance
             for instance, frontend in self._frontends.items()
-            if not frontend.is_open and frontend.log.is_empty and now - frontend.closed_at > self._timeout_s
+            if frontend.stream is None
+            and frontend.log.is_empty
+            and now - frontend.closed_at > self._timeout_s
         ]
         for instance in idle:
             del self._frontends[instance]
         return lost
+
+    def is_open(self, instance: str) -> bool:
+        """The frontend has a stream."""
+        frontend = self._frontends.get(instance)
+        return frontend is not None and frontend.stream is not None
 
     def unread(self) -> tuple[int, int, int]:
         """(logs, messages, bytes) that frontends have not acknowledged."""
@@ -103,49 +123,65 @@ class Outputs:
         """Sends the log of a frontend until the stream ends or the frontend opens another."""
         instance = hello.frontend_instance
         frontend = self._of(instance)
-        frontend.stream += 1
-        number = frontend.stream
         known = (hello.worker_instance, hello.log_number) == (self.worker_instance, frontend.log_number)
-        frontend.sent = hello.acknowledged if known else 0
-        frontend.log.acknowledge(frontend.sent)
-        frontend.is_open = True
-        frontend.ready.set()
-        reader = asyncio.create_task(_read_acknowledgements(frontend, requests))
+        stream = _Stream(sent=hello.acknowledged if known else 0)
+        frontend.log.acknowledge(stream.sent)
+        frontend.wake()  # the older stream, which ends
+        frontend.stream = stream
+        frontend.wake()
+
+        def is_newest() -> bool:
+            return frontend.stream is stream and self._frontends.get(instance) is frontend
+
+        reader = asyncio.create_task(_read_acknowledgements(frontend.log, stream, requests))
         try:
             await context.write(
                 worker_pb2.StreamOutputsResponse(
                     worker_instance=self.worker_instance, log_number=frontend.log_number
                 )
             )
-            while (
-                not reader.done() and frontend.stream == number and self._frontends.get(instance) is frontend
-            ):
-                await self._send(frontend, context)
+            while True:
+                await stream.ready.wait()
+                if reader.done() or not is_newest():
+                    break
+                await _send(frontend.log, stream, context)
         finally:
             reader.cancel()
-            if frontend.stream == number:
-                frontend.is_open, frontend.closed_at = False, time.monotonic()
+            if frontend.stream is stream:
+                frontend.stream, frontend.closed_at = None, time.monotonic()
 
-    async def _send(self, frontend: _Frontend, context: Context) -> None:
-        await frontend.ready.wait()
-        frontend.ready.clear()
-        batches = list(frontend.log.after(frontend.sent))
-        if batches:
-            frontend.sent = batches[-1][0]
-            message = worker_pb2.StreamOutputsResponse(
-                batches=[worker_pb2.OutputBatch.FromString(raw) for _, raw in batches]
-            )
-            await context.write(message)
+
+async def _send(log: OutboundLog, stream: _Stream, context: Context) -> None:
+    """Sends a message of what the stream has not sent, if there is any."""
+    stream.ready.clear()
+    batches = _first_batches(log.after(stream.sent))
+    if batches:
+        stream.sent = batches[-1].sequence
+        if stream.sent < log.next_sequence - 1:
+            stream.ready.set()
+        await context.write(worker_pb2.StreamOutputsResponse(batches=batches))
+
+
+def _first_batches(log: Iterable[tuple[int, bytes]]) -> list[worker_pb2.OutputBatch]:
+    """The first one, and as many more as make a message of MESSAGE_BYTES."""
+    batches: list[worker_pb2.OutputBatch] = []
+    num_bytes = 0
+    for _, raw in log:
+        num_bytes += len(raw)
+        if batches and num_bytes > MESSAGE_BYTES:
+            break
+        batches.append(worker_pb2.OutputBatch.FromString(raw))
+    return batches
 
 
 async def _read_acknowledgements(
-    frontend: _Frontend, requests: AsyncIterator[worker_pb2.StreamOutputsRequest]
+    log: OutboundLog, stream: _Stream, requests: AsyncIterator[worker_pb2.StreamOutputsRequest]
 ) -> None:
     try:
         async for message in requests:
-            frontend.log.acknowledge(message.acknowledged)
+            log.acknowledge(message.acknowledged)
     finally:
-        frontend.ready.set()
+        stream.ready.set()
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):

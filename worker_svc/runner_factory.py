@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from signalbox.errors import StartupError
+from signalbox.speculation import parse_speculation
 from worker_svc.config import WorkerSettings
-from worker_svc.core.batch import Drafter, ModelRunner, RunnerInfo
+from worker_svc.core.batch import ModelRunner, RunnerInfo
+from worker_svc.core.drafter import Drafter
+from worker_svc.drafting.ngram import NgramDrafter
 from worker_svc.runner.sim import SimDrafter, SimRunner, SimTiming
+from worker_svc.runner.sim_failures import SimFailures
+
+if TYPE_CHECKING:
+    from worker_svc.runner.draft_model import LoadedDraft
 
 SIM_NUM_BLOCKS = 4096
 SIM_MAX_MODEL_LEN = 4096
+MAX_BLOCKS_PER_REQUEST = 1 << 16
+"""Reports number the blocks of a request in 16 bits (`ModelRunnerOutput.sealed_indexes`)."""
 
 
 def make_runner(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     """Loads the model. Takes seconds to minutes. Raises StartupError with a sentence that names the culprit."""
-    return _sim(settings) if settings.runner == "sim" else (_torch(settings), None)
+    runner, drafter = _sim(settings) if settings.runner == "sim" else _torch(settings)
+    _check_geometry(runner.info)
+    return runner, drafter
+
+
+def _check_geometry(info: RunnerInfo) -> None:
+    num_blocks = -(-info.max_model_len // info.block_size)
+    if num_blocks > MAX_BLOCKS_PER_REQUEST:
+        raise StartupError(
+            f"a request of {info.max_model_len} tokens takes {num_blocks} blocks, but at most"
+            f" {MAX_BLOCKS_PER_REQUEST} can be numbered: raise --block-size or lower --max-model-len"
+        )
 
 
 def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
@@ -31,16 +55,24 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         eos_token_ids=(),
         max_draft_tokens=settings.sim_max_draft_tokens,
         num_host_blocks=settings.num_host_blocks,
+        has_logprobs=False,
         tokenizer_fingerprint=hashlib.sha256(tokenizer.read_bytes()).hexdigest()
         if tokenizer and known
         else "",
     )
     timing = SimTiming(settings.sim_base_ms, settings.sim_token_ms, settings.sim_context_ms)
     drafter = SimDrafter(info.vocab_size, settings.sim_acceptance) if info.max_draft_tokens else None
-    return SimRunner(info, timing), drafter
+    failures = SimFailures(
+        fail_token=settings.sim_fail_token,
+        fail_step=settings.sim_fail_step,
+        break_step=settings.sim_break_step,
+        hang_token=settings.sim_hang_token,
+        hang_ms=settings.sim_hang_ms or 0.0,
+    )
+    return SimRunner(info, timing, failures if failures != SimFailures() else None), drafter
 
 
-def _torch(settings: WorkerSettings) -> ModelRunner:
+def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     if settings.model is None:
         raise StartupError("--model is missing: the torch runner needs the directory of a model")
     # Read when OpenMP is loaded, with torch: threads that spin between two operations starve the event loops.
@@ -49,8 +81,15 @@ def _torch(settings: WorkerSettings) -> ModelRunner:
     from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
     from worker_svc.runner.torch_runner import TorchRunner  # noqa: PLC0415
 
+    runner_class: Callable[..., TorchRunner] = TorchRunner
+    if settings.device == "cuda" or settings.attention == "triton":
+        from worker_svc.runner.cuda_runner import CudaRunner  # noqa: PLC0415
+
+        runner_class = partial(CudaRunner, num_slots=settings.num_slots, attention=settings.attention)
+    speculation = parse_speculation(settings.speculative) if settings.speculative else None
     try:
-        return TorchRunner(
+        draft = _load_draft(settings) if speculation and speculation.method == "draft" else None
+        runner = runner_class(
             settings.model,
             served_model_name=settings.served_model_name or settings.model.name,
             dtype=settings.dtype,
@@ -61,6 +100,29 @@ def _torch(settings: WorkerSettings) -> ModelRunner:
             max_model_len=settings.max_model_len,
             threads=settings.threads or max(1, (os.cpu_count() or 2) - 1),
             kv_cache_memory=settings.kv_cache_memory,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            draft_block_bytes=draft.block_bytes if draft else 0,
         )
     except ModelLoadError as error:
         raise StartupError(str(error)) from None
+    if speculation is None:
+        return runner, None
+    runner.info = replace(runner.info, max_draft_tokens=speculation.num_drafts)
+    if draft is None:
+        return runner, NgramDrafter(settings.ngram_min, settings.ngram_max)
+    return runner, draft.on(runner)
+
+
+def _load_draft(settings: WorkerSettings) -> LoadedDraft:
+    # Imported here as torch's runner is.
+    from worker_svc.runner.draft_model import load_draft  # noqa: PLC0415
+
+    assert settings.model is not None
+    return load_draft(
+        settings.draft_model or settings.model / "draft",
+        settings.model,
+        dtype=settings.dtype,
+        device=settings.device,
+        block_size=settings.block_size,
+    )

@@ -12,6 +12,8 @@ import grpc
 from signalbox import rpc
 from signalbox.outbox import Outbox, OutboxFullError
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from worker_svc import delta
+from worker_svc.grammar.desk import Verdict
 from worker_svc.step_loop import StepLoop
 
 logger = logging.getLogger(__name__)
@@ -28,11 +30,18 @@ class SchedulerLink:
     back."""
 
     def __init__(
-        self, address: str, steps: StepLoop, make_hello: Callable[[], scheduler_pb2.WorkerHello]
+        self,
+        address: str,
+        steps: StepLoop,
+        make_hello: Callable[[], scheduler_pb2.WorkerHello],
+        reads_outputs: Callable[[str], bool],
     ) -> None:
+        """reads_outputs: the frontend with this instance has a stream here."""
         self._address = address
         self._steps = steps
-        self._make_hello = make_hello
+        self._make_hello, self._reads_outputs = make_hello, reads_outputs
+        self._lost: dict[str, bool] = {}
+        """Frontends whose loss the scheduler may not know, and whether it was attached and told."""
         self._outbox: Outbox[scheduler_pb2.AttachWorkerRequest] | None = None
         self._stream: Stream | None = None
         self.is_attached = False
@@ -42,11 +51,19 @@ class SchedulerLink:
         self._put(scheduler_pb2.AttachWorkerRequest(outputs=[report]))
 
     def frontend_lost(self, instance: str) -> None:
-        """Tells that nobody reads the outputs for a frontend."""
+        """Tells that nobody reads the outputs for a frontend; without a stream, after the next hello."""
+        self._lost[instance] = self.is_attached
+        self._tell_lost(instance)
+
+    def _tell_lost(self, instance: str) -> None:
         event = scheduler_pb2.WorkerEvent(
             frontend_lost=scheduler_pb2.FrontendLost(frontend_instance=instance)
         )
         self._put(scheduler_pb2.AttachWorkerRequest(events=[event]))
+
+    def tell_grammar(self, verdict: Verdict) -> None:
+        """Tells what came of a grammar. Without a stream it is dropped: the next hello says more, and `announce`."""
+        self._put(scheduler_pb2.AttachWorkerRequest(events=[delta.build_verdict(verdict)]))
 
     def reconnect(self, reason: str) -> None:
         """Ends the stream, so that the scheduler is told where we stand."""
@@ -89,9 +106,14 @@ class SchedulerLink:
         stream = self._stream = stub.AttachWorker()
         outbox = self._outbox = Outbox[scheduler_pb2.AttachWorkerRequest](MAX_OUTBOX)
         outbox.put(scheduler_pb2.AttachWorkerRequest(hello=hello))
+        lost = self._still_lost(hello)
+        self._lost = {instance: self._lost[instance] for instance in lost}
+        for instance in lost:
+            self._tell_lost(instance)
+        self._steps.announce()
         tasks = [
             asyncio.create_task(work)
-            for work in (self._read(stream), _write(outbox, stream), self._say_alive())
+            for work in (self._read(stream, lost), _write(outbox, stream), self._say_alive())
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -105,11 +127,23 @@ class SchedulerLink:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read(self, stream: Stream) -> None:
-        await stream.initial_metadata()  # sent when the scheduler has taken the hello
-        logger.info("attached to the scheduler at %s", self._address)
-        self.is_attached = True
+    def _still_lost(self, hello: scheduler_pb2.WorkerHello) -> list[str]:
+        """Frontends to be named with `hello`: they have requests here, and did not come back after it was told."""
+        holders = {slot.frontend_instance for slot in hello.snapshot.slots}
+        return [
+            instance
+            for instance, told in self._lost.items()
+            if instance in holders and not (told and self._reads_outputs(instance))
+        ]
+
+    async def _read(self, stream: Stream, lost: list[str]) -> None:
+        """lost: frontends that were named with the hello."""
         async for message in stream:
+            if not self.is_attached:  # the scheduler has taken the hello
+                logger.info("attached to the scheduler at %s", self._address)
+                self.is_attached = True
+                for instance in lost:  # they travelled with the hello
+                    self._lost.pop(instance, None)
             self._steps.put(message)
 
     async def _say_alive(self) -> None:

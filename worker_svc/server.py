@@ -8,12 +8,16 @@ import time
 import uuid
 
 from signalbox import rpc, telemetry
+from signalbox.errors import StartupError
 from signalbox.metrics_server import MetricsServer
-from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2_grpc
+from signalbox.process import settle_memory
+from signalbox.v1 import scheduler_pb2, worker_pb2_grpc
 from worker_svc import metrics
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.worker_core import WorkerCore
+from worker_svc.grammar.desk import Verdict
+from worker_svc.grammar.preparation import make_preparation
 from worker_svc.outputs import Outputs, WorkerServicer
 from worker_svc.runner_factory import make_runner
 from worker_svc.scheduler_link import SchedulerLink
@@ -43,7 +47,11 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     if stop.is_set():
         await server.stop(0)
         return
-    runner, drafter = await loading
+    try:
+        runner, drafter = await loading
+    except StartupError:
+        await server.stop(0)
+        raise
     info = runner.info
     logger.info(
         "model %s loaded in %.1f s: %d blocks of %d tokens, up to %d tokens per request",
@@ -53,12 +61,19 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
         info.block_size,
         info.max_model_len,
     )
+    settle_memory()
     loop = asyncio.get_running_loop()
 
     def deliver(result: StepResult) -> None:
         link.report(result.report)
         outputs.append(result.outputs)
 
+    def deliver_verdict(verdict: Verdict) -> None:
+        link.tell_grammar(verdict)
+        outputs.append(verdict.outputs)
+
+    # Tokens of the sim runner are hashes: no grammar is about them.
+    preparation = make_preparation(settings.model, info) if settings.runner != "sim" else None
     core = WorkerCore(info, settings.num_slots, drafter)
     steps = StepLoop(
         core,
@@ -66,11 +81,20 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
         on_result=lambda result: loop.call_soon_threadsafe(deliver, result),  # type: ignore[arg-type,return-value]
         on_refused=lambda reason: loop.call_soon_threadsafe(link.reconnect, reason),  # type: ignore[arg-type,return-value]
         spans=RunSpans(tracer, settings.worker_id, core.table) if tracer.is_on else None,
+        preparation=preparation,
+        on_verdict=lambda verdict: loop.call_soon_threadsafe(deliver_verdict, verdict),  # type: ignore[arg-type,return-value]
     )
     host = settings.listen.rpartition(":")[0]
     address = settings.advertise or f"{host}:{port}"
-    link = SchedulerLink(settings.scheduler, steps, lambda: _hello(settings, info, instance, address))
-    metrics_server.show(lambda: metrics.read(steps, core.table, outputs, link.is_attached, tracer.counts))
+    link = SchedulerLink(
+        settings.scheduler,
+        steps,
+        lambda: _hello(settings, info, instance, address),
+        outputs.is_open,
+    )
+    metrics_server.show(
+        lambda: metrics.read(steps, core.table, core.draft_totals, outputs, link.is_attached, tracer.counts)
+    )
     steps.start()
     tasks = [
         asyncio.create_task(link.run()),
@@ -84,6 +108,8 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     await server.stop(0.5)
     await metrics_server.stop()
     steps.stop(STOP_S)
+    if preparation is not None:
+        preparation.close()
     await asyncio.to_thread(tracer.stop)
 
 
@@ -108,7 +134,7 @@ def _hello(
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_draft_tokens=info.max_draft_tokens,
         num_host_blocks=info.num_host_blocks,
-        kinds=[generation_pb2.REQUEST_KIND_GENERATE],
+        kinds=[int(kind) for kind in info.kinds],  # type: ignore[misc]
     )
 
 

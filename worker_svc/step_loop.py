@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from signalbox.v1 import scheduler_pb2
@@ -17,6 +17,8 @@ from worker_svc.core.batch import ModelRunner
 from worker_svc.core.isolation import run_step
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
+from worker_svc.grammar.desk import GrammarDesk, Verdict
+from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,12 @@ class _Arrived:
     at: float
 
 
-_Item = scheduler_pb2.NewRequestData | _Arrived | Future[scheduler_pb2.WorkerSnapshot | None] | None
+class _Announce:
+    """The scheduler has been greeted."""
+
+
+_Snapshot = Future[scheduler_pb2.WorkerSnapshot | None]
+_Item = scheduler_pb2.NewRequestData | _Arrived | Prepared | _Announce | _Snapshot | None
 
 
 class StepLoop:
@@ -70,12 +77,17 @@ class StepLoop:
         on_result: Callable[[StepResult], None],
         on_refused: Callable[[str], None],
         spans: RunSpans | None = None,
+        preparation: GrammarPreparation | None = None,
+        on_verdict: Callable[[Verdict], None] = lambda verdict: None,
     ) -> None:
+        """preparation: of the grammars; None: requests whose output has to follow a form are refused."""
         self._core, self._runner = core, runner
         self._on_result, self._on_refused = on_result, on_refused
         self._spans = spans
         self.totals = StepTotals()
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._grammars = GrammarDesk(core, preparation, self._inbox.put, on_verdict)
+        self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
         self._running_since: float | None = None
         self.failure: Exception | None = None
@@ -89,6 +101,7 @@ class StepLoop:
         """Lets the steps that have arrived run, then ends the thread."""
         self._inbox.put(None)
         self._thread.join(timeout_s)
+        self._masking.shutdown(wait=False)
 
     def put(self, message: scheduler_pb2.AttachWorkerResponse) -> None:
         """Takes what the scheduler sent. Any thread may call it."""
@@ -97,6 +110,10 @@ class StepLoop:
             self._inbox.put(request)
         for step in message.steps:
             self._inbox.put(_Arrived(step, now))
+
+    def announce(self) -> None:
+        """Says once more which grammars are ready, for a scheduler that has just been greeted. Any thread."""
+        self._inbox.put(_Announce())
 
     def snapshot(self) -> Future[scheduler_pb2.WorkerSnapshot | None]:
         """The state after all steps that have arrived; None when nothing has ever run here."""
@@ -122,14 +139,21 @@ class StepLoop:
         if isinstance(item, _Arrived):
             self._step(item)
         elif isinstance(item, Future):
-            item.set_result(self._snapshot())
+            if item.set_running_or_notify_cancel():  # whoever asked may have gone
+                item.set_result(self._snapshot())
+        elif isinstance(item, Prepared):
+            self._grammars.take(item)
+        elif isinstance(item, _Announce):
+            self._grammars.announce()
         elif item is not None:
             self._add(item)
 
     def _add(self, request: scheduler_pb2.NewRequestData) -> None:
-        self._core.add(delta.parse_new_request(request, self._runner.info))
+        new = delta.parse_new_request(request, self._runner.info)
+        self._core.add(new)
         if self._spans is not None:
             self._spans.added(request.slot, request.traceparent, request.tracestate, time.monotonic())
+        self._grammars.add(new)
 
     def _step(self, arrived: _Arrived) -> None:
         started = self._running_since = time.monotonic()
@@ -140,6 +164,9 @@ class StepLoop:
             self._running_since = None
             self._on_refused(str(error))
             return
+        self._grammars.forget(changes.finished_slots)
+        if step.batch.masks is not None:
+            step.batch.masks.start(self._masking)
         prepared = time.monotonic()
         sampled, failed = run_step(self._runner, step.copies, step.batch)
         executed = time.monotonic()
@@ -153,6 +180,8 @@ class StepLoop:
         self._running_since = None
         self._on_result(StepResult(message, outputs))
         self.totals.add(message.timings)
+        if self._core.drafting is not None:
+            self._core.drafting.take_duration(step, done - started)
         if self._spans:
             self._spans.stepped(changes, step, report, started, done)
 

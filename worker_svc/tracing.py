@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from signalbox import attributes as names
 from signalbox.telemetry import Attributes, Span, Tracer
 from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import FinishReason, StepDelta, StepReport
-from worker_svc.core.worker_core import RunningStep
 
 
 @dataclass
@@ -96,7 +96,7 @@ class RunSpans:
         run = traced.run
         if run is None:
             return
-        if not traced.has_output:
+        if not traced.has_output and self._table.num_output(slot):
             traced.has_output = True
             run.span.event(names.EVENT_FIRST_TOKEN, at_s)
         if self._table.status[slot] != SlotStatus.DECODE:
