@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+
 from signalbox.hash_chain import HASH_BYTES, TOKEN_BYTES, chain_hashes, root_hash
 
 
 class BlockHashes:
     """The hash chain of one sequence of tokens."""
 
-    def __init__(self, model: str, cache_salt: str, block_size: int) -> None:
-        self.root = root_hash(model, salt=cache_salt)
+    def __init__(self, model: str, cache_salt: str, block_size: int, tenant: str = "") -> None:
+        self.root = root_hash(model, salt=cache_salt, tenant=tenant)
         self.block_size = block_size
         self._hashes = b""
+
+    def copy(self) -> BlockHashes:
+        """The same names, for another request over the same tokens."""
+        return copy.copy(self)
 
     def extend(self, token_ids: bytes) -> bytes:
         """Names of all full blocks of `token_ids`, 16 bytes each, one behind the other.

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2.ext import loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from signalbox.errors import InvalidRequestError, StartupError
@@ -27,11 +28,20 @@ class ChatTemplate:
         environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
         try:
             self._template = environment.from_string(source)
+            self.takes_tools = "tools" in find_undeclared_variables(environment.parse(source))
+            """The template has a place for tools."""
         except jinja2.TemplateError as error:
             raise StartupError(f"the model's chat template is broken: {error}") from None
         self._special_tokens = dict(special_tokens)
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        add_generation_prompt: bool = True,
+        field: str = "messages",
+    ) -> str:
         """The prompt for the assistant's next message.
 
         Raises InvalidRequestError when the template refuses the messages.
@@ -39,14 +49,14 @@ class ChatTemplate:
         try:
             return self._template.render(
                 messages=messages,
-                add_generation_prompt=True,
-                tools=None,
+                add_generation_prompt=add_generation_prompt,
+                tools=tools or None,
                 documents=None,
                 **self._special_tokens,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+        except Exception as error:  # whatever the template's code does wrong
             raise InvalidRequestError(
-                f"the model's chat template refuses the messages: {error}", field="messages"
+                f"the model's chat template refuses the messages: {error}", field=field
             ) from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,15 @@ def _check_address(value: str) -> str:
 Address = Annotated[str, AfterValidator(_check_address)]
 
 
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach what listens on `host:port`."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 @dataclass(frozen=True)
 class Limits:
     """How large a request may be."""
@@ -39,6 +49,14 @@ class Limits:
     """Requests that may be open at one time."""
     max_backlog_tokens: int = 512
     """Output tokens that a client may leave unread before its request is paused."""
+    max_choices: int = 1024
+    """Choices of one call: prompts times choices of each."""
+    max_bad_words: int = 64
+    """Bad words per request."""
+    max_bad_word_chars: int = 256
+    """Characters of one bad word."""
+    max_prompt_tokens: int = 0
+    """Tokens of one prompt; 0: as many as the model takes."""
 
 
 class FrontendSettings(Settings):
@@ -52,14 +70,30 @@ class FrontendSettings(Settings):
     """host:port at which the OpenAI-compatible API listens; port 0: any free one."""
     grpc: Address = "127.0.0.1:7301"
     """host:port at which the gRPC API listens; port 0: any free one."""
+    reuse_port: bool = False
+    """Let other frontend processes listen on the same two ports; each connection goes to any one of them."""
+    page: bool = True
+    """Whether to serve the page with playground and board at /."""
+    vllm_faces: bool = True
+    """Whether to speak with vllm-router and smg, on the gRPC port."""
     model: Path | None = None
     """Directory with tokenizer.json and tokenizer_config.json. Unset: only token ids are taken and given."""
     served_model_name: str = ""
     """The one model to serve, as its workers call it. Empty: every model whose tokenizer is ours."""
     name: str = ""
     """Label of this process in logs and metrics, e.g. the pod's name."""
+    key_file: Path | None = None
+    """File with the API keys that calls need, one line for each (`signalbox key new`); read again when it changes.
+    Unset: anybody may call."""
+    metrics_need_key: bool = False
+    """Whether /metrics asks for an admin key."""
+    share_prefix_cache: bool = False
+    """Whether tenants use each other's cached blocks. They can then tell from the time to the first token whether
+    somebody else has sent the same prompt."""
     max_request_bytes: Annotated[int, Field(ge=1024)] = 8 << 20
-    """Largest HTTP request body, in bytes."""
+    """Largest HTTP request body, and largest gRPC message, in bytes."""
+    max_prompt_tokens: Annotated[int, Field(ge=0)] = Limits.max_prompt_tokens
+    """Most tokens of a prompt; 0: as many as the model takes."""
     max_stop_strings: Annotated[int, Field(ge=0, le=1024)] = Limits.max_stop_strings
     """Most stop strings of a request."""
     max_stop_string_chars: Annotated[int, Field(ge=1)] = Limits.max_stop_string_chars
@@ -72,6 +106,12 @@ class FrontendSettings(Settings):
     """Most requests open at one time; further ones are refused."""
     max_backlog_tokens: Annotated[int, Field(ge=1)] = Limits.max_backlog_tokens
     """Output tokens that a slow client may leave unread before its request is paused."""
+    max_choices: Annotated[int, Field(ge=1)] = Limits.max_choices
+    """Most choices of one call: prompts times choices of each."""
+    max_bad_words: Annotated[int, Field(ge=0, le=1024)] = Limits.max_bad_words
+    """Most bad words of a request."""
+    max_bad_word_chars: Annotated[int, Field(ge=1)] = Limits.max_bad_word_chars
+    """Longest bad word, in characters."""
     replay_limit: Annotated[int, Field(ge=0)] = 3
     """How often a request is submitted anew after its worker or scheduler lost it."""
     queue_s: Annotated[float, Field(ge=0)] = 5.0

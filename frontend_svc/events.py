@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -63,3 +64,12 @@ class Delta:
     logprobs: list[TokenLogprobs]
     """One per token, or none at all."""
     finished: Finished | None
+    prompt_logprobs: Sequence[TokenLogprobs] = ()
+    """When asked for, all of them, in or ahead of the first delta with tokens: one per prompt token but the first."""
+    vector: bytes = b""
+    """Of a pooling request, with `finished`: f32, little endian."""
+
+
+def read_vector(values: bytes) -> list[float]:
+    """The numbers of `Delta.vector`."""
+    return array("f", values).tolist()

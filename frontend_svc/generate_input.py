@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from signalbox.attributes import OPERATION_TEXT_COMPLETION
 
@@ -28,6 +29,50 @@ def read_trace(traceparent: str, tracestate: str) -> Trace:
     return Trace(traceparent, tracestate if len(tracestate) <= _MAX_TRACESTATE_CHARS else "")
 
 
+class OutputForm(StrEnum):
+    """Kinds of forms that an output can be made to follow; named as the fields of generation.proto."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+    CHOICE = "choice"
+    STRUCTURAL_TAG = "structural_tag"
+
+
+@dataclass(frozen=True)
+class StructuredOutput:
+    """A form that the output has to follow."""
+
+    form: OutputForm
+    text: str = ""
+    """The schema or tag as JSON, the regular expression, or the grammar; empty for the other forms."""
+    choices: tuple[str, ...] = ()
+    """Of the form CHOICE."""
+    field: str = "structured_output"
+    """How this face calls it, for errors."""
+
+
+class PoolingMode(StrEnum):
+    """How one vector is made of hidden states; named as in generation.proto."""
+
+    MEAN = "mean"
+    LAST = "last"
+    CLS = "cls"
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Asks for one vector over the prompt instead of output tokens."""
+
+    mode: PoolingMode | None = None
+    """None: the model's own."""
+    raw: bool = False
+    """Do not scale the vector to length 1."""
+    dimensions: int = 0
+    """Keep the first so many; 0: all."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How to choose tokens and when to stop, as asked; None means the default of generation.proto."""
@@ -44,10 +89,16 @@ class Sampling:
     ignore_eos: bool = False
     logprobs: int | None = None
     """Alternatives per output token; None: no log-probabilities."""
+    prompt_logprobs: int | None = None
+    """Alternatives per prompt token; None: no log-probabilities of the prompt."""
     repetition_penalty: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: Sequence[str] = ()
+    """Strings that the output must not contain at a token boundary."""
+    structured_output: StructuredOutput | None = None
+    """None: the output is free."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +123,20 @@ class Asked:
     id_prefix: str = ""
     """Of a name that we make."""
     priority: int = 0
+    """Lower runs first. The gate decides what its caller may have, and whose it is; faces leave the tenants alone."""
+    priority_field: str = "priority"
+    """How this face calls it, for errors."""
+    tenant: str = ""
+    cache_tenant: str = ""
+    """Who alone may use the blocks again; empty: anybody."""
     cache_salt: str = ""
     deadline_ms: int = 0
     """Unix time in milliseconds; 0: none."""
     trace: Trace = Trace()
     operation: str = OPERATION_TEXT_COMPLETION
     """What telemetry calls it."""
+    pooling: Pooling | None = None
+    """Asks for a vector; `sampling` is then the default. None: asks for output tokens."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +153,7 @@ class GenerateInput:
     seed: int
     sampling: Sampling
     priority: int = 0
+    tenant: str = ""
     cache_salt: str = ""
     deadline_ms: int = 0
     arrival_ms: int = 0
@@ -102,3 +162,9 @@ class GenerateInput:
     """For the scheduler and the worker; empty: not traced."""
     operation: str = OPERATION_TEXT_COMPLETION
     """What telemetry calls it."""
+    choice_index: int = 0
+    """Which choice of its client's call this is; keys its random numbers beside the seed."""
+    bad_token_sequences: tuple[tuple[int, ...], ...] = ()
+    """Made of `sampling.bad_words`."""
+    pooling: Pooling | None = None
+    """None: makes output tokens."""

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
-import grpc
-from google.protobuf.unknown_fields import UnknownFieldSet
-
-from frontend_svc.events import Delta, Finished
-from frontend_svc.generate_input import Asked, Sampling, Trace, read_trace
+from frontend_svc.choices import Choices, open_choices
+from frontend_svc.generate_input import Asked
+from frontend_svc.grpc_request import Context, read_embed, read_generate, refuse_unknown_fields
+from frontend_svc.grpc_response import make_accepted, make_embeddings, make_responses
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.session import Session
+from frontend_svc.validation import check_token_ids
 from signalbox import rpc
-from signalbox.errors import InternalError, InvalidRequestError, SignalboxError, UnsupportedError, code_of
+from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
 from signalbox.v1 import frontend_pb2 as frontend
-from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceServicer
 
 SERVICE = "signalbox.v1.GenerationService"
-_OPTIONAL = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "max_tokens",
-    "min_tokens",
-    "logprobs",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-)
+R = TypeVar("R")
 
 
 class GenerationServicer(GenerationServiceServicer):
@@ -46,26 +31,64 @@ class GenerationServicer(GenerationServiceServicer):
         self._metrics = metrics
 
     async def Generate(  # noqa: N802
-        self, request: frontend.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: frontend.GenerateRequest, context: Context
     ) -> AsyncIterator[frontend.GenerateResponse]:
-        """Streams the output of one request."""
-        session = await self._accept(request, context)
+        """Streams the output of one request, all choices in one stream."""
+        choices = await self._accept(request, context)
         try:
-            yield frontend.GenerateResponse(
-                accepted=frontend.Accepted(
-                    request_id=session.request_id, num_prompt_tokens=session.given.num_prompt_tokens
-                )
-            )
-            finished = None
-            while finished is None:
-                delta = await session.next_delta()
-                finished = delta.finished
-                yield make_response(delta)
+            yield make_accepted(choices)
+            while news := await choices.next_deltas():
+                for index, delta in news:
+                    for response in make_responses(index, delta):
+                        yield response
         finally:
-            session.cancel()  # the client left, or its deadline passed
+            choices.cancel()  # the client left, or its deadline passed
+
+    async def Embed(  # noqa: N802
+        self, request: frontend.EmbedRequest, context: Context
+    ) -> frontend.EmbedResponse:
+        """One vector per input."""
+
+        async def embed() -> frontend.EmbedResponse:
+            with self._metrics.counting_refusals():
+                choices = await self._open(read_embed(request, context), 1)
+            try:
+                return make_embeddings(choices, await choices.collect())
+            finally:
+                choices.cancel()
+
+        return await self._answer(context, embed)
+
+    async def Tokenize(  # noqa: N802
+        self, request: frontend.TokenizeRequest, context: Context
+    ) -> frontend.TokenizeResponse:
+        """Token ids of a text."""
+
+        async def tokenize() -> frontend.TokenizeResponse:
+            refuse_unknown_fields(request)
+            self._directory.resolve(request.model)
+            tokenizer = self._intake.require_tokenizer("text")
+            token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
+            return frontend.TokenizeResponse(token_ids=token_ids)
+
+        return await self._answer(context, tokenize)
+
+    async def Detokenize(  # noqa: N802
+        self, request: frontend.DetokenizeRequest, context: Context
+    ) -> frontend.DetokenizeResponse:
+        """Text of token ids."""
+
+        async def detokenize() -> frontend.DetokenizeResponse:
+            refuse_unknown_fields(request)
+            model = self._directory.resolve(request.model)
+            tokenizer = self._intake.require_tokenizer("token_ids")
+            check_token_ids(request.token_ids, model.vocab_size, "token_ids")
+            return frontend.DetokenizeResponse(text=tokenizer.decode(list(request.token_ids)))
+
+        return await self._answer(context, detokenize)
 
     async def ListModels(  # noqa: N802
-        self, request: frontend.ListModelsRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: frontend.ListModelsRequest, context: Context
     ) -> frontend.ListModelsResponse:
         """Models that can run now."""
         return frontend.ListModelsResponse(
@@ -77,108 +100,37 @@ class GenerationServicer(GenerationServiceServicer):
             ]
         )
 
-    async def _accept(
-        self, request: frontend.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Session:
-        """The session once it is placed; a refusal ends the call with its status."""
-        session = None
+    async def _accept(self, request: frontend.GenerateRequest, context: Context) -> Choices:
+        """The choices once the first is placed; a refusal ends the call with its status."""
+        choices = None
         try:
-            session = await self._open(request, context)
-            await session.wait_accepted()
-            return session
+            with self._metrics.counting_refusals():
+                asked, count = read_generate(request, context)
+                choices = await self._open([asked], count)
+            await choices.wait_accepted()
+            return choices
         except SignalboxError as error:
             await rpc.abort(context, error)
         except Exception as error:
             await rpc.abort(context, InternalError(f"internal error ({type(error).__name__})"))
         except BaseException:
-            if session is not None:
-                session.cancel()
+            if choices is not None:
+                choices.cancel()
             raise
 
-    async def _open(
-        self, request: frontend.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Session:
+    async def _open(self, prompts: list[Asked], num_per_prompt: int) -> Choices:
+        most = self._intake.limits.max_choices
+        if len(prompts) > most:
+            raise InvalidRequestError(
+                f"inputs has {len(prompts)}, at most {most} are allowed", field="inputs"
+            )
+        return await open_choices(self._intake, prompts, num_per_prompt)
+
+    async def _answer(self, context: Context, work: Callable[[], Awaitable[R]]) -> R:
+        """Of a unary call."""
         try:
-            return await self._intake.open(read_request(request, context))
+            return await work()
         except SignalboxError as error:
-            self._metrics.on_refused(error)
-            raise
-
-
-def read_request(request: frontend.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]) -> Asked:
-    """What the client asks, unchecked but for what this face alone can see."""
-    _refuse_unknown_fields(request)
-    prompt = request.WhichOneof("prompt")
-    if prompt is None:
-        raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
-    return Asked(
-        prompt=request.text if prompt == "text" else list(request.token_ids.ids),
-        sampling=_read_sampling(request.sampling),
-        model=request.model,
-        prompt_field=prompt,
-        sampling_prefix="sampling.",
-        request_id=request.request_id,
-        priority=request.priority,
-        cache_salt=request.cache_salt,
-        deadline_ms=_deadline_ms(context.time_remaining()),
-        trace=_read_trace(context),
-    )
-
-
-def _deadline_ms(remaining_s: float | None) -> int:
-    """Unix time; 0: none. A deadline of a year is none."""
-    return 0 if remaining_s is None or remaining_s > 366 * 86_400 else int((time.time() + remaining_s) * 1000)
-
-
-def make_response(delta: Delta) -> frontend.GenerateResponse:
-    """The message of one delta."""
-    finished = None if delta.finished is None else _make_finished(delta.finished)
-    return frontend.GenerateResponse(
-        text=delta.text,
-        token_ids=delta.token_ids,
-        logprobs=delta.logprobs,  # type: ignore[arg-type]  # they are the worker's own messages
-        finished=finished,
-    )
-
-
-def _make_finished(finished: Finished) -> frontend.Finished:
-    error = finished.error
-    return frontend.Finished(
-        reason=int(finished.reason),  # type: ignore[arg-type]
-        error=None if error is None else _make_error(error),
-        num_prompt_tokens=finished.num_prompt_tokens,
-        num_output_tokens=finished.num_output_tokens,
-        num_cached_tokens=finished.num_cached_tokens,
-        stop=finished.stop,
-    )
-
-
-def _make_error(error: SignalboxError) -> generation.Error:
-    return generation.Error(code=code_of(error), message=error.message, field=error.field)
-
-
-def _read_sampling(params: generation.SamplingParams) -> Sampling:
-    if params.HasField("prompt_logprobs"):
-        raise UnsupportedError("prompt_logprobs is not supported yet", field="sampling.prompt_logprobs")
-    given = {name: getattr(params, name) for name in _OPTIONAL if params.HasField(name)}
-    return Sampling(
-        **given,
-        stop_token_ids=tuple(params.stop_token_ids),
-        stop=tuple(params.stop),
-        ignore_eos=params.ignore_eos,
-        logit_bias=dict(params.logit_bias),
-    )
-
-
-def _read_trace(context: grpc.aio.ServicerContext[Any, Any]) -> Trace:
-    metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    return read_trace(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
-
-
-def _refuse_unknown_fields(request: frontend.GenerateRequest) -> None:
-    """A newer client may ask for what we do not know: better no answer than one without it."""
-    for message, path in ((request, ""), (request.sampling, "sampling.")):
-        unknown = UnknownFieldSet(message)
-        if len(unknown):
-            number = unknown[0].field_number
-            raise UnsupportedError(f"the field number {number} is not known here", field=f"{path}{number}")
+            await rpc.abort(context, error)
+        except Exception as error:
+            await rpc.abort(context, InternalError(f"internal error ({type(error).__name__})"))

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TypeVar
 
 import orjson
 from pydantic import ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from frontend_svc.openai_schema import TAG, Body
-from signalbox.errors import CancelledError, InvalidRequestError
+from signalbox.errors import CancelledError, InvalidRequestError, RequestTooLargeError
 
 B = TypeVar("B", bound=Body)
 
 
 async def read_bytes(request: Request, max_bytes: int) -> bytes:
-    """The body. Raises HTTPException as soon as it is too large, read or not."""
-    too_large = HTTPException(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {max_bytes} bytes"
-    )
+    """The body. Raises RequestTooLargeError as soon as it is too large, read or not."""
+    too_large = RequestTooLargeError(f"the body is larger than {max_bytes} bytes")
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > max_bytes:
         raise too_large

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from frontend_svc.openai_format import make_error
 from signalbox.errors import (
+    AuthenticationError,
     InternalError,
     InvalidRequestError,
     RequestNotFoundError,
@@ -32,11 +33,13 @@ async def answer_error(request: Request, error: Exception) -> Response:
     headers = {}
     if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if isinstance(error, AuthenticationError):
+        headers["www-authenticate"] = "Bearer"
     return Response(orjson.dumps(make_error(error)), status_of(error).http, headers, JSON)
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Wrong path, wrong method, body too large: HTTP's own status, OpenAI's body."""
+    """Wrong path, wrong method: HTTP's own status, OpenAI's body."""
     assert isinstance(error, HTTPException)
     ours: SignalboxError = InvalidRequestError(error.detail)
     if error.status_code == HTTPStatus.NOT_FOUND:

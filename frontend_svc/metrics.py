@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -78,6 +79,15 @@ class Metrics:
     def on_refused(self, error: SignalboxError) -> None:
         """A request was refused before it had a session."""
         self._requests.labels(code_of(error)).inc()
+
+    @contextlib.contextmanager
+    def counting_refusals(self) -> Iterator[None]:
+        """Around everything that happens before there is a session, which counts its own end."""
+        try:
+            yield
+        except SignalboxError as error:
+            self.on_refused(error)
+            raise
 
     def on_output(self, session: Session, num_tokens: int, now: float) -> None:
         """Output came."""

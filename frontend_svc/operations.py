@@ -84,10 +84,10 @@ class OperationQueue:
         """It has caught up."""
         self._add(make_unpause(session))
 
-    def check(self, session: Session, worker_instance: str) -> None:
+    def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
         """Its worker may have been replaced."""
         if session.submitted:
-            self._add(make_check(session, worker_instance))
+            self._add(make_check(session, worker_id, worker_instance))
 
     async def wait(self) -> None:
         """Returns when something is queued."""

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 def feed(batch: worker.OutputBatch, table: SessionTable, now: float) -> None:
     """Hands every token and every end of `batch` to its session. A session that fails on it fails alone."""
+    _feed_prompts(batch, table)
     logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
     for attempt, start, token_ids in read_outputs(batch):
         session = table.by_attempt(attempt)
@@ -32,6 +33,18 @@ def feed(batch: worker.OutputBatch, table: SessionTable, now: float) -> None:
                 _finish(session, finished)
             except Exception:
                 _fail(session)
+
+
+def _feed_prompts(batch: worker.OutputBatch, table: SessionTable) -> None:
+    """What is known of prompts goes ahead of the tokens and ends of the same step."""
+    for given in batch.prompt_logprobs:
+        session = table.by_attempt(given.attempt)
+        if session is not None:
+            session.on_prompt_logprobs(given.attempt, given.start, given.tokens)
+    for vector in batch.vectors:
+        session = table.by_attempt(vector.attempt)
+        if session is not None:
+            session.on_vector(vector.attempt, vector.values)
 
 
 def read_outputs(batch: worker.OutputBatch) -> list[tuple[int, int, tuple[int, ...]]]:

@@ -15,7 +15,8 @@ from frontend_svc.operations import OperationQueue
 from frontend_svc.sessions import SessionTable
 from frontend_svc.submission import make_ref
 from signalbox import rpc
-from signalbox.errors import UnavailableError, from_code
+from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError, from_code
+from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 FIRST_MESSAGE_S = 10.0
 EXPIRE_EVERY_S = 0.1
+QUEUE_RETRY_S = 1.0
+"""When to try again after the scheduler's queue was full: it moves with every step."""
 
 
 class SchedulerLink:
@@ -121,8 +124,7 @@ class SchedulerLink:
             self._take_placed(placed)
         for rejected in response.rejected:
             if session := self._table.by_attempt(rejected.ref.attempt):
-                error = rejected.error
-                session.on_rejected(rejected.ref.attempt, from_code(error.code, error.message, error.field))
+                session.on_rejected(rejected.ref.attempt, _error_of(rejected.error))
         if response.lost:
             log.warning("%d requests were lost: %s", len(response.lost), response.lost[0].reason)
         for lost in response.lost:
@@ -143,6 +145,13 @@ class SchedulerLink:
             await asyncio.sleep(EXPIRE_EVERY_S)
             if not self.connected:
                 self._queue.expire(self._queue_s)
+
+
+def _error_of(message: generation.Error) -> SignalboxError:
+    error = from_code(message.code, message.message, message.field)
+    if isinstance(error, ResourceExhaustedError):
+        error.retry_after_s = QUEUE_RETRY_S
+    return error
 
 
 def _worker_of(entry: scheduler.WorkerEntry) -> Worker:

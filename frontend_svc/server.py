@@ -8,21 +8,29 @@ import logging
 import time
 from uuid import uuid4
 
-from frontend_svc.config import FrontendSettings
+from frontend_svc import vllm_faces
+from frontend_svc.board_stream import BoardStream
+from frontend_svc.config import FrontendSettings, is_loopback
+from frontend_svc.gate import Gate
 from frontend_svc.grpc_api import SERVICE, GenerationServicer
+from frontend_svc.grpc_auth import GrpcAuth
 from frontend_svc.http_api import HttpApi
 from frontend_svc.http_server import HttpServer
 from frontend_svc.intake import Intake
+from frontend_svc.key_file import KeyFile
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.operations import OperationQueue
 from frontend_svc.scheduler_link import SchedulerLink
 from frontend_svc.sessions import SessionTable
+from frontend_svc.structured_output import FormCheck
 from frontend_svc.tokenizer import load_tokenizer
 from frontend_svc.tracing import TracedSessions
+from frontend_svc.web_page import WebPage
 from frontend_svc.worker_links import WorkerLinks
 from signalbox import rpc, telemetry
 from signalbox.errors import UnavailableError
+from signalbox.process import settle_memory
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
 
 log = logging.getLogger(__name__)
@@ -36,8 +44,10 @@ class Frontend:
     """One frontend process."""
 
     def __init__(self, settings: FrontendSettings) -> None:
-        """Raises StartupError when the model directory cannot be read."""
+        """Raises StartupError when the model directory or the key file cannot be read."""
         self._settings = settings
+        key_file = None if settings.key_file is None else KeyFile(settings.key_file)
+        self.gate = Gate(key_file, share_prefix_cache=settings.share_prefix_cache)
         instance = uuid4().hex
         tokenizer = None if settings.model is None else load_tokenizer(settings.model)
         queue = OperationQueue()
@@ -55,7 +65,18 @@ class Frontend:
             max_open_requests=settings.max_open_requests,
         )
         self.metrics.watch_open(lambda: len(self.table))
-        self.intake = Intake(self.table, self.directory, tokenizer, settings.limits, self._tracer)
+        self._form_check = None
+        if settings.model is not None and tokenizer is not None:
+            self._form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
+        self.intake = Intake(
+            self.table,
+            self.directory,
+            tokenizer,
+            settings.limits,
+            self._tracer,
+            self._form_check,
+            self.gate,
+        )
         self.workers = WorkerLinks(instance, self.table)
         self.scheduler = SchedulerLink(
             settings.scheduler,
@@ -66,19 +87,39 @@ class Frontend:
             on_workers=self.workers.update,
             queue_s=settings.queue_s,
         )
+        self._board = BoardStream(settings.scheduler)
         self.http_port = 0
         self.grpc_port = 0
-        self._grpc = rpc.Server([SERVICE])
+        self._grpc = rpc.Server(
+            [SERVICE, *(vllm_faces.SERVICES if settings.vllm_faces else ())],
+            [GrpcAuth(self.gate, self.metrics)] if self.gate.has_keys else [],
+            reuse_port=settings.reuse_port,
+            max_receive_bytes=settings.max_request_bytes,
+        )
         servicer = GenerationServicer(self.intake, self.directory, self.metrics)
         add_GenerationServiceServicer_to_server(servicer, self._grpc.grpc)
+        if settings.vllm_faces:
+            vllm_faces.add_faces(
+                self._grpc.grpc,
+                self.intake,
+                self.metrics,
+                self.table,
+                self.directory,
+                instance=instance,
+                model=settings.model,
+                is_ready=lambda: self.is_ready,
+            )
         api = HttpApi(
             self.intake,
             self.directory,
             self.metrics,
             max_request_bytes=settings.max_request_bytes,
             is_ready=lambda: self.is_ready,
+            name=settings.name,
+            page=WebPage(self._board) if settings.page else None,
+            metrics_need_key=settings.metrics_need_key,
         )
-        self._http = HttpServer(api.app)
+        self._http = HttpServer(api.app, reuse_port=settings.reuse_port)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -99,6 +140,11 @@ class Frontend:
             asyncio.create_task(self._keep_health()),
             asyncio.create_task(self._keep_cancelling_stalled()),
         ]
+        if self.gate.has_keys:
+            self._tasks.append(asyncio.create_task(self.gate.keep_current()))
+        elif public := [at for at in (self._settings.http, self._settings.grpc) if not is_loopback(at)]:
+            log.warning("without --key-file anybody who reaches %s may call", " or ".join(public))
+        settle_memory()
         log.info("HTTP on port %d, gRPC on port %d", self.http_port, self.grpc_port)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -119,11 +165,14 @@ class Frontend:
             session.cancel(UnavailableError("the server is stopping"))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.scheduler.drained(), FAREWELL_S)
+        self._board.close()
         await asyncio.gather(self._http.stop(), self._grpc.stop(FAREWELL_S))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.workers.close()
+        if self._form_check is not None:
+            self._form_check.close()
         await asyncio.to_thread(self._tracer.stop)
 
     async def _wait_empty(self, limit_s: float) -> None:

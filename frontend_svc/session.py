@@ -6,6 +6,7 @@ Nothing here does I/O: what is to be said to the scheduler goes to `Operations`,
 
 from __future__ import annotations
 
+import asyncio
 import time
 from array import array
 from collections.abc import Sequence
@@ -16,7 +17,9 @@ from frontend_svc.block_hashes import BlockHashes
 from frontend_svc.delta_queue import DeltaQueue
 from frontend_svc.events import Delta, Finished, FinishReason, TokenLogprobs
 from frontend_svc.generate_input import GenerateInput
+from frontend_svc.prompt_logprobs import PromptLogprobs
 from frontend_svc.text_stream import TextStream
+from frontend_svc.usage import Ticket
 from signalbox.attributes import EVENT_LOST, REASON
 from signalbox.errors import CancelledError, InternalError, SignalboxError, UnavailableError
 from signalbox.telemetry import Span
@@ -48,8 +51,8 @@ class Operations(Protocol):
     def pause(self, session: Session) -> None:
         """The client is slow."""
 
-    def check(self, session: Session, worker_instance: str) -> None:
-        """Its worker may have been replaced by this process."""
+    def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
+        """A worker that may have it was replaced by this process."""
 
     def unpause(self, session: Session) -> None:
         """It has caught up."""
@@ -90,8 +93,11 @@ class Session:
         text: TextStream | None,
         hashes: BlockHashes | None,
         span: Span | None = None,
+        ticket: Ticket | None = None,
     ) -> None:
         self.given = given
+        self.ticket = ticket
+        """Its place among what its key may have open; None: nobody counts."""
         self.span = span
         """Being recorded; None: the request is not traced."""
         self.hashes = hashes
@@ -115,6 +121,9 @@ class Session:
         self._table = table
         self._text = text
         self._num_replays = 0
+        wants_prompt = given.sampling.prompt_logprobs is not None
+        self._prompt_logprobs = PromptLogprobs(given.num_prompt_tokens - 1 if wants_prompt else 0)
+        self._has_vector = False
         self._deltas = DeltaQueue()
 
     @property
@@ -135,7 +144,26 @@ class Session:
 
     async def next_delta(self) -> Delta:
         """All output since the last call, as soon as there is some; the last delta has `finished`."""
-        delta = await self._deltas.get()
+        return self._read(await self._deltas.get())
+
+    @property
+    def has_news(self) -> bool:
+        """`take_delta` would have something."""
+        return self._deltas.is_ready
+
+    def take_delta(self) -> Delta:
+        """All output since the last call, at once."""
+        return self._read(self._deltas.take())
+
+    def arm(self, waiter: asyncio.Future[None] | None) -> None:
+        """Has `waiter` done when there are news, for a client's handler of several sessions; None: not any more."""
+        self._deltas.arm(waiter)
+
+    def want_whole(self) -> None:
+        """The client reads nothing before the end."""
+        self._deltas.want_whole()
+
+    def _read(self, delta: Delta) -> Delta:
         if self.paused_s is not None and not self.ended:
             self.paused_s = None
             self._table.operations.unpause(self)
@@ -181,8 +209,28 @@ class Session:
             return
         if start < known:
             token_ids, logprobs = token_ids[known - start :], logprobs[known - start :]
-        if token_ids:
+        if token_ids and self._prompt_logprobs.is_missing:
+            self.fail(InternalError("the worker sent tokens ahead of the log-probabilities of the prompt"))
+        elif token_ids:
             self._add_output(token_ids, logprobs, now)
+
+    def on_prompt_logprobs(self, attempt: int, start: int, logprobs: Sequence[TokenLogprobs]) -> None:
+        """Of the prompt tokens [start, start + len(logprobs)), start >= 1; each attempt begins anew."""
+        if not self._is_current(attempt):
+            return
+        try:
+            whole = self._prompt_logprobs.add(start, logprobs)
+        except ValueError as error:
+            self.fail(InternalError(str(error)))
+            return
+        if whole:
+            self._deltas.put_prompt_logprobs(whole)
+
+    def on_vector(self, attempt: int, values: bytes) -> None:
+        """The result of a pooling request: f32, little endian."""
+        if self._is_current(attempt):
+            self._has_vector = True
+            self._deltas.put_vector(values)
 
     def on_finished(
         self, attempt: int, reason: FinishReason, num_output_tokens: int, error: SignalboxError | None
@@ -193,6 +241,12 @@ class Session:
         if num_output_tokens > len(self.output):
             self.fail(InternalError("the last output tokens of the request were lost"))
             return
+        if error is None and self._prompt_logprobs.is_missing:
+            error = InternalError("the worker ended the request without the log-probabilities of its prompt")
+        if error is None and self.given.pooling is not None and not self._has_vector:
+            error = InternalError("the worker ended the request without its vector")
+        if error is not None:
+            reason = FinishReason.ERROR if reason is not FinishReason.ABORT else reason
         if reason in (FinishReason.ERROR, FinishReason.ABORT) and error is None:
             error = InternalError("the worker ended the request without saying why")
         stop = self._flush_text() if error is None else ""
@@ -209,7 +263,7 @@ class Session:
             return
         if self.span is not None:
             self.span.event(EVENT_LOST, time.monotonic(), {REASON: reason})
-        if len(self.output) >= self.given.max_tokens:
+        if self.given.pooling is None and len(self.output) >= self.given.max_tokens:
             # Only the terminal event was lost.
             self._end(FinishReason.STOP if (stop := self._flush_text()) else FinishReason.LENGTH, None, stop)
         elif self._num_replays >= self._table.replay_limit:
@@ -229,6 +283,7 @@ class Session:
         self._table.renumber(self)
         self.submitted = False
         self.status, self.worker_id = SessionStatus.WAITING, ""
+        self._prompt_logprobs.restart()
         # If its client is still slow, the next output pauses the new attempt.
         self.paused_s = None
         self._table.operations.submit(self)

@@ -9,6 +9,7 @@ from frontend_svc.block_hashes import BlockHashes
 from frontend_svc.generate_input import GenerateInput
 from frontend_svc.session import Observer, Operations, Session
 from frontend_svc.text_stream import TextStream
+from frontend_svc.usage import Ticket
 from signalbox.errors import CancelledError, DuplicateRequestError, ResourceExhaustedError
 from signalbox.telemetry import Span
 
@@ -46,8 +47,9 @@ class SessionTable:
         text: TextStream | None = None,
         hashes: BlockHashes | None = None,
         span: Span | None = None,
+        ticket: Ticket | None = None,
     ) -> Session:
-        """Starts a request and submits it.
+        """Starts a request and submits it; `ticket` hears of its begin and end.
 
         Raises DuplicateRequestError for an id that is still running, ResourceExhaustedError for too many.
         """
@@ -58,7 +60,9 @@ class SessionTable:
             )
         if len(self) >= self._max_open_requests:
             raise ResourceExhaustedError("too many requests are open", retry_after_s=1)
-        session = Session(given, self, text, hashes, span)
+        session = Session(given, self, text, hashes, span, ticket)
+        if ticket is not None:
+            ticket.start()
         self._by_request_id[given.request_id] = session
         session.begin_attempt()
         return session
@@ -80,8 +84,8 @@ class SessionTable:
         """Another process stands in the worker's place, or none: an end that the old one had not handed over is gone
         with it, so the scheduler is asked about every request that may have been there."""
         for session in self:
-            if session.worker_id in (None, worker_id):
-                self.operations.check(session, worker_instance)
+            if session.worker_id in ("", worker_id):
+                self.operations.check(session, worker_id, worker_instance)
 
     def by_attempt(self, attempt: int) -> Session | None:
         """The open request that this attempt is the newest of."""
@@ -98,6 +102,8 @@ class SessionTable:
         """The session has ended."""
         del self._by_attempt[session.attempt]
         del self._by_request_id[session.request_id]
+        if session.ticket is not None:
+            session.ticket.end(len(session.output))
 
     def check_integrity(self) -> None:
         """Asserts that both maps name the same sessions, none of which has ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frontend_svc.generate_input import GenerateInput
+from frontend_svc.generate_input import GenerateInput, OutputForm, Pooling, PoolingMode, StructuredOutput
 from frontend_svc.session import Session
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
@@ -46,6 +46,11 @@ def make_submit(session: Session) -> Operation:
         token_ids=token_ids,
         num_prior_output_tokens=len(session.output),
         sampling=make_sampling(session.given),
+        choice_index=session.given.choice_index,
+        bad_token_sequences=[
+            generation.TokenSequence(token_ids=sequence) for sequence in session.given.bad_token_sequences
+        ],
+        pooling=None if session.given.pooling is None else make_pooling(session.given.pooling),
     )
     request = scheduler.SubmitRequest(
         ref=make_ref(session),
@@ -66,24 +71,31 @@ def make_meta(session: Session, token_ids: bytes) -> scheduler.RequestMeta:
         block_hashes=hashes.extend(token_ids) if hashes else b"",
         hash_block_size=hashes.block_size if hashes else 0,
         root_hash=hashes.root if hashes else b"",
+        tenant=given.tenant,
         priority=given.priority,
         deadline_ms=given.deadline_ms,
-        n=1,
-        kind=generation.REQUEST_KIND_GENERATE,
+        kind=generation.REQUEST_KIND_GENERATE if given.pooling is None else generation.REQUEST_KIND_POOLING,
+        has_grammar=given.sampling.structured_output is not None,
+        wants_prompt_logprobs=given.sampling.prompt_logprobs is not None,
         traceparent=given.trace.traceparent,
         tracestate=given.trace.tracestate,
         arrival_ms=given.arrival_ms,
     )
 
 
-def make_check(session: Session, worker_instance: str) -> Operation:
-    """Asks whether anybody still has the request; `worker_instance` is the process now in its worker's place."""
-    return Operation(check=scheduler.CheckRequest(ref=make_ref(session), worker_instance=worker_instance))
+def make_check(session: Session, worker_id: str, worker_instance: str) -> Operation:
+    """Asks whether anybody still has the request; `worker_instance` is the process now in the place of a worker that
+    may have had it."""
+    check = scheduler.CheckRequest(
+        ref=make_ref(session), worker_id=worker_id, worker_instance=worker_instance
+    )
+    return Operation(check=check)
 
 
 def make_sampling(given: GenerateInput) -> generation.SamplingParams:
     """The parameters that the worker needs, with the seed drawn; stop strings are ours to find."""
     asked = given.sampling
+    form = asked.structured_output
     return generation.SamplingParams(
         temperature=asked.temperature,
         top_k=asked.top_k,
@@ -95,8 +107,34 @@ def make_sampling(given: GenerateInput) -> generation.SamplingParams:
         stop_token_ids=asked.stop_token_ids,
         ignore_eos=asked.ignore_eos,
         logprobs=asked.logprobs,
+        prompt_logprobs=asked.prompt_logprobs,
         repetition_penalty=asked.repetition_penalty,
         frequency_penalty=asked.frequency_penalty,
         presence_penalty=asked.presence_penalty,
         logit_bias=asked.logit_bias,
+        structured_output=None if form is None else make_structured_output(form),
     )
+
+
+def make_structured_output(form: StructuredOutput) -> generation.StructuredOutput:
+    """The message of a form."""
+    if form.form is OutputForm.CHOICE:
+        return generation.StructuredOutput(choice=generation.Choices(values=form.choices))
+    if form.form is OutputForm.JSON_OBJECT:
+        return generation.StructuredOutput(json_object=True)
+    return generation.StructuredOutput(**{form.form.value: form.text})  # type: ignore[arg-type]
+
+
+def make_pooling(pooling: Pooling) -> generation.PoolingParams:
+    """What a pooling request asks for."""
+    return generation.PoolingParams(
+        mode=_POOLING_MODES[pooling.mode], raw=pooling.raw, dimensions=pooling.dimensions
+    )
+
+
+_POOLING_MODES = {
+    None: generation.POOLING_MODE_UNSPECIFIED,
+    PoolingMode.MEAN: generation.POOLING_MODE_MEAN,
+    PoolingMode.LAST: generation.POOLING_MODE_LAST,
+    PoolingMode.CLS: generation.POOLING_MODE_CLS,
+}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from frontend_svc.config import Limits
 from frontend_svc.generate_input import Asked
 from frontend_svc.models import Model
-from signalbox.errors import InvalidRequestError
+from signalbox.errors import InvalidRequestError, RequestTooLargeError
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_CACHE_SALT_CHARS = 256
@@ -31,6 +31,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_tokens": (1, U32_MAX),
     "min_tokens": (0, U32_MAX),
     "logprobs": (0, MAX_LOGPROBS),
+    "prompt_logprobs": (0, MAX_LOGPROBS),
     "repetition_penalty": (0, MAX_REPETITION_PENALTY),
     "frequency_penalty": (-2, 2),
     "presence_penalty": (-2, 2),
@@ -46,7 +47,8 @@ def check_request(asked: Asked) -> None:
         )
     if not -1000 <= asked.priority <= 1000:
         raise InvalidRequestError(
-            f"priority must be from -1000 to 1000, got {asked.priority}", field="priority"
+            f"{asked.priority_field} must be from -1000 to 1000, got {asked.priority}",
+            field=asked.priority_field,
         )
     if len(asked.cache_salt) > MAX_CACHE_SALT_CHARS:
         raise InvalidRequestError(
@@ -63,9 +65,21 @@ def check_sampling(asked: Asked, limits: Limits, vocab_size: int) -> None:
             field = asked.max_tokens_field if name == "max_tokens" else name
             above = "above " if name in _ZERO_EXCLUDED else "from "
             raise _wrong(asked, field, f"must be {above}{low:g} to {high:g}, got {value}")
-    _check_stop(asked, limits)
+    _check_strings(asked, "stop", limits.max_stop_strings, limits.max_stop_string_chars)
+    _check_strings(asked, "bad_words", limits.max_bad_words, limits.max_bad_word_chars)
+    if any(word.isspace() for word in asked.sampling.bad_words):
+        raise _wrong(asked, "bad_words", "has a string of nothing but spaces")
     _check_stop_token_ids(asked, limits, vocab_size)
     _check_logit_bias(asked, limits, vocab_size)
+
+
+def check_prompt_length(asked: Asked, num_tokens: int, limits: Limits) -> None:
+    """What this server takes, whatever the model could."""
+    if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
+        raise RequestTooLargeError(
+            f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",
+            field=asked.prompt_field,
+        )
 
 
 def check_prompt_tokens(asked: Asked, token_ids: Sequence[int], model: Model) -> bytes:
@@ -108,16 +122,23 @@ def resolve_max_tokens(asked: Asked, num_prompt_tokens: int, model: Model) -> in
     return max_tokens
 
 
-def _check_stop(asked: Asked, limits: Limits) -> None:
-    stops = asked.sampling.stop
-    if len(stops) > limits.max_stop_strings:
-        raise _wrong(
-            asked, "stop", f"has {len(stops)} strings, at most {limits.max_stop_strings} are allowed"
-        )
-    if any(not stop for stop in stops):
-        raise _wrong(asked, "stop", "has an empty string")
-    if any(len(stop) > limits.max_stop_string_chars for stop in stops):
-        raise _wrong(asked, "stop", f"has a string of more than {limits.max_stop_string_chars} characters")
+def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
+    """Raises InvalidRequestError for a token that the model does not have."""
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequestError(
+                f"{field} has the id {token_id}, the model's are 0 to {vocab_size - 1}", field=field
+            )
+
+
+def _check_strings(asked: Asked, name: str, max_strings: int, max_chars: int) -> None:
+    strings: Sequence[str] = getattr(asked.sampling, name)
+    if len(strings) > max_strings:
+        raise _wrong(asked, name, f"has {len(strings)} strings, at most {max_strings} are allowed")
+    if any(not string for string in strings):
+        raise _wrong(asked, name, "has an empty string")
+    if any(len(string) > max_chars for string in strings):
+        raise _wrong(asked, name, f"has a string of more than {max_chars} characters")
 
 
 def _check_stop_token_ids(asked: Asked, limits: Limits, vocab_size: int) -> None:
@@ -128,11 +149,7 @@ def _check_stop_token_ids(asked: Asked, limits: Limits, vocab_size: int) -> None
             "stop_token_ids",
             f"has {len(token_ids)} ids, at most {limits.max_stop_token_ids} are allowed",
         )
-    for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise _wrong(
-                asked, "stop_token_ids", f"has the id {token_id}, the model's are 0 to {vocab_size - 1}"
-            )
+    check_token_ids(token_ids, vocab_size, asked.sampling_prefix + "stop_token_ids")
 
 
 def _check_logit_bias(asked: Asked, limits: Limits, vocab_size: int) -> None:
