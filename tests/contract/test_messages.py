@@ -42,20 +42,26 @@ def test_no_token_stands_outside_the_payload(run: tuple[Scenario, list[Any]]) ->
     }
     patterns = {np.array([token], "<i4").tobytes() for token in tokens}
     assert len(patterns) > 100
-    payloads = 0
+    submitted, placed = [], []
     for message in messages:
         bare = type(message)()
         bare.CopyFrom(message)
         for operation in getattr(bare, "operations", ()):
-            payloads += bool(operation.submit.payload)
+            if operation.submit.payload:
+                submitted.append(operation.submit.ref.attempt)
             operation.submit.ClearField("payload")
         for request in getattr(bare, "new_requests", ()):
-            payloads += bool(request.payload)
+            if request.payload:
+                placed.append(request.ref.attempt)
             request.ClearField("payload")
         raw = bare.SerializeToString()
         windows = {raw[i : i + 4] for i in range(len(raw) - 3)}
         assert not windows & patterns, f"a token stands in {type(message).__name__}"
-    assert payloads == 2 * len(scenario.frontend.sessions), "each payload passes the scheduler once"
+    sessions = scenario.frontend.sessions
+    assert sorted(submitted) == sorted(session.attempt for session in sessions)
+    assert len(placed) == len(set(placed)), "each payload passes the scheduler once"
+    never_placed = set(submitted) - set(placed)
+    assert all(s.ends == ["cancelled"] for s in sessions if s.attempt in never_placed)
 
 
 def test_a_payload_is_what_the_frontend_made(run: tuple[Scenario, list[Any]]) -> None:

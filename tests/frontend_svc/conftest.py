@@ -6,6 +6,8 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
+import openai
 import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -22,9 +24,12 @@ CORPUS = [
     "def main() -> None:\n    return 1",
 ]
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'assistant' and loop.first %}"
+    "{{ bos_token }}{% if tools %}<|tools|>{{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}{% if m['role'] == 'assistant' and loop.first %}"
     "{{ raise_exception('the user speaks first') }}{% endif %}"
-    "<|{{ m['role'] }}|>{{ m['content'] }}\n{% endfor %}"
+    "<|{{ m['role'] }}|>{{ m['content'] }}"
+    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function'] | tojson }}</tool_call>{% endfor %}"
+    "{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
@@ -80,3 +85,16 @@ async def frontend(cluster: Cluster, model_directory: Path) -> AsyncIterator[Fro
     await until(lambda: frontend.is_ready)
     yield frontend
     await frontend.stop()
+
+
+@pytest.fixture
+async def http(frontend: Frontend) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{frontend.http_port}", timeout=5) as client:
+        yield client
+
+
+@pytest.fixture
+async def sdk(frontend: Frontend) -> AsyncIterator[openai.AsyncOpenAI]:
+    url = f"http://127.0.0.1:{frontend.http_port}/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=5) as client:
+        yield client

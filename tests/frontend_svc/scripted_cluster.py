@@ -129,6 +129,10 @@ class Row:
     """Not 0: the request ended with this step."""
     error: generation.Error | None = None
     logprobs: list[generation.TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[generation.TokenLogprobs] = field(default_factory=list)
+    """Of the prompt tokens from `prompt_start` on."""
+    prompt_start: int = 1
+    vector: bytes = b""
 
 
 def make_batch(sequence: int, rows: Iterable[Row]) -> worker.OutputBatch:
@@ -155,6 +159,14 @@ def make_batch(sequence: int, rows: Iterable[Row]) -> worker.OutputBatch:
         logprobs=[
             worker.OutputLogprobs(attempt=row.attempt, tokens=row.logprobs) for row in rows if row.logprobs
         ],
+        prompt_logprobs=[
+            worker.OutputPromptLogprobs(
+                attempt=row.attempt, start=row.prompt_start, tokens=row.prompt_logprobs
+            )
+            for row in rows
+            if row.prompt_logprobs
+        ],
+        vectors=[worker.OutputVector(attempt=row.attempt, values=row.vector) for row in rows if row.vector],
     )
 
 

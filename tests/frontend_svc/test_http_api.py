@@ -14,7 +14,7 @@ import pytest
 from frontend_svc.server import Frontend
 from frontend_svc.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
-from tests.frontend_svc.helpers import character_ids, until
+from tests.frontend_svc.helpers import character_ids, choices_of, make_logprobs, serve_text, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 
 COMPLETION = {"model": "toy", "prompt": "the fox"}
@@ -23,32 +23,6 @@ GEN_AI = (
 )
 CHAT = {"model": "toy", "messages": [{"role": "user", "content": "hi"}]}
 STOP = generation_pb2.FINISH_REASON_STOP
-
-
-@pytest.fixture
-async def http(frontend: Frontend) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{frontend.http_port}", timeout=5) as client:
-        yield client
-
-
-@pytest.fixture
-async def sdk(frontend: Frontend) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = f"http://127.0.0.1:{frontend.http_port}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=5) as client:
-        yield client
-
-
-def serve_text(cluster: Cluster, tokenizer: Tokenizer, text: str) -> int:
-    """Answers every request with this text; returns its tokens."""
-    ids = tokenizer.fast.encode(text).ids
-    cluster.serve(lambda payload: ids, STOP)
-    return len(ids)
-
-
-def make_logprobs(*token_ids: int) -> generation_pb2.TokenLogprobs:
-    """The first token was chosen; all are the likeliest, best first."""
-    logprobs = [-0.5 - index for index in range(len(token_ids))]
-    return generation_pb2.TokenLogprobs(logprob=-0.5, rank=1, top_token_ids=token_ids, top_logprobs=logprobs)
 
 
 # ---- answers
@@ -187,15 +161,6 @@ async def test_chat_logprobs(sdk: openai.AsyncOpenAI, cluster: Cluster, tokenize
     assert [item.token for item in logprobs.content[0].top_logprobs] == ["a", "b"]
 
 
-def choices_of(answer: httpx.Response) -> list[dict[str, Any]]:
-    """Of a whole answer or of all chunks."""
-    if not answer.headers["content-type"].startswith("text/event-stream"):
-        return list(answer.json()["choices"])
-    events = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
-    assert events[-1] == "[DONE]"
-    return [choice for event in events[:-1] for choice in json.loads(event)["choices"]]
-
-
 # ---- refusals
 
 
@@ -208,20 +173,35 @@ BAD_REQUESTS: list[tuple[str, dict[str, Any], str]] = [
     ("completions", COMPLETION | {"prompt": ""}, "prompt"),
     ("completions", COMPLETION | {"prompt": []}, "prompt"),
     ("completions", COMPLETION | {"prompt": [1, "a"]}, "prompt[1]"),
-    ("completions", COMPLETION | {"prompt": ["a", "b"]}, "prompt"),
-    ("completions", COMPLETION | {"prompt": [[1], [2]]}, "prompt"),
+    ("completions", COMPLETION | {"prompt": ["a", ""]}, "prompt"),
+    ("completions", COMPLETION | {"prompt": [[1], []]}, "prompt"),
+    ("completions", COMPLETION | {"prompt": ["a"] * 600, "n": 2}, "prompt"),
     ("completions", COMPLETION | {"prompt": [10**6]}, "prompt"),
     ("completions", COMPLETION | {"prompt": [1] * 200}, "prompt"),
     ("completions", COMPLETION | {"max_tokens": 0}, "max_tokens"),
     ("completions", COMPLETION | {"max_tokens": 201}, "max_tokens"),
     ("completions", COMPLETION | {"max_tokens": True}, "max_tokens"),
-    ("completions", COMPLETION | {"n": 2}, "n"),
-    ("completions", COMPLETION | {"best_of": 2}, "best_of"),
+    ("completions", COMPLETION | {"n": 0}, "n"),
+    ("completions", COMPLETION | {"n": 129}, "n"),
+    ("completions", COMPLETION | {"n": 3, "best_of": 2}, "best_of"),
+    ("completions", COMPLETION | {"best_of": 21}, "best_of"),
+    ("completions", COMPLETION | {"best_of": 2, "stream": True}, "best_of"),
+    ("completions", COMPLETION | {"echo": True, "logprobs": 1, "n": 2, "stream": True}, "echo"),
     ("completions", COMPLETION | {"suffix": "x"}, "suffix"),
-    ("completions", COMPLETION | {"echo": True}, "echo"),
     ("completions", COMPLETION | {"logprobs": 21}, "logprobs"),
-    ("completions", COMPLETION | {"prompt_logprobs": 1}, "prompt_logprobs"),
-    ("completions", COMPLETION | {"response_format": {"type": "json_object"}}, "response_format"),
+    ("completions", COMPLETION | {"prompt_logprobs": 21}, "prompt_logprobs"),
+    ("completions", COMPLETION | {"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+    ("completions", COMPLETION | {"bad_words": [""]}, "bad_words"),
+    ("completions", COMPLETION | {"response_format": {"type": "xml"}}, "response_format"),
+    (
+        "completions",
+        COMPLETION | {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+        "response_format.json_schema.schema",
+    ),
+    ("completions", COMPLETION | {"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
+    ("completions", COMPLETION | {"guided_choice": []}, "guided_choice"),
+    ("completions", COMPLETION | {"structured_outputs": {}}, "structured_outputs"),
+    ("completions", COMPLETION | {"structured_outputs": {"xml": ""}}, "structured_outputs.xml"),
     ("completions", COMPLETION | {"stop": ["a"] * 17}, "stop"),
     ("completions", COMPLETION | {"logit_bias": {"x": 1}}, "logit_bias"),
     ("completions", COMPLETION | {"stream_options": {"include_usage": True}}, "stream_options"),
@@ -237,7 +217,10 @@ BAD_REQUESTS: list[tuple[str, dict[str, Any], str]] = [
         "messages[0].content[0].type",
     ),
     ("chat/completions", CHAT | {"messages": [{"role": "assistant", "content": "x"}]}, "messages"),
-    ("chat/completions", CHAT | {"tools": [{"type": "function"}]}, "tools"),
+    ("chat/completions", CHAT | {"tools": [{"type": "function"}]}, "tools[0].function"),
+    ("chat/completions", CHAT | {"tool_choice": "auto"}, "tool_choice"),
+    ("chat/completions", CHAT | {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+    ("chat/completions", CHAT | {"n": 0}, "n"),
     ("chat/completions", CHAT | {"top_logprobs": 2}, "top_logprobs"),
     ("chat/completions", CHAT | {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ("chat/completions", CHAT | {"max_completion_tokens": 0}, "max_completion_tokens"),

@@ -53,6 +53,9 @@ class Recorder:
     def unpause(self, session: Session) -> None:
         self.said.append(("unpause", session.attempt))
 
+    def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
+        self.said.append(("check", session.attempt, worker_id, worker_instance))
+
     def on_output(self, session: Session, num_tokens: int, now: float) -> None:
         pass
 
@@ -155,6 +158,20 @@ async def test_older_attempts_are_dropped(session: Session, table: SessionTable)
     assert not session.ended
     assert session.attempt == 2
     assert len(session.output) == 0
+
+
+async def test_a_replaced_worker_is_asked_about_whoever_may_have_been_there(
+    session: Session, recorder: Recorder, table: SessionTable
+) -> None:
+    """One whose placement is not known yet may have been placed there, and have ended."""
+    recorder.said.clear()
+    table.check_all("w1", "new")
+    assert recorder.said == [("check", session.attempt, "w1", "new")]
+    session.on_placed(session.attempt, "w1", 0)
+    table.check_all("w2", "new")
+    assert len(recorder.said) == 1
+    table.check_all("w1", "newer")
+    assert recorder.said[1:] == [("check", session.attempt, "w1", "newer")]
 
 
 async def test_losses_end_at_the_limit(recorder: Recorder) -> None:

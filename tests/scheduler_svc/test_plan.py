@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_svc import bench_plan
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core import shortage
 
 PRESSURE = ["--requests", "300", "--rate", "20", "--blocks", "500", "--output", "100", "500"]
 
@@ -23,7 +23,7 @@ def test_memory_pressure_recomputes_at_most_half_of_last_come_first_preempted(
 ) -> None:
     _, ours = plan(*PRESSURE)
     _, with_host_tier = plan(*PRESSURE, "--host-blocks", "2000")
-    monkeypatch.setattr(Worker, "_loss", bench_plan.last_come)
+    monkeypatch.setattr(shortage, "loss", bench_plan.last_come)
     _, theirs = plan(*PRESSURE, "--watermark-blocks-per-seq", "0")
     assert theirs["preemptions"] > 50, "there is no pressure"
     assert ours["recomputed_share"] <= theirs["recomputed_share"] / 2

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from scheduler_svc.core.notices import Rejected
 from scheduler_svc.core.request import RequestKey, RequestStatus
-from scheduler_svc.core.step import FinishReason
+from scheduler_svc.core.shortage import certain_to_end
+from scheduler_svc.core.step import FinishReason, StepReport
 from scheduler_svc.core.worker import WorkerInfo
 from tests.scheduler_svc.harness import (
     MODEL,
@@ -161,6 +163,23 @@ def test_a_block_shortage_preempts_the_younger_and_resumes_it() -> None:
     assert [worker.request(start.chunk.slot).key.request_id for start in step.resumed] == ["young"]
 
 
+def test_no_victim_falls_while_blocks_are_certain_to_come() -> None:
+    """The younger reaches its limit within the steps in flight: the older waits for its blocks."""
+    scheduler = make_scheduler(num_blocks=4, watermark_blocks_per_seq=0, max_inflight_steps=2)
+    scheduler.submit(make_request("old", 8), 0.0)
+    scheduler.submit(make_request("young", 7, max_tokens=1), 0.0)
+    first, second = scheduler.schedule(WORKER, 0.0), scheduler.schedule(WORKER, 0.0)
+    assert first is not None and second is not None
+    old, young = (start.chunk.slot for start in first.started)
+    assert (second.paused_slots, second.preempted_slots) == ([old], [])
+    scheduler.update(WORKER, report_for(scheduler, ((young, FinishReason.LENGTH, 1),)), 0.0)
+    third = scheduler.schedule(WORKER, 0.0)
+    assert third is not None
+    assert (third.finished_slots, third.unpaused_slots) == ([young], [old])
+    assert third.grant_slots.tolist() == [old]
+    scheduler.check_integrity()
+
+
 def test_a_prefix_is_hit_once_its_chunk_has_been_reported() -> None:
     scheduler = make_scheduler(max_inflight_steps=1)
     hashes = bytes(range(48))
@@ -251,3 +270,91 @@ def test_priority_goes_before_arrival() -> None:
         order += [request.key.request_id for request in step.placed]
         scheduler.update(WORKER, report_for(scheduler, finished), 0.0)
     assert order == ["urgent", "first", "second"]
+
+
+def make_pooling_scheduler(**settings: object):  # type: ignore[no-untyped-def]
+    """One worker that pools, and one of another model that does not."""
+    scheduler = make_scheduler(**settings)  # type: ignore[arg-type]
+    info = WorkerInfo("p", "i", "a:3", "pools", 16, 8, 4, 1 << 20, 1 << 20, serves_pooling=True)
+    scheduler.attach_worker(info, None, 0.0)
+    return scheduler
+
+
+def test_a_pooling_request_goes_where_it_is_served_or_is_refused() -> None:
+    scheduler = make_pooling_scheduler()
+    scheduler.submit(make_request("a", 5, max_tokens=0, is_pooling=True), 0.0)
+    refused = rejections(scheduler)
+    assert (refused[0].code, refused[0].field) == ("UnsupportedError", "kind")
+    scheduler.submit(make_request("b", 5, max_tokens=0, is_pooling=True, model="pools"), 0.0)
+    assert not rejections(scheduler)
+    assert scheduler.schedule("p", 0.0) is not None
+
+
+def test_a_pooling_prompt_may_fill_the_cache_and_no_more() -> None:
+    scheduler = make_pooling_scheduler()
+    scheduler.submit(make_request("over", 33, is_pooling=True, model="pools"), 0.0)
+    assert rejections(scheduler)[0].field == "prompt"
+    scheduler.submit(make_request("prior", 9, is_pooling=True, model="pools", num_prior_output_tokens=1), 0.0)
+    assert "output" in rejections(scheduler)[0].message
+    scheduler.submit(make_request("whole", 32, is_pooling=True, model="pools"), 0.0)
+    assert scheduler.schedule("p", 0.0) is not None
+
+
+@pytest.mark.parametrize("inflight", [1, 2, 4])
+def test_a_pooling_request_ends_with_its_final_chunk_and_makes_no_row(inflight: int) -> None:
+    scheduler = make_pooling_scheduler(max_inflight_steps=inflight, max_num_batched_tokens=8)
+    request = make_request("a", 12, max_tokens=0, is_pooling=True, model="pools")
+    scheduler.submit(request, 0.0)
+    worker, records = scheduler.workers["p"], 0
+    while not request.status.is_finished:
+        while scheduler.schedule("p", 0.0) is not None:
+            scheduler.check_integrity()
+        record = worker.records[0]
+        report = StepReport(record.step_id, 0, record.num_prefill_tokens)
+        if record.chunks[-1].is_final:
+            assert certain_to_end(worker).tolist() == [record.chunks[-1].slot]
+            report.exception_slots, report.exception_counts = (
+                np.array([record.chunks[-1].slot]),
+                np.array([0]),
+            )
+            report.finished = [(record.chunks[-1].slot, FinishReason.STOP, 0)]
+        scheduler.update("p", report, 0.0)
+        scheduler.check_integrity()
+        records += 1
+    assert records == 2 and not worker.records, "nothing was sent behind the final chunk"
+    assert request.status is RequestStatus.FINISHED_STOPPED
+    assert worker.stats.num_output_tokens == 0
+    assert worker.pool.num_available == worker.pool.num_blocks
+
+
+def test_a_pooling_request_computes_every_position() -> None:
+    scheduler = make_pooling_scheduler(max_inflight_steps=1, watermark_blocks_per_seq=0)
+    hashes = bytes(range(48))
+    scheduler.submit(make_request("a", 13, hashes=hashes, model="pools"), 0.0)
+    step = scheduler.schedule("p", 0.0)
+    assert step is not None
+    scheduler.update("p", StepReport(step.step_id, 0, 13), 0.0)
+    scheduler.submit(make_request("b", 13, hashes=hashes, model="pools", is_pooling=True), 0.0)
+    step = scheduler.schedule("p", 0.0)
+    assert step is not None and step.started[0].chunk.start == 0
+
+
+def test_hashes_of_blocks_of_another_size_name_nothing() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1)
+    for name in ("a", "b"):
+        scheduler.submit(make_request(name, 13, hashes=bytes(range(48)), hash_block_size=2), 0.0)
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None and [s.chunk.length for s in step.started] == [13, 13]
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    assert not scheduler.workers[WORKER].pool._block_of
+
+
+def test_only_the_worker_that_has_a_request_puts_it_in_doubt() -> None:
+    scheduler = make_scheduler()
+    request = make_request("a", 4)
+    scheduler.submit(request, 0.0)
+    scheduler.schedule(WORKER, 0.0)
+    scheduler.check(request.key, 1, "another", "its new process", 0.0)
+    assert not request.in_doubt
+    scheduler.check(request.key, 1, WORKER, "a new process", 0.0)
+    assert request.in_doubt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -61,6 +62,56 @@ def test_help_imports_no_command() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("--worker=2", "unknown argument --worker; did you mean --workers? (see signalbox up --help)"),
+        ("--zzz", "unknown argument --zzz (see signalbox up --help)"),
+        ("here", "unknown argument here (see signalbox up --help)"),
+    ],
+)
+def test_an_unknown_argument_is_the_command_s_own_error(argument: str, words: str, capsys: Capture) -> None:
+    assert run_main("up", argument) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("usage: signalbox up ")
+    assert error.endswith(f"signalbox up: error: {words}\n")
+
+
+@pytest.mark.parametrize("benchmark", ["load", "serve"])
+def test_each_bench_of_ours_has_a_help_with_examples(benchmark: str, capsys: Capture) -> None:
+    assert run_main("bench", benchmark, "--help") == 0
+    assert f"\n  signalbox bench {benchmark} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("service", ["scheduler", "worker", "frontend"])
+def test_serve_takes_the_settings_of_the_service(service: str) -> None:
+    command = [sys.executable, "-m", "signalbox", "serve", service]
+    wrong = subprocess.run([*command, "--zzz"], capture_output=True, text=True, timeout=60, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.endswith(f"{service}-svc: error: unrecognized arguments: --zzz\n")
+
+
+def test_serve_runs_a_service_until_a_signal() -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    command = [sys.executable, "-m", "signalbox", "serve", "scheduler", "--listen", address]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        assert any("listening on" in line for line in process.stderr)
+        assert run_main("status", "--scheduler", address) == 0
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+        assert process.wait(30) == 0
+
+
+def test_several_frontends_share_the_ports_and_have_names() -> None:
+    ring = make_ring("--frontends", "2")
+    assert [service.name for service in ring.stages()[2]] == ["frontend-0", "frontend-1"]
+    first, second = (command_line(ring, 2, index) for index in range(2))
+    assert set(first) ^ set(second) == {"--name=frontend-0", "--name=frontend-1"}
+    assert "--reuse-port" in first
+    assert "--reuse-port" not in command_line(make_ring(), 2)
+
+
 def test_no_command_is_a_usage_error(capsys: Capture) -> None:
     assert run_main() == 2
     assert "COMMAND" in capsys.readouterr().err
@@ -71,6 +122,7 @@ def test_no_command_is_a_usage_error(capsys: Capture) -> None:
     [
         (("generate", "a"), "--address", ""),
         (("status",), "--scheduler", ""),
+        (("drain",), "--scheduler", ""),
         (("chat",), "--url", "http://"),
     ],
 )
@@ -163,6 +215,19 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--threads=1" in command_line(make_ring("--workers", "20"), 1)
 
 
+def test_speculation_is_for_worker_and_scheduler() -> None:
+    ring = make_ring("--speculative", "ngram:5")
+    assert "--speculative=ngram:5" in command_line(ring, 1)
+    assert "--num-speculative-tokens=5" in command_line(ring, 0)
+    assert not [flag for stage in (0, 1) for flag in command_line(make_ring(), stage) if "specul" in flag]
+
+
+@pytest.mark.parametrize("value", ["eagle", "ngram:", "draft:0", "ngram:33", "draft:x"])
+def test_a_speculation_that_means_nothing_is_refused(value: str, capsys: Capture) -> None:
+    assert run_main("up", "--speculative", value) == 2
+    assert repr(value) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("value", ["threads", "=3", "a b=3"])
 def test_a_setting_is_key_and_value(value: str, capsys: Capture) -> None:
     assert run_main("up", "--worker-set", value) == 2
@@ -182,6 +247,8 @@ def make_status() -> scheduler_pb2.GetStatusResponse:
         num_steps=10**6,
         num_prefix_hit_tokens=48,
         num_prefix_query_tokens=64,
+        num_draft_tokens=40,
+        num_accepted_tokens=10,
     )
     return scheduler_pb2.GetStatusResponse(num_waiting=1, num_frontends=2, workers=[worker])
 
@@ -190,7 +257,7 @@ def test_the_status_table() -> None:
     summary, _, heads, row = status_command.to_table(make_status(), "h:1").split("\n")
     assert summary == "scheduler h:1: 1 request waiting, 2 frontends, 1 worker"
     assert heads.startswith("worker    model  address         state ")
-    assert " ".join(row.split()) == "worker-0 demo 127.0.0.1:7310 attached 3 0 20 of 64 4 1000000 75% 0"
+    assert " ".join(row.split()) == "worker-0 demo 127.0.0.1:7310 attached 3 0 20 of 64 4 1000000 75% 25% 0"
 
 
 def test_the_status_as_json_keeps_numbers() -> None:

@@ -57,7 +57,8 @@ def test_a_buffer_of_int32_is_enough() -> None:
     assert chain_hashes(ROOT, memoryview(tokens).cast("B").tobytes(), 4) == names([1, 2, 3, 4])[0]
 
 
-def test_model_adapter_and_salt_separate() -> None:
+def test_model_adapter_salt_and_tenant_separate() -> None:
     roots = [root_hash("a"), root_hash("b"), root_hash("a", "b"), root_hash("a", "", "b"), root_hash("ab")]
+    roots += [root_hash("a", tenant="b"), root_hash("a", "", "b", "b"), root_hash("a", "", "\1\0\0\0b")]
     assert len(set(roots)) == len(roots)
     assert {len(root) for root in roots} == {HASH_BYTES}

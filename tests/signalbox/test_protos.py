@@ -21,10 +21,10 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
 
 
-def test_the_checked_in_code_is_what_the_protos_make(tmp_path: Path) -> None:
-    (tmp_path / "signalbox" / "v1").mkdir(parents=True)
+@pytest.mark.parametrize("package", ["signalbox/v1", "signalbox/vllm"])
+def test_the_checked_in_code_is_what_the_protos_make(package: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "protos" / "generate.py", tmp_path], check=True, timeout=60)
-    fresh, checked_in = contents(tmp_path / "signalbox" / "v1"), contents(ROOT / "signalbox" / "v1")
+    fresh, checked_in = contents(tmp_path / package), contents(ROOT / package)
     assert sorted(fresh) == sorted(checked_in), "run `make protos`"
     for name, text in fresh.items():
         assert text == checked_in[name], f"{name} is out of date: run `make protos`"

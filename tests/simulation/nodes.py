@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,18 @@ from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from signalbox.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from tests.simulation.session import MODEL, Session, Setup
+from tests.simulation.vectors import PoolingSimRunner
 from tests.simulation.world import Link, World
 from worker_svc import delta as worker_delta
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.isolation import run_step
 from worker_svc.core.outbound_log import OutboundLog
-from worker_svc.core.step import NewRequest, StepDelta
-from worker_svc.core.worker_core import RunningStep, StepRefusedError, WorkerCore
-from worker_svc.runner.sim import SimDrafter, SimRunner, continuation
-
-MODEL = "sim"
+from worker_svc.core.request_state import SlotStatus
+from worker_svc.core.running_step import RunningStep
+from worker_svc.core.step import Failure, FinishReason, FrontendOutput, NewRequest, RequestRef, StepDelta
+from worker_svc.core.worker_core import StepRefusedError, WorkerCore
+from worker_svc.runner.sim import SimDrafter, SimRunner
 
 
 class SchedulerNode:
@@ -79,6 +81,11 @@ class SchedulerNode:
                 self.core.detach_worker(worker_id, self.world.now)
                 del self.worker_links[worker_id]
                 return
+        for event in message.events:
+            kind = event.WhichOneof("event")
+            body = getattr(event, kind)
+            take = self.core.grammar_ready if kind == "grammar_ready" else self.core.grammar_failed
+            take(worker_id, body.slot, body.ref.request_id, body.ref.attempt)
 
     def _from_frontend(
         self, link: Link, node: FrontendNode, message: scheduler_pb2.AttachFrontendRequest
@@ -105,7 +112,7 @@ class SchedulerNode:
         elif kind == "finish":
             self.core.finish(key, attempt)
         elif kind == "check":
-            self.core.check(key, attempt, body.worker_instance, self.world.now)
+            self.core.check(key, attempt, body.worker_id, body.worker_instance, self.world.now)
         else:
             self.core.set_paused(key, attempt, kind == "pause")
 
@@ -164,9 +171,11 @@ class WorkerNode:
             SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
         )
         self.core = WorkerCore(self.info, self.setup.num_slots, drafter)
-        self.runner = SimRunner(self.info)
+        self.runner = PoolingSimRunner(self.info)
         self.inbox: deque[NewRequest | StepDelta] = deque()
         self.running: RunningStep | None = None
+        self.ready: dict[int, RequestRef] = {}
+        """By slot, whose grammar is compiled."""
         self.logs: dict[str, OutboundLog] = {}
         self.output_links: dict[str, tuple[Link, FrontendNode]] = {}
         self.link = None
@@ -197,6 +206,7 @@ class WorkerNode:
             max_num_batched_tokens=1 << 20,
             max_draft_tokens=self.info.max_draft_tokens,
             num_host_blocks=self.info.num_host_blocks,
+            kinds=[int(kind) for kind in self.info.kinds],  # type: ignore[misc]
         )
         if self.core.last_step_id:
             hello.snapshot.CopyFrom(
@@ -206,13 +216,20 @@ class WorkerNode:
             )
         self.link = Link(self.world, self, self.scheduler)
         self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(hello=hello)))
+        for slot, ref in self.ready.items():
+            if self._is_preparing(slot, ref):
+                self._tell_grammar(slot, ref, is_ready=True)
 
     def receive(self, link: Link, message: Any) -> None:
         if isinstance(message, tuple):  # a frontend's stream
             node, request = message
             self._from_frontend(link, node, request)
         elif link is self.link:
-            self.inbox.extend(worker_delta.parse_new_request(new, self.info) for new in message.new_requests)
+            # Without its form: nothing is compiled here.
+            self.inbox.extend(
+                dataclasses.replace(worker_delta.parse_new_request(new, self.info), form=None)
+                for new in message.new_requests
+            )
             self.inbox.extend(worker_delta.parse_step(step) for step in message.steps)
             self._next()
 
@@ -239,6 +256,8 @@ class WorkerNode:
             item = self.inbox.popleft()
             if isinstance(item, NewRequest):
                 self.core.add(item)
+                if scheduler_pb2.RequestMeta.FromString(item.scheduler_meta).has_grammar:
+                    self._compile(item.slot, item.ref)
                 continue
             try:
                 self.running = self.core.apply(item)
@@ -246,6 +265,8 @@ class WorkerNode:
                 if self.link is not None:
                     self.link.break_()
                 continue
+            for start in item.started:
+                self._check_started(start.slot)
             poison(self.runner, item)
             done = functools.partial(self._done, self.incarnation)
             self.world.at(self.world.rng.uniform(0.002, 0.03), done)
@@ -258,6 +279,13 @@ class WorkerNode:
         assert step is not None
         sampled, failed = run_step(self.runner, step.copies, step.batch)
         report, outputs = self.core.commit(step, sampled, failed)
+        self._put_out(outputs)
+        if self.link is not None:
+            message = scheduler_pb2.AttachWorkerRequest(outputs=[worker_delta.build_report(report)])
+            self.link.send(self.scheduler, (self, message))
+        self._next()
+
+    def _put_out(self, outputs: list[FrontendOutput]) -> None:
         for output in outputs:
             log = self.logs.setdefault(output.frontend_instance, OutboundLog(1 << 30))
             batch = worker_delta.build_outputs(output, log.next_sequence, 0).SerializeToString()
@@ -265,10 +293,43 @@ class WorkerNode:
             if output.frontend_instance in self.output_links:
                 link, node = self.output_links[output.frontend_instance]
                 link.send(node, (self, self.incarnation, batch))
-        if self.link is not None:
-            message = scheduler_pb2.AttachWorkerRequest(outputs=[worker_delta.build_report(report)])
-            self.link.send(self.scheduler, (self, message))
-        self._next()
+
+    # -- grammars: nothing is compiled here, it only takes its time --
+
+    def _compile(self, slot: int, ref: RequestRef) -> None:
+        rng, incarnation = self.world.rng, self.incarnation
+        fails = rng.random() < self.setup.grammar_failures
+        self.world.at(
+            rng.uniform(0, self.setup.compile_s), lambda: self._compiled(incarnation, slot, ref, fails)
+        )
+
+    def _compiled(self, incarnation: int, slot: int, ref: RequestRef, fails: bool) -> None:
+        """Tells the scheduler even when the slot was given away meanwhile: it has to see that itself."""
+        if not self.alive or incarnation != self.incarnation:
+            return
+        self.dirty = True
+        if fails:
+            failure = Failure("InvalidRequestError", "no such grammar", "structured_output")
+            self._put_out(self.core.end_early(slot, ref, FinishReason.ERROR, failure))
+        elif self._is_preparing(slot, ref):
+            self.ready[slot] = ref
+        self._tell_grammar(slot, ref, is_ready=not fails)
+
+    def _check_started(self, slot: int) -> None:
+        meta = scheduler_pb2.RequestMeta.FromString(self.core.table.metas[slot])
+        ref = self.core.table.refs[slot]
+        assert not meta.has_grammar or self.ready.get(slot) == ref, "started before its grammar was ready"
+
+    def _is_preparing(self, slot: int, ref: RequestRef) -> bool:
+        return self.core.table.status[slot] == SlotStatus.PREPARING and self.core.table.refs[slot] == ref
+
+    def _tell_grammar(self, slot: int, ref: RequestRef, is_ready: bool) -> None:
+        if self.link is None:
+            return
+        event = scheduler_pb2.WorkerEvent()
+        body = event.grammar_ready if is_ready else event.grammar_failed
+        body.slot, body.ref.request_id, body.ref.attempt = slot, ref.request_id, ref.attempt
+        self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(events=[event])))
 
 
 def poison(runner: SimRunner, delta: StepDelta) -> None:
@@ -278,35 +339,6 @@ def poison(runner: SimRunner, delta: StepDelta) -> None:
         fresh += start.blocks[start.start // runner.info.block_size :].tolist()
     copied = {copy.source for copy in delta.copies if not copy.source_is_host}
     runner.poison([block for block in fresh if block not in copied])
-
-
-@dataclass
-class Session:
-    """A client's request and what became of it."""
-
-    request_id: str
-    prompt: list[int]
-    max_tokens: int
-    stop_token_ids: list[int]
-    stop_after: int | None = None
-    """The frontend finds a stop string at this many output tokens."""
-    attempt: int = 0
-    output: list[int] = field(default_factory=list)
-    ends: list[str] = field(default_factory=list)
-    """Terminal events; there must be exactly one."""
-    num_attempts: int = 0
-    paused: bool = False
-
-    @property
-    def is_done(self) -> bool:
-        return bool(self.ends)
-
-    def expected(self, vocab_size: int, limit: int) -> list[int]:
-        """The output of an undisturbed run."""
-        count = min(self.max_tokens, limit - len(self.prompt))
-        output = continuation(self.prompt, count, vocab_size)
-        ends = [i + 1 for i, token in enumerate(output) if token in self.stop_token_ids]
-        return output[: ends[0]] if ends else output
 
 
 class FrontendNode:
@@ -393,6 +425,11 @@ class FrontendNode:
                 max_tokens=session.max_tokens, stop_token_ids=session.stop_token_ids, seed=1
             ),
         )
+        if session.pooling is not None:
+            payload.pooling.mode = int(session.pooling)  # type: ignore[assignment]
+            payload.pooling.raw = True
+        if session.has_grammar:
+            payload.sampling.structured_output.regex = ".*"
         meta = scheduler_pb2.RequestMeta(
             model=MODEL,
             num_prompt_tokens=len(session.prompt),
@@ -401,7 +438,12 @@ class FrontendNode:
             block_hashes=chain_hashes(root, raw, self.setup.block_size),
             hash_block_size=self.setup.block_size,
             root_hash=root,
-            kind=generation_pb2.REQUEST_KIND_GENERATE,
+            kind=generation_pb2.REQUEST_KIND_GENERATE
+            if session.pooling is None
+            else generation_pb2.REQUEST_KIND_POOLING,
+            has_grammar=session.has_grammar,
+            priority=session.priority,
+            tenant=session.tenant,
             arrival_ms=int(self.world.now * 1000),
         )
         ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
@@ -465,7 +507,9 @@ class FrontendNode:
         for session in self.by_attempt.values():
             if not session.is_done:
                 ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
-                check = scheduler_pb2.CheckRequest(ref=ref, worker_instance=instance)
+                check = scheduler_pb2.CheckRequest(
+                    ref=ref, worker_id=worker.worker_id, worker_instance=instance
+                )
                 self._send(scheduler_pb2.FrontendOperation(check=check))
 
     def _outputs(self, link: Link, worker: WorkerNode, incarnation: int, raw: bytes) -> None:
@@ -483,6 +527,11 @@ class FrontendNode:
         for attempt, start, count in zip(attempts, starts, counts, strict=True):
             self._tokens(attempt, start, tokens[offset : offset + count])
             offset += count
+        for vector in batch.vectors:
+            session = self.by_attempt.get(vector.attempt)
+            if session is not None and not session.is_done:
+                assert session.vector is None, "two vectors"
+                session.vector = float(np.frombuffer(vector.values, "<f4")[0])
         for finished in batch.finished:
             session = self.by_attempt.get(finished.attempt)
             if session is not None and not session.is_done:
@@ -505,18 +554,3 @@ class FrontendNode:
                 ref=ref, reason=generation_pb2.FINISH_REASON_STOP, num_output_tokens=session.stop_after
             )
             self._send(scheduler_pb2.FrontendOperation(finish=finish))
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Sizes of the simulated ring."""
-
-    num_workers: int
-    num_blocks: int
-    block_size: int
-    num_slots: int
-    max_model_len: int
-    vocab_size: int
-    max_draft_tokens: int
-    acceptance: float
-    num_host_blocks: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from scheduler_svc.core.config import SchedulerConfig
-from tests.simulation.nodes import Session, Setup
 from tests.simulation.scenario import Simulation
+from tests.simulation.session import Session, Setup
+from worker_svc.core.pooling import PoolingMode
 
 
 class Scenario(Simulation):
@@ -16,6 +17,8 @@ class Scenario(Simulation):
         self, seed: int, inflight: int, drafts: int, faults: bool = True, vocab_size: int | None = None
     ) -> None:
         rng = random.Random(seed * 1000 + inflight * 10 + drafts)
+        self.fate = random.Random(f"policy {seed}/{inflight}/{drafts}")
+        """Of its own, so that a seed keeps its plot when policies are added."""
         with_faults = faults and rng.random() < 0.6
         setup = Setup(
             num_workers=rng.choice((1, 1, 2)),
@@ -27,6 +30,8 @@ class Scenario(Simulation):
             max_draft_tokens=drafts,
             acceptance=rng.choice((0.0, 0.6, 1.0)),
             num_host_blocks=rng.choice((0, 0, 4, 40)),
+            compile_s=rng.choice((0.01, 0.3)),
+            grammar_failures=rng.choice((0.0, 0.3)),
         )
         seqs = rng.choice((2, 4, 6))
         config = SchedulerConfig(
@@ -41,6 +46,8 @@ class Scenario(Simulation):
             no_worker_grace_s=5.0,
             frontend_grace_s=3.0,
             start_grace_s=1.0,
+            policy=self.fate.choice(("fcfs", "priority", "priority", "fair", "priority+fair")),
+            aging_s=self.fate.choice((0.0, 0.1, 1.0)),
         )
         super().__init__(rng, setup, config)
         self.faults = with_faults
@@ -64,9 +71,25 @@ class Scenario(Simulation):
                 max_tokens=rng.randrange(1, 30),
                 stop_token_ids=[rng.randrange(self.setup.vocab_size) for _ in range(rng.choice((0, 0, 5)))],
                 stop_after=rng.randrange(1, 20) if rng.random() < 0.1 else None,
+                pooling=rng.choice(list(PoolingMode)) if rng.random() < 0.2 else None,
             )
-            self.num_planned += 1
-            self.world.at(1.5 + rng.uniform(0, 1.0), lambda session=session: self._submit(session))  # type: ignore[misc]
+            session.has_grammar = session.pooling is None and rng.random() < 0.2
+            self._plan(session, 1.5 + rng.uniform(0, 1.0))
+        if rng.random() < 0.4:
+            self._plan_crowd(prefixes[0])
+
+    def _plan_crowd(self, prompt: list[int]) -> None:
+        """Many requests at once that begin alike: they share what the first of them computes."""
+        rng, at = self.rng, 1.5 + self.rng.uniform(0, 1.0)
+        for number in range(rng.randrange(2, 8)):
+            own = [rng.randrange(self.setup.vocab_size) for _ in range(rng.choice((0, 0, 3)))]
+            session = Session(f"crowd{number}", (prompt + own)[: self.limit - 1], rng.randrange(1, 12), [])
+            self._plan(session, at + rng.choice((0.0, 0.0, 0.005)))
+
+    def _plan(self, session: Session, at: float) -> None:
+        self.num_planned += 1
+        session.priority, session.tenant = self.fate.randrange(3), self.fate.choice("ab")
+        self.world.at(at, lambda: self._submit(session))
 
     def _submit(self, session: Session) -> None:
         """A client never names two running requests alike: an older one of the same name is cancelled just before."""

@@ -6,15 +6,16 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
-from tests.simulation.nodes import FrontendNode, SchedulerNode, Session, Setup, WorkerNode
+from tests.simulation.nodes import FrontendNode, SchedulerNode, WorkerNode
 from tests.simulation.reference import check_lag, check_scheduler
+from tests.simulation.session import MODEL, Session, Setup
 from tests.simulation.world import World
-from worker_svc.core.batch import RunnerInfo
+from worker_svc.core.batch import RequestKind, RunnerInfo
 
 MAX_SECONDS = 400.0
-MODEL = "sim"
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Outcome:
     num_requests: int
     num_attempts: int
     num_preemptions: int
+    num_displacements: int
     num_hit_tokens: int
     num_host_hit_tokens: int
 
@@ -47,6 +49,8 @@ class Simulation:
             (),
             setup.max_draft_tokens,
             num_host_blocks=setup.num_host_blocks,
+            kinds=(RequestKind.GENERATE, RequestKind.POOLING),
+            embedding_size=1,
         )
         self.workers = [
             WorkerNode(self.world, self.scheduler, f"worker-{i}", info, setup)
@@ -94,6 +98,7 @@ class Simulation:
             num_requests=len(sessions),
             num_attempts=sum(session.num_attempts for session in sessions),
             num_preemptions=sum(s.num_preemptions for s in stats),
+            num_displacements=sum(s.num_displacements for s in stats),
             num_hit_tokens=sum(s.num_prefix_hit_tokens for s in stats),
             num_host_hit_tokens=sum(s.num_host_hit_tokens for s in stats),
         )
@@ -122,9 +127,12 @@ class Simulation:
             name = f"{session.request_id} ({session.ends[0]}, {session.num_attempts} attempts)"
             if session.ends[0] in ("FINISH_REASON_STOP", "FINISH_REASON_LENGTH"):
                 assert session.output == expected, f"{name}: {session.output}, expected {expected}"
+                assert session.vector == pytest.approx(session.expected_vector()), name
             else:
                 assert session.output == expected[: len(session.output)], f"{name}: wrong tokens"
-                assert session.ends[0] in ("cancelled", "stop string") or self.faults, name
+                assert (
+                    session.ends[0] in ("cancelled", "stop string") or self.faults or session.has_grammar
+                ), name
         assert self._is_quiet(), "slots or requests are left behind"
         for worker in self.scheduler.core.workers.values():
             assert worker.pool.num_available == worker.pool.num_blocks, "blocks are left behind"

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scheduler_svc.core import report_reader, step_builder
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request_table import RequestTable
+from scheduler_svc.core import report_reader, starts, step_builder
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.request_table import RequestTable, SlotState
+from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import Chunk, StepDecision
 from scheduler_svc.core.worker import Worker
 from tests.simulation.random_scenario import Scenario
@@ -45,14 +46,36 @@ def slot_reused_before_its_report(patch: pytest.MonkeyPatch) -> None:
 
 def count_advanced_at_scheduling(patch: pytest.MonkeyPatch) -> None:
     """Counts a chunk as computed when it is sent: the placeholder that this design does without."""
-    send = step_builder._send_chunk
+    send = starts._Starter._send_chunk
 
-    def send_and_count(worker: Worker, config: SchedulerConfig, slot: int, budget: int) -> Chunk:
-        chunk = send(worker, config, slot, budget)
-        worker.table.num_computed[slot] = chunk.start + chunk.length
+    def send_and_count(starter: starts._Starter, slot: int) -> Chunk:
+        chunk = send(starter, slot)
+        starter._worker.table.num_computed[slot] = chunk.start + chunk.length
         return chunk
 
-    patch.setattr(step_builder, "_send_chunk", send_and_count)
+    patch.setattr(starts._Starter, "_send_chunk", send_and_count)
+
+
+def news_of_another_attempts_grammar_believed(patch: pytest.MonkeyPatch) -> None:
+    """Takes a late event for one of whoever holds the slot now."""
+
+    def believe(
+        scheduler: Scheduler, worker_id: str, slot: int, request_id: str, attempt: int
+    ) -> Request | None:
+        table = scheduler.workers[worker_id].table
+        return table.requests[slot] if table.state[slot] == SlotState.PREPARING else None
+
+    patch.setattr(Scheduler, "_preparing", believe)
+
+
+def decode_row_behind_a_pooling_request(patch: pytest.MonkeyPatch) -> None:
+    """Settles a pooling request as if its final chunk had sampled a token."""
+
+    def settle(worker: Worker, slot: int) -> None:
+        worker.table.bound[slot] = worker.table.target[slot] + 1
+        worker.settling.append(slot)
+
+    patch.setattr(Worker, "settle", settle)
 
 
 RULES_AND_OUTPUTS, OUTPUTS_ONLY = True, False
@@ -68,6 +91,8 @@ RULES_AND_OUTPUTS, OUTPUTS_ONLY = True, False
         (slot_reused_before_its_report, OUTPUTS_ONLY),
         # A leading count harms nobody until something reads it: only the rules can see it.
         (count_advanced_at_scheduling, RULES_AND_OUTPUTS),
+        (news_of_another_attempts_grammar_believed, OUTPUTS_ONLY),
+        (decode_row_behind_a_pooling_request, OUTPUTS_ONLY),
     ],
 )
 def test_a_planted_bug_is_found(

@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core import report_reader
+from scheduler_svc.core.report_reader import still_theirs
 from scheduler_svc.core.step_builder import build_step
+from scheduler_svc.core.worker import Worker
 from signalbox.v1 import generation_pb2, scheduler_pb2
-from tests.simulation.nodes import MODEL, Session, Setup
-from tests.simulation.scenario import Simulation
+from tests.simulation.named import (
+    INFLIGHT,
+    preempt_at_will,
+    preemptions,
+    refuse_first_chunk,
+    request,
+    simulate,
+)
+from tests.simulation.penalties import NoRepeatRunner, NoRepeatSession
 from worker_svc.core.request_state import SlotStatus
-from worker_svc.core.step import SlotStart, StepDelta, StepReport
-from worker_svc.core.worker_core import RunningStep, WorkerCore
-
-INFLIGHT = pytest.mark.parametrize("inflight", [1, 2, 4])
-
-
-def simulate(
-    inflight: int, drafts: int = 0, num_blocks: int = 200, num_host_blocks: int = 0, **settings: object
-) -> Simulation:
-    """A ring with one worker and plenty of everything but what is named."""
-    setup = Setup(
-        num_workers=1,
-        num_blocks=num_blocks,
-        block_size=4,
-        num_slots=12,
-        max_model_len=64,
-        vocab_size=1000,
-        max_draft_tokens=drafts,
-        acceptance=0.6,
-        num_host_blocks=num_host_blocks,
-    )
-    values: dict[str, object] = {
-        "max_num_seqs": 6,
-        "max_num_batched_tokens": 64,
-        "max_inflight_steps": inflight,
-        "num_speculative_tokens": drafts,
-        "watermark_blocks_per_seq": 0,
-        "worker_grace_s": 2.0,
-    }
-    return Simulation(random.Random(inflight * 10 + drafts), setup, SchedulerConfig(**values | settings))  # type: ignore[arg-type]
-
-
-def request(name: str, num_prompt: int, max_tokens: int, first_token: int = 0) -> Session:
-    """A request whose prompt counts up."""
-    return Session(name, [(first_token + i) % 1000 for i in range(num_prompt)], max_tokens, [])
-
-
-def preemptions(simulation: Simulation) -> int:
-    return sum(worker.stats.num_preemptions for worker in simulation.scheduler.core.workers.values())
+from worker_svc.core.running_step import RunningStep
+from worker_svc.core.step import StepDelta, StepReport
+from worker_svc.core.worker_core import WorkerCore
 
 
 @pytest.mark.parametrize("inflight", [1, 2, 3, 4])
@@ -83,6 +56,21 @@ def test_preempted_three_times_in_a_row(inflight: int) -> None:
 
 
 @INFLIGHT
+@pytest.mark.parametrize("drafts", [0, 4])
+def test_one_request_preempted_three_times_in_a_row(
+    inflight: int, drafts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time as soon as it decodes again: its exact length has to be known every time."""
+    taken = preempt_at_will(monkeypatch, "taken", times=3)
+    simulation = simulate(inflight, drafts)
+    sessions = [
+        simulation.plan(request(name, 9, 20, 100 * n), at=1.5) for n, name in enumerate(("taken", "r1", "r2"))
+    ]
+    assert simulation.run().num_preemptions == len(taken) == 3
+    assert [len(session.output) for session in sessions] == [20, 20, 20]
+
+
+@INFLIGHT
 def test_cache_reset_while_a_speculative_step_is_in_flight(inflight: int) -> None:
     simulation = simulate(inflight, drafts=4)
     for number in range(5):
@@ -92,6 +80,30 @@ def test_cache_reset_while_a_speculative_step_is_in_flight(inflight: int) -> Non
             1.6 + 0.09 * number, lambda: simulation.scheduler.core.reset_prefix_cache() and None
         )
     simulation.run()
+
+
+@INFLIGHT
+def test_a_cache_reset_holds_for_what_runs(inflight: int) -> None:
+    """What the first request computes after the reset reads what it computed before."""
+    simulation = simulate(inflight, long_prefill_token_threshold=5)
+    simulation.plan(request("old", 20, 40), at=1.5)
+    simulation.world.at(1.53, lambda: simulation.scheduler.core.reset_prefix_cache() and None)
+    simulation.plan(request("new", 20, 5), at=1.9)
+    assert simulation.run().num_hit_tokens == 0
+
+
+@INFLIGHT
+def test_without_chunked_prefill_a_request_that_outgrew_the_budget_resumes(inflight: int) -> None:
+    simulation = simulate(
+        inflight,
+        num_blocks=14,
+        enable_chunked_prefill=False,
+        enable_prefix_caching=False,
+        max_num_batched_tokens=10,
+    )
+    for number in range(4):
+        simulation.plan(request(f"r{number}", 8, 30, 100 * number), at=1.5)
+    assert simulation.run().num_preemptions > 0
 
 
 @INFLIGHT
@@ -122,9 +134,13 @@ def test_cancel_then_the_same_id_while_the_old_step_is_in_flight(inflight: int) 
 
 
 @INFLIGHT
-@pytest.mark.parametrize("end", ["cancel", "stop string", "max_tokens"])
-def test_blocks_of_an_ended_request_are_reused_while_its_last_steps_run(inflight: int, end: str) -> None:
+@pytest.mark.parametrize("end", ["cancel", "stop string", "max_tokens", "preempt"])
+def test_blocks_of_an_ended_request_are_reused_while_its_last_steps_run(
+    inflight: int, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks are poisoned when they are given away, so reading what the step before left there shows."""
+    if end == "preempt":
+        preempt_at_will(monkeypatch, "first", times=2)
     simulation = simulate(inflight, num_blocks=8)
     first = simulation.plan(request("first", 16, 8 if end == "max_tokens" else 16), at=1.5)
     first.stop_after = 5 if end == "stop string" else None
@@ -132,6 +148,54 @@ def test_blocks_of_an_ended_request_are_reused_while_its_last_steps_run(inflight
         simulation.world.at(1.6, lambda: simulation.frontend.cancel(first))
     simulation.plan(request("second", 20, 10, 500), at=1.52)
     simulation.run()
+
+
+@pytest.mark.parametrize("inflight", [2, 4])
+def test_a_seal_that_arrives_after_its_block_was_given_away(
+    inflight: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it names is another's content by then: publishing it would hand out wrong blocks."""
+    late: list[int] = []
+
+    def count(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        same = still_theirs(worker, slots, indexes)
+        late.append(int(np.count_nonzero(~same)))
+        return same
+
+    monkeypatch.setattr(report_reader, "still_theirs", count)
+    simulation = simulate(inflight, num_blocks=10, max_num_seqs=4)
+    for number in range(12):
+        simulation.plan(request(f"r{number}", 7, 18, 100 * (number % 2)), at=1.5 + 0.01 * number)
+    simulation.run()
+    assert sum(late) > 0
+
+
+@INFLIGHT
+@pytest.mark.parametrize("what", ["row", "chunk"])
+def test_a_report_that_omits_a_request(inflight: int, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checksum shows it, and the snapshot puts it right: nobody is lost, nothing is told twice."""
+    from tests.simulation import nodes  # noqa: PLC0415
+
+    build, omitted = nodes.worker_delta.build_report, []
+
+    def omit_once(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
+        message = build(report)
+        if what == "row" and message.num_decode_rows > 1 and not omitted:
+            message.num_decode_rows -= 1
+            omitted.append(message.step_id)
+        if what == "chunk" and message.num_prefill_tokens > 5 and not omitted:
+            message.num_prefill_tokens -= 5
+            omitted.append(message.step_id)
+        return message
+
+    monkeypatch.setattr(nodes.worker_delta, "build_report", omit_once)
+    simulation = simulate(inflight, long_prefill_token_threshold=5)
+    simulation.faults = True
+    sessions = [simulation.plan(request(f"r{n}", 12, 12, 100 * n), at=1.5) for n in range(3)]
+    simulation.run()
+    assert omitted and simulation.scheduler.num_divergences == 1
+    assert [session.ends for session in sessions] == [["FINISH_REASON_LENGTH"]] * 3
+    assert all(session.num_attempts == 1 for session in sessions), "the worker has them all"
 
 
 @INFLIGHT
@@ -158,16 +222,7 @@ def test_a_worker_that_lost_a_slot(inflight: int, monkeypatch: pytest.MonkeyPatc
 def test_a_first_chunk_is_refused_with_the_second_already_sent(
     inflight: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused: list[int] = []
-    admit = WorkerCore._admit_chunks
-
-    def refuse_once(core: WorkerCore, delta: StepDelta, report: StepReport) -> list[SlotStart]:
-        if delta.started and not refused and delta.started[0].length == 5:
-            refused.append(delta.started[0].slot)
-            core.table.num_computed[delta.started[0].slot] = 1
-        return admit(core, delta, report)
-
-    monkeypatch.setattr(WorkerCore, "_admit_chunks", refuse_once)
+    refused = refuse_first_chunk(monkeypatch)
     simulation = simulate(inflight, long_prefill_token_threshold=5)
     simulation.plan(request("r0", 22, 8), at=1.5)
     simulation.plan(request("r1", 9, 8, 300), at=1.6)
@@ -220,18 +275,16 @@ def test_a_request_that_fits_the_cache_exactly() -> None:
 def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most one victim falls per need, and everybody ends."""
     from scheduler_svc.core import scheduler  # noqa: PLC0415
-    from tests.simulation import nodes  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
 
-    def watch(worker, config, waiting):  # type: ignore[no-untyped-def]
+    def watch(worker, config, offers, now):  # type: ignore[no-untyped-def]
         table = worker.table
         needy = int(((table.bound + table.advance) > table.trigger).sum()) + len(worker.held)
-        step = build_step(worker, config, waiting)
+        step = build_step(worker, config, offers, now)
         victims.append((len(step.preempted_slots), needy))
         return step
 
-    assert nodes.MODEL == MODEL
     monkeypatch.setattr(scheduler, "build_step", watch)
     simulation = simulate(inflight, num_blocks=16)
     for number in range(10):
@@ -281,3 +334,18 @@ def test_a_broken_request_fails_alone(inflight: int, damage: str, monkeypatch: p
     assert bad.ends == ["FINISH_REASON_ERROR"]
     assert [session.ends for session in good] == [["FINISH_REASON_LENGTH"]] * 2
     assert simulation.scheduler.num_divergences == 0
+
+
+@INFLIGHT
+@pytest.mark.parametrize("drafts", [0, 4])
+@pytest.mark.parametrize("num_blocks", [14, 200])
+def test_a_repetition_penalty_is_the_same_at_every_depth(inflight: int, drafts: int, num_blocks: int) -> None:
+    """The sampler looks at all tokens so far: one that is missing, or a rejected draft that stays, shows."""
+    simulation = simulate(inflight, drafts, num_blocks, vocab_size=60)
+    simulation.workers[0].runner = NoRepeatRunner(simulation.workers[0].info)
+    sessions = [
+        simulation.plan(NoRepeatSession(f"r{n}", [(7 * n + i) % 60 for i in range(8)], 30, []), at=1.5)
+        for n in range(4)
+    ]
+    assert (simulation.run().num_preemptions > 0) == (num_blocks == 14)
+    assert all(len({*session.prompt, *session.output}) == 38 for session in sessions)

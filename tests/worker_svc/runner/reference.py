@@ -36,11 +36,13 @@ def load_reference(path: Path) -> Any:
 
 
 @cache
-def generate(path: Path, prompt: tuple[int, ...]) -> tuple[list[int], torch.Tensor]:
-    """Greedy output of transformers, and its logits `[OUTPUT_TOKENS, V]`."""
+def generate(
+    path: Path, prompt: tuple[int, ...], num_tokens: int = OUTPUT_TOKENS
+) -> tuple[list[int], torch.Tensor]:
+    """Greedy output of transformers, and its logits `[num_tokens, V]`."""
     result = load_reference(path).generate(
         torch.tensor([prompt]),
-        max_new_tokens=OUTPUT_TOKENS,
+        max_new_tokens=num_tokens,
         do_sample=False,
         output_logits=True,
         return_dict_in_generate=True,

@@ -33,7 +33,7 @@ class Request:
 
     @property
     def is_decoding(self) -> bool:
-        return len(self.output) > 0 and not self.is_finished
+        return bool(self.output) and self.num_computed == len(self.tokens) - 1 and not self.is_finished
 
     @property
     def is_finished(self) -> bool:
@@ -78,13 +78,28 @@ class Driver:
         rows = [(r, 1 + len(r.drafts)) for r in decoding] + [(r, chunks[r.slot]) for r in prefilling]
         return rows, self._build(rows, len(decoding))
 
-    def run(self, chunk_size: int = 7) -> None:
-        """Runs until all requests end: prompts in chunks of random size up to `chunk_size`, two at a time."""
+    def preempt(self, request: Request) -> None:
+        """Takes the request's blocks, which fill with garbage, and gives it others: all is computed again."""
+        cache = self.runner._cache
+        for layer in cache.layers:
+            layer.keys[request.blocks], layer.values[request.blocks] = GARBAGE, GARBAGE
+        self._free_blocks = request.blocks + self._free_blocks
+        request.blocks = [self._free_blocks.pop() for _ in request.blocks]
+        request.num_computed = 0
+
+    def run(self, chunk_size: int = 7, preemptions: int = 0) -> None:
+        """Runs until all requests end: known tokens in chunks of random size up to `chunk_size`, two at a time. In
+        between, `preemptions` times, a random one of the decoding requests is preempted."""
         while not all(r.is_finished for r in self.requests):
-            waiting = [r for r in self.requests if not r.output][:2]
+            decoding = [r for r in self.requests if r.is_decoding]
+            if preemptions and len(decoding) > 2 and self._random.random() < 0.2:
+                self.preempt(decoding[self._random.integers(len(decoding))])
+                preemptions -= 1
+            waiting = [r for r in self.requests if not r.is_decoding and not r.is_finished][:2]
             sizes = self._random.integers(1, chunk_size + 1, len(waiting)).tolist()
-            remaining = [r.num_prompt - r.num_computed for r in waiting]
+            remaining = [len(r.tokens) - r.num_computed for r in waiting]
             self.step({r.slot: min(n) for r, *n in zip(waiting, sizes, remaining, strict=True)})
+        assert not preemptions, "the run was too short for all preemptions"
 
     def _build(self, rows: list[tuple[Request, int]], num_decode_rows: int) -> Batch:
         self._step_id += 1

@@ -25,6 +25,7 @@ from worker_svc.runner.fused import FusedAttention
 from worker_svc.runner.packed_linear import PackedLinear
 
 ModelDir = Callable[[str], Path]
+NUM_TOKENS = 64
 FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
 FUSED = {
     "llama",
@@ -47,7 +48,8 @@ FUSED = {
 def test_greedy_output_equals_generate(
     model_dir: ModelDir, preset: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Eight requests in chunks, longer than the windows, with modules swapped for faster ones."""
+    """Eight requests of 64 tokens in chunks, preempted now and then, longer than the windows, with modules swapped for
+    faster ones."""
     path = model_dir(preset)
     with caplog.at_level(logging.WARNING):
         runner = make_runner(path)
@@ -56,10 +58,10 @@ def test_greedy_output_equals_generate(
     fused = any(isinstance(module, FusedAttention) for module in runner.model.module.modules())
     assert fused == (preset.removeprefix("tiny-") in FUSED)
     driver = Driver(runner)
-    requests = [driver.add(prompt, 20) for prompt in make_prompts()]
-    driver.run(chunk_size=30)
+    requests = [driver.add(prompt, NUM_TOKENS) for prompt in make_prompts()]
+    driver.run(chunk_size=30, preemptions=4)
     near_ties = sum(
-        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt)))
+        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt), NUM_TOKENS))
         for request, prompt in zip(requests, make_prompts(), strict=True)
     )
     print(f"{preset}: {near_ties} near ties in {len(requests)} outputs")

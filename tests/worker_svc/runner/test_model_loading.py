@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from worker_svc.runner import kv_cache, probe
+from worker_svc.runner import memory, probe
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import choose_dtype, load_model
 from worker_svc.runner.torch_runner import TorchRunner
@@ -171,7 +171,12 @@ def test_a_weight_of_another_shape(broken: Path) -> None:
             {"num_blocks": None, "kv_cache_memory": 1000},
             "kv_cache_memory of 1000 bytes does not hold one block",
         ),
-        ({"num_blocks": 1 << 40}, f"num_blocks of {1 << 40} takes"),
+        ({"num_blocks": 1 << 40}, f"The KV cache of {1 << 40} blocks takes"),
+        ({"kv_cache_memory": 1 << 20}, "num_blocks and kv_cache_memory both size the KV cache"),
+        (
+            {"num_blocks": None, "gpu_memory_utilization": 0.5},
+            "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU.",
+        ),
         ({"max_model_len": 513}, "max_model_len is 513, but max_position_embeddings of the model is 512."),
         ({"max_model_len": 0}, "max_model_len is 0"),
     ],
@@ -223,8 +228,9 @@ def test_auto_dtype_is_one_that_the_cpu_is_fast_at() -> None:
 
 
 def test_default_memory_is_a_share_of_what_is_free() -> None:
-    chosen = kv_cache.default_memory_bytes(torch.device("cpu"))
-    assert 0 < chosen <= min(kv_cache.CPU_MEMORY_CAP_BYTES, kv_cache.available_host_bytes())
+    cpu = torch.device("cpu")
+    chosen = memory.default_cache_bytes(cpu)
+    assert 0 < chosen <= min(memory.CPU_MEMORY_CAP_BYTES, memory.available_bytes(cpu))
 
 
 def test_probe_notices_a_model_that_ignores_our_attention(model_dir: ModelDir) -> None:

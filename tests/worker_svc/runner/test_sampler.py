@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tests.worker_svc.runner.sampler_harness import distribution, is_inverse, make_batch, run
+from worker_svc.core.batch import Batch
 from worker_svc.core.sampling import SamplingParams
 from worker_svc.runner.logprobs import best_tokens
 from worker_svc.runner.sampler import sample
@@ -115,6 +117,26 @@ def test_seed_choice_and_position_all_change_the_draw() -> None:
     assert len(set(run(logits, params, output_positions=[0, 0, 0, 1]).token_ids.tolist())) == 4
 
 
+def test_choices_of_one_seed_are_streams_of_their_own_and_come_again() -> None:
+    """128 choices, each of 50 positions: as different as draws can be, and the same in any batch and order."""
+    choices, positions, vocab_size = 128, 50, 5000
+    logits = torch.zeros(1, vocab_size).expand(choices, -1)
+    params = [SamplingParams(seed=5, choice_index=choice) for choice in range(choices)]
+    streams = np.stack(
+        [run(logits, params, output_positions=[p] * choices).token_ids for p in range(positions)], axis=1
+    )
+    assert len(np.unique(streams, axis=0)) == choices
+    pairs = choices * positions
+    # Of uniform draws from 5,000 so many differ, with a standard deviation of about 30.
+    expected = vocab_size * (1 - (1 - 1 / vocab_size) ** pairs)
+    assert abs(len(np.unique(streams)) - expected) < 200
+    matches = (streams[:-1] == streams[1:]).sum() + (streams[:, :-1] == streams[:, 1:]).sum()
+    assert matches < 20, "neighbours in choice or position agree about once in 5,000 draws"
+    for choice in (0, 1, 77):
+        alone = [run(logits[:1], [params[choice]], output_positions=[p]).token_ids[0] for p in range(10)]
+        assert alone == streams[choice, :10].tolist()
+
+
 def test_best_tokens_puts_equals_in_order_of_their_ids() -> None:
     scores = make_logits(3, 2000).round()
     for width in (20, 2000):
@@ -163,15 +185,75 @@ def test_stop_tokens_wait_for_min_tokens() -> None:
     assert set(late.tolist()) == {9}
 
 
-def test_a_sample_behind_drafts_counts_them_as_output() -> None:
-    """A row of known token 7 and drafts 5, 5: the third sample has seen 5 twice, the first not at all."""
-    batch = make_batch([SamplingParams(temperature=0.0, frequency_penalty=1.0)], [1], [[1, 2]], [[7]])
+INF = float("inf")
+
+
+def forbidden(sequences: list[list[int]], prompt: list[int], output: list[int], **others: Any) -> set[int]:
+    """Tokens of six that cannot come next."""
+    params = SamplingParams(bad_token_sequences=tuple(map(tuple, sequences)), **others)
+    return {token for token, score in enumerate(adjusted(params, prompt, output)) if score == -INF}
+
+
+def test_a_single_bad_token_never_comes() -> None:
+    assert forbidden([[3], [5], [99]], [1], []) == forbidden([[3], [5]], [3], [3, 5, 0]) == {3, 5}
+
+
+def test_a_bad_sequence_is_not_completed() -> None:
+    sequences = [[0, 1, 2], [1, 3], [1, 4, 1]]
+    assert forbidden(sequences, [5], []) == set()
+    assert forbidden(sequences, [5], [0]) == set()
+    assert forbidden(sequences, [5], [0, 1]) == {2, 3}
+    assert forbidden(sequences, [5], [0, 1, 0]) == set()
+    assert forbidden(sequences, [5], [5, 5, 1, 4]) == {1}
+    assert forbidden([[2, 2]], [5], [2]) == {2}
+
+
+def test_a_bad_sequence_begins_in_the_output() -> None:
+    assert forbidden([[1, 2]], [0, 1], []) == set()
+    assert forbidden([[0, 1, 2]], [0], [1]) == set()
+
+
+def test_bad_words_hold_whatever_else_is_asked_for() -> None:
+    others: dict[str, Any] = {"logit_bias": {2: 100.0}, "repetition_penalty": 2.0, "presence_penalty": -2.0}
+    assert forbidden([[1, 2]], [0], [2, 1], **others) == {2}
+    waits = {"min_tokens": 2, "stop_token_ids": frozenset({5})}
+    assert forbidden([[1, 2]], [0], [1], **waits) == {2, 5}
+    assert forbidden([[1, 2]], [0], [0, 1], **waits) == {2}
+
+
+def test_bad_words_are_kept_out_at_any_temperature() -> None:
+    logits = make_logits(200, 50)
+    logits[:, 9] = 30.0
+    bad = ((4, 9),)
+    params = [SamplingParams(temperature=i % 3, seed=i, bad_token_sequences=bad) for i in range(200)]
+    last = [4 if i % 2 else 5 for i in range(200)]
+    tokens = run(logits, params, outputs=[[token] for token in last]).token_ids
+    assert {token == 9 for token, before in zip(tokens.tolist(), last, strict=True) if before == 4} == {False}
+    assert (tokens[::2] == 9).mean() > 0.9
+
+
+def with_drafts(params: SamplingParams) -> Batch:
+    """A row of prompt 1 2, known output 7 and drafts 5, 5: three samples."""
+    batch = make_batch([params], [1], [[1, 2]], [[7]])
     batch.query_starts = np.array([0, 3], np.int32)
     batch.token_ids = np.array([7, 5, 5], np.int32)
     batch.positions = np.array([2, 3, 4], np.int32)
     batch.sample_index = np.arange(3, dtype=np.int32)
     batch.sample_rows = np.zeros(3, np.int32)
     batch.sample_output_positions = np.array([1, 2, 3], np.int32)
+    return batch
+
+
+def test_a_sample_behind_drafts_sees_them_before_a_bad_word() -> None:
+    bad = ((7, 5, 1), (5, 5, 2), (5, 3), (7, 4))
+    scores = torch.zeros(3, 10)
+    sample(scores, with_drafts(SamplingParams(temperature=0.0, bad_token_sequences=bad)))
+    assert [(row == -INF).nonzero().flatten().tolist() for row in scores] == [[4], [1, 3], [2, 3]]
+
+
+def test_a_sample_behind_drafts_counts_them_as_output() -> None:
+    """The third sample has seen 5 twice, the first not at all."""
+    batch = with_drafts(SamplingParams(temperature=0.0, frequency_penalty=1.0))
     scores = torch.zeros(3, 10)
     sample(scores, batch)
     assert scores[:, 5].tolist() == [0, -1, -2]

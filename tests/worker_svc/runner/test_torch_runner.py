@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from tests.worker_svc.runner.reference import (
     make_prompts,
     make_runner,
 )
-from tests.worker_svc.runner.runner_harness import GREEDY, Driver, Request
+from tests.worker_svc.runner.runner_harness import GARBAGE, GREEDY, Driver, Request
+from worker_svc.core.isolation import RunnerBrokenError, execute_isolated
 from worker_svc.core.sampling import SamplingParams
 from worker_svc.runner.model import BFLOAT16_CPU_FLAGS, cpu_flags
 
@@ -100,6 +102,43 @@ def test_drafts_do_not_change_the_output(model_dir: ModelDir, params: SamplingPa
     assert output_with_drafts(path, params, lambda request: [3, 4, 5, 6]) == plain
 
 
+@pytest.mark.parametrize("params", [GREEDY, SEEDED])
+def test_bad_words_stay_out_with_and_without_drafts(model_dir: ModelDir, params: SamplingParams) -> None:
+    """Sequences that the free output contains do not come any more, and the output is the same with drafts."""
+    path = model_dir("tiny-mistral")
+    free = output_with_drafts(path, params, lambda request: [])
+    bad = ((free[4],), (free[7], free[8]), (free[10], free[11], free[12]))
+    careful = replace(params, bad_token_sequences=bad)
+    plain = output_with_drafts(path, careful, lambda request: [])
+    assert plain != free
+    for sequence in bad:
+        assert not any(tuple(plain[i : i + len(sequence)]) == sequence for i in range(len(plain)))
+
+    def half_right(request: Request) -> list[int]:
+        done = len(request.output)
+        return [*plain[done : done + 2], *free[done + 2 : done + 3]]
+
+    assert output_with_drafts(path, careful, half_right) == plain
+    assert output_with_drafts(path, careful, lambda request: free[len(request.output) :][:4]) == plain
+
+
+def test_choices_of_one_prompt_differ_and_come_again(model_dir: ModelDir) -> None:
+    """`n` choices are requests that differ in choice_index alone."""
+    runner = make_runner(model_dir("tiny-qwen3"))
+    prompt = make_prompts()[5]
+
+    def outputs(choices: list[int]) -> list[list[int]]:
+        driver = Driver(runner, seed=len(choices))
+        for choice in choices:
+            driver.add(prompt, OUTPUT_TOKENS, SamplingParams(seed=3, choice_index=choice))
+        driver.run()
+        return [request.output for request in driver.requests]
+
+    together = outputs([0, 1, 2, 3])
+    assert len({tuple(output) for output in together}) == 4
+    assert outputs([2, 0]) == [together[2], together[0]]
+
+
 def test_seeded_output_is_the_same_alone_and_in_a_batch(model_dir: ModelDir) -> None:
     runner = make_runner(model_dir("tiny-qwen3"))
     alone = Driver(runner)
@@ -163,3 +202,22 @@ def test_logprobs_are_those_of_the_reference(model_dir: ModelDir) -> None:
     assert sampled.logprobs[0].top_logprobs == pytest.approx(best.values.tolist(), abs=1e-4)
     assert sampled.logprobs[0].logprob == pytest.approx(float(best.values[0]), abs=1e-4)
     assert (sampled.logprobs[0].rank, sampled.token_ids[0]) == (1, expected[0])
+
+
+def test_a_check_takes_no_block_from_anybody(model_dir: ModelDir) -> None:
+    runner = make_runner(model_dir("tiny-llama"))
+    before = [layer.keys.fill_(GARBAGE).clone() for layer in runner._cache.layers]
+    runner.check()
+    assert all(
+        torch.equal(layer.keys, keys) for layer, keys in zip(runner._cache.layers, before, strict=True)
+    )
+
+
+def test_a_check_shows_a_model_that_fails_on_everything(model_dir: ModelDir) -> None:
+    runner = make_runner(model_dir("tiny-llama"))
+    runner.model.module.lm_head = torch.nn.Linear(3, 5)
+    driver = Driver(runner)
+    requests = [driver.add(prompt, 2) for prompt in make_prompts((9, 20))]
+    _, batch = driver.build({request.slot: 9 for request in requests})
+    with pytest.raises(RunnerBrokenError, match="single token"):
+        execute_isolated(runner, batch)

@@ -1,0 +1,195 @@
+"""Quality of service in simulated time: `python -m tests.bench.qos` prints one JSON object per experiment.
+
+The scheduler core is the real one; workers count (a step takes 5 ms + 0.02 ms per token, 64 sequences, 512 tokens per
+step, depth 2). The figures depend on the seed only, not on the machine. docs/qos.md tells what they mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from scheduler_svc.core.policy.tenants import TenantLimits, Tenants
+from tests.bench.qos_plan import BLOCK_SIZE, QosPlan, Stream, make_qos_plan
+
+Figures = dict[str, float | int | str]
+INPUT_WEIGHT, OUTPUT_WEIGHT = 1.0, 2.0
+MIXES = {
+    "alike": ((50, 400), (50, 300), (50, 400), (50, 300)),
+    "short against long": ((20, 100), (10, 60), (500, 1000), (200, 500)),
+    "prompts against outputs": ((800, 1500), (5, 20), (10, 50), (300, 600)),
+}
+"""(prompt, output) of the one tenant, (prompt, output) of the other."""
+ONLINE = Stream("online", (100, 800), (50, 150), priority=0, rate=5.0)
+BATCH = Stream("batch", (200, 600), (100, 300), priority=2, backlog=300)
+
+
+def served_of(plan: QosPlan) -> dict[str, float]:
+    """Weighted service of each tenant, in virtual tokens."""
+    inputs, outputs = plan.served()
+    return {
+        tenant: INPUT_WEIGHT * inputs[tenant] + OUTPUT_WEIGHT * outputs[tenant]
+        for tenant in {stream.tenant for stream in plan.streams}
+    }
+
+
+def bound_of(plan: QosPlan) -> float:
+    """The bound of the paper: 2 * max(w_in * L_input, w_out * M)."""
+    longest = max(stream.prompt[1] for stream in plan.streams)
+    cache = sum(worker.pool.num_blocks for worker in plan.scheduler.workers.values()) * BLOCK_SIZE
+    return 2 * max(INPUT_WEIGHT * longest, OUTPUT_WEIGHT * cache)
+
+
+def two_tenants(mix: str) -> tuple[Stream, Stream]:
+    """Two tenants that always have a hundred requests here."""
+    prompt_a, output_a, prompt_b, output_b = MIXES[mix]
+    return (
+        Stream("a", prompt_a, output_a, backlog=100),
+        Stream("b", prompt_b, output_b, backlog=100),
+    )
+
+
+def run_fairness(
+    mix: str, policy: str = "fair", duration_s: float = 120.0, num_blocks: int = 1024
+) -> Figures:
+    """The largest difference of service between two backlogged tenants, looked at in every step."""
+    largest = 0.0
+
+    def look(plan: QosPlan) -> None:
+        nonlocal largest
+        served = served_of(plan)
+        largest = max(largest, abs(served["a"] - served["b"]))
+
+    plan = make_qos_plan(*two_tenants(mix), policy=policy, duration_s=duration_s, num_blocks=num_blocks)
+    plan.on_step = look
+    plan.run()
+    plan.scheduler.check_integrity()
+    return {
+        "experiment": "fairness",
+        "mix": mix,
+        "policy": policy,
+        "largest_difference": largest,
+        "bound": bound_of(plan),
+        "served_tok_s": round(sum(served_of(plan).values()) / duration_s, 1),
+        "preemptions": plan.scheduler.workers["w0"].stats.num_preemptions,
+    }
+
+
+def run_weights(weight: float = 3.0, duration_s: float = 300.0) -> Figures:
+    """Two backlogged tenants, one with so many times the weight."""
+    tenants = Tenants(named={"a": TenantLimits(weight=weight)})
+    streams = two_tenants("short against long")
+    plan = make_qos_plan(*streams, policy="fair", tenants=tenants, duration_s=duration_s)
+    plan.run()
+    served = served_of(plan)
+    return {"experiment": "weights", "weight": weight, "measured": round(served["a"] / served["b"], 4)}
+
+
+def run_throughput(mix: str = "alike", num_requests: int = 1500) -> Figures:
+    """Tokens per second of a policy against first come first served: the same requests, from the first to the last."""
+    rates = {}
+    for policy in ("fcfs", "priority", "fair", "priority+fair"):
+        streams = tuple(replace(stream, most=num_requests) for stream in two_tenants(mix))
+        plan = make_qos_plan(*streams, policy=policy, duration_s=1e9)
+        plan.run()
+        assert len(plan.done) == 2 * num_requests
+        inputs, outputs = plan.served()
+        rates[policy] = (sum(inputs.values()) + sum(outputs.values())) / plan.now
+    shares = {policy: round(rate / rates["fcfs"], 4) for policy, rate in rates.items()}
+    return {"experiment": "throughput", "mix": mix, "fcfs_tok_s": round(rates["fcfs"], 1), **shares}
+
+
+def run_flood(policy: str = "fair", duration_s: float = 120.0) -> Figures:
+    """A tenant beside one that asks for ten times its share, against alone on half of the machine."""
+    calm = Stream("calm", (100, 400), (100, 300), rate=10.0)
+    flood = Stream("flood", (100, 400), (100, 300), rate=200.0)
+    half = make_qos_plan(calm, duration_s=duration_s, max_num_seqs=32, max_num_batched_tokens=256)
+    whole = make_qos_plan(calm, duration_s=duration_s)
+    beside = make_qos_plan(calm, flood, duration_s=duration_s, policy=policy)
+    for plan in (half, whole, beside):
+        plan.run()
+    p99 = {name: _p99(plan, calm) for name, plan in (("half", half), ("whole", whole), ("beside", beside))}
+    return {
+        "experiment": "flood",
+        "policy": policy,
+        "ttft_p99_ms_alone_with_its_share": round(p99["half"], 1),
+        "ttft_p99_ms_alone_with_everything": round(p99["whole"], 1),
+        "ttft_p99_ms_beside_the_flood": round(p99["beside"], 1),
+        "ratio": round(p99["beside"] / p99["half"], 3),
+    }
+
+
+def run_priority(
+    prompt: tuple[int, int] = ONLINE.prompt, overload: float = 3.0, **settings: object
+) -> Figures:
+    """Time to first token of the high class, idle and with so many times the capacity in batch work below it."""
+    capacity = make_qos_plan(BATCH, duration_s=30.0, policy="priority")
+    capacity.run()
+    online = Stream("online", prompt, ONLINE.output, priority=0, rate=ONLINE.rate)
+    rate = overload * len(capacity.done) / 30.0
+    batch = Stream("batch", BATCH.prompt, BATCH.output, priority=BATCH.priority, rate=rate)
+    values: dict[str, object] = {"policy": "priority", "duration_s": 120.0, "aging_s": 600.0} | settings
+    idle = make_qos_plan(online, **values)  # type: ignore[arg-type]
+    loaded = make_qos_plan(online, batch, **values)  # type: ignore[arg-type]
+    for plan in (idle, loaded):
+        plan.run()
+    before, after = _p99(idle, online), _p99(loaded, online)
+    return {
+        "experiment": "priority",
+        "prompt": f"{prompt[0]} to {prompt[1]}",
+        "batch_requests_per_s": round(rate, 1),
+        "ttft_p99_ms_idle": round(before, 1),
+        "ttft_p99_ms_overloaded": round(after, 1),
+        "ratio": round(after / before, 3),
+        "displacements": loaded.scheduler.workers["w0"].stats.num_displacements,
+    }
+
+
+def run_aging(aging_s: float = 5.0) -> Figures:
+    """How long a request of the lowest class waits for its first token while the classes above are never idle."""
+    above = Stream("above", (200, 600), (100, 300), priority=0, backlog=200)
+    below = Stream("below", (200, 600), (100, 300), priority=2, rate=0.5)
+    plan = make_qos_plan(above, below, policy="priority", aging_s=aging_s, duration_s=60.0)
+    plan.run()
+    waits = plan.ttft_ms(below) / 1e3
+    never = make_qos_plan(above, below, policy="priority", aging_s=0.0, duration_s=60.0)
+    never.run()
+    return {
+        "experiment": "aging",
+        "aging_s": aging_s,
+        "levels": 2,
+        "finished": len(waits),
+        "longest_wait_s": round(float(waits.max()), 2),
+        "finished_without_aging": len(never.ttft_ms(below)),
+    }
+
+
+def _p99(plan: QosPlan, stream: Stream) -> float:
+    return float(np.percentile(plan.ttft_ms(stream, after_s=5.0), 99))
+
+
+EXPERIMENTS: dict[str, Callable[[], list[Figures]]] = {
+    "fairness": lambda: [run_fairness(mix, policy) for mix in MIXES for policy in ("fcfs", "fair")],
+    "weights": lambda: [run_weights(weight) for weight in (1.0, 3.0)],
+    "throughput": lambda: [run_throughput(mix) for mix in MIXES],
+    "flood": lambda: [run_flood(policy) for policy in ("fcfs", "fair")],
+    "priority": lambda: [run_priority(prompt) for prompt in ((100, 800), (500, 2000), (20, 100))],
+    "aging": lambda: [run_aging()],
+}
+
+
+def main() -> None:
+    """Prints one JSON object per line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.qos", description=__doc__)
+    parser.add_argument("--only", choices=sorted(EXPERIMENTS), action="append", help="all, unless said")
+    for name in parser.parse_args().only or EXPERIMENTS:
+        for figures in EXPERIMENTS[name]():
+            print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""One ring for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.register_assert_rewrite("tests.contract.router_contract")
+
+from tests.contract.processes import ServiceRing  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceRing]:
+    ring = ServiceRing(tmp_path_factory.mktemp("ring"))
+    yield ring
+    ring.stop()

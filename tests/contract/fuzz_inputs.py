@@ -1,0 +1,164 @@
+"""Random requests for the two faces: mostly what a client may ask, with odd values put in anywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+ODD_NUMBERS = st.sampled_from(
+    [-1, 0, 1, 2, 2**31, 2**32, 2**63, 2**64, 2**200, -(2**63), 0.5, 1e308, float("nan")]
+)
+TEXTS = st.text(max_size=12) | st.sampled_from(
+    ["", " ", "\ud800", "\x00", "größe 🚂", "x" * 300, "<|im_start|>"]
+)
+ODD = st.recursive(
+    st.none() | st.booleans() | ODD_NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+UNIT = st.floats(0, 1)
+TOKENS = st.lists(st.integers(0, 4095), min_size=1, max_size=8)
+WORDS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3)
+ROLES = st.sampled_from(["system", "user", "assistant", "developer", "tool"])
+
+SAMPLING: dict[str, st.SearchStrategy[Any]] = {
+    "max_tokens": st.integers(1, 24),
+    "temperature": UNIT,
+    "top_p": UNIT,
+    "top_k": st.integers(0, 50),
+    "min_p": UNIT,
+    "seed": st.integers(-(2**63), 2**64 - 1),
+    "n": st.integers(1, 3),
+    "min_tokens": st.integers(0, 4),
+    "stop": TEXTS | WORDS,
+    "stop_token_ids": TOKENS,
+    "bad_words": WORDS,
+    "ignore_eos": st.booleans(),
+    "repetition_penalty": st.floats(0.1, 2),
+    "frequency_penalty": st.floats(-2, 2),
+    "presence_penalty": st.floats(-2, 2),
+    "logit_bias": st.dictionaries(st.integers(0, 4095).map(str), st.floats(-100, 100), max_size=3),
+    "priority": st.integers(-5, 5),
+    "cache_salt": TEXTS,
+    "user": TEXTS,
+}
+LABELS: dict[str, st.SearchStrategy[Any]] = {
+    "model": st.sampled_from(["demo", "other"]),
+    "stream": st.booleans(),
+    "stream_options": st.fixed_dictionaries(
+        {}, optional={"include_usage": st.booleans(), "continuous_usage_stats": st.booleans()}
+    ),
+    "metadata": st.dictionaries(TEXTS, TEXTS, max_size=2),
+    "response_format": st.sampled_from([{"type": "text"}, {"type": "json_object"}, {"type": "xml"}]),
+    "store": st.booleans(),
+}
+MESSAGE = st.fixed_dictionaries(
+    {
+        "role": ROLES,
+        "content": TEXTS | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS})),
+    },
+    optional={"name": TEXTS, "tool_call_id": TEXTS, "tool_calls": ODD, "unknown": ODD},
+)
+PROMPTS = TEXTS | TOKENS | st.lists(TEXTS, max_size=3) | st.lists(TOKENS, max_size=3)
+
+ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.SearchStrategy[Any]]]] = {
+    "/v1/completions": (
+        {"prompt": PROMPTS},
+        SAMPLING
+        | LABELS
+        | {
+            "echo": st.booleans(),
+            "best_of": st.integers(1, 4),
+            "logprobs": st.integers(0, 5),
+            "prompt_logprobs": st.integers(0, 5),
+            "suffix": TEXTS,
+        },
+    ),
+    "/v1/chat/completions": (
+        {"messages": st.lists(MESSAGE, min_size=1, max_size=3)},
+        SAMPLING
+        | LABELS
+        | {
+            "logprobs": st.booleans(),
+            "top_logprobs": st.integers(0, 5),
+            "tools": ODD,
+            "tool_choice": st.sampled_from(["none", "auto", "required"]),
+            "max_completion_tokens": st.integers(1, 24),
+        },
+    ),
+    "/v1/responses": (
+        {"input": TEXTS | st.lists(st.fixed_dictionaries({"role": ROLES, "content": TEXTS}), max_size=2)},
+        {
+            "max_output_tokens": st.integers(1, 24),
+            "instructions": TEXTS,
+            "temperature": UNIT,
+            "top_p": UNIT,
+            "stream": st.booleans(),
+            "text": st.sampled_from([{"format": {"type": "text"}}, {"format": {"type": "xml"}}, {}]),
+            "metadata": LABELS["metadata"],
+            "store": st.booleans(),
+        },
+    ),
+    "/v1/embeddings": (
+        {"input": PROMPTS},
+        {"dimensions": st.integers(1, 9), "encoding_format": st.sampled_from(["float", "base64", "int8"])},
+    ),
+    "/tokenize": (
+        {"prompt": TEXTS},
+        {"return_token_strs": st.booleans(), "add_special_tokens": st.booleans()},
+    ),
+    "/detokenize": ({"tokens": TOKENS | st.lists(st.integers(0, 9999), max_size=4)}, {}),
+}
+
+
+@st.composite
+def http_requests(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Path and body."""
+    path = draw(st.sampled_from(list(ENDPOINTS)))
+    if draw(st.integers(0, 30)) == 0:
+        return path, draw(st.binary(max_size=40))
+    required, optional = ENDPOINTS[path]
+    body = {name: draw(strategy) for name, strategy in required.items()}
+    names = draw(st.lists(st.sampled_from([*optional, "nonsense"]), max_size=4, unique=True))
+    body |= {name: draw(optional.get(name, ODD)) for name in names}
+    if draw(st.integers(0, 3)) == 0:
+        body[draw(st.sampled_from([*required, *optional]))] = draw(ODD)
+    return path, json.dumps(body).encode()
+
+
+U32 = st.integers(0, 30) | st.sampled_from([2**31, 2**32 - 1])
+FLOATS = st.floats(width=32)
+PROTO_TEXTS = st.text(max_size=12)
+GRPC_SAMPLING: dict[str, st.SearchStrategy[Any]] = {
+    "temperature": UNIT | FLOATS,
+    "top_k": U32,
+    "top_p": UNIT | FLOATS,
+    "min_p": UNIT | FLOATS,
+    "seed": st.integers(0, 2**64 - 1),
+    "max_tokens": st.integers(1, 24) | U32,
+    "min_tokens": U32,
+    "stop_token_ids": st.lists(U32, max_size=3),
+    "stop": st.lists(PROTO_TEXTS, max_size=3),
+    "ignore_eos": st.booleans(),
+    "logprobs": U32,
+    "prompt_logprobs": U32,
+    "repetition_penalty": st.floats(0.5, 2, width=32) | FLOATS,
+    "frequency_penalty": FLOATS,
+    "presence_penalty": FLOATS,
+    "logit_bias": st.dictionaries(U32, FLOATS, max_size=3),
+    "bad_words": st.lists(PROTO_TEXTS, max_size=3),
+}
+GRPC_REQUESTS = st.fixed_dictionaries(
+    {"sampling": st.fixed_dictionaries({}, optional=GRPC_SAMPLING)},
+    optional={
+        "model": st.sampled_from(["", "demo", "other"]),
+        "text": PROTO_TEXTS,
+        "token_ids": st.fixed_dictionaries({"ids": st.lists(U32, max_size=8)}),
+        "request_id": st.sampled_from(["a", "b", "a\n", "x" * 129]),
+        "priority": st.integers(-(2**31), 2**31 - 1) | st.just(1),
+        "cache_salt": PROTO_TEXTS,
+        "n": st.integers(0, 3) | U32,
+    },
+)

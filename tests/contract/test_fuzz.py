@@ -1,0 +1,166 @@
+"""Ten thousand random requests over HTTP and gRPC to a whole ring: no 500, no hang, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from signalbox.v1 import frontend_pb2
+from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
+from tests.contract.fuzz_inputs import GRPC_REQUESTS, PROTO_TEXTS, http_requests
+from tests.contract.test_openai_sdk import assert_empty
+from tests.e2e.conftest import RunningRing, StartRing, start_ring  # noqa: F401
+
+BATCH = 25
+"""Requests at a time."""
+NUM_HTTP_BATCHES, NUM_GRPC_BATCHES = 280, 130
+LIMIT_S = 20
+"""A request that takes longer hangs."""
+FINE_HTTP = {200, 400, 409}
+FINE_GRPC = {
+    grpc.StatusCode.OK,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.CANCELLED,
+}
+CONTEXT = 96
+"""Tokens, so that no request takes long."""
+FUZZ = {
+    "deadline": None,
+    "database": None,
+    "phases": [Phase.generate],  # to make a batch smaller takes longer than to read it
+    "suppress_health_check": [
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def ring(start_ring: StartRing) -> RunningRing:  # noqa: F811
+    options = {"runner": "sim", "sim_base_ms": 0.2, "sim_token_ms": 0, "max_model_len": CONTEXT}
+    flags = [flag for name, value in options.items() for flag in ("--worker-set", f"{name}={value}")]
+    return start_ring(*flags)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def check_left_behind(ring: RunningRing) -> None:
+    assert_empty(ring)
+    assert "Traceback" not in ring.logs()
+
+
+# ---- HTTP
+
+
+async def ask_http(client: httpx.AsyncClient, path: str, body: bytes, leaves: bool) -> None:
+    async with client.stream("POST", path, content=body) as answer:
+        assert answer.status_code in FINE_HTTP, (path, body, await answer.aread())
+        if leaves:
+            return  # before a word was read
+        text = (await answer.aread()).decode()
+    assert "InternalError" not in text, (path, body, text)
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        whole = json.loads(text)
+        assert answer.status_code == 200 or whole["error"]["message"]
+    elif path == "/v1/responses":
+        assert text.count("event: response.completed") + text.count("event: response.incomplete") == 1, text
+    else:
+        assert text.endswith("data: [DONE]\n\n"), (path, body, text)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_http(ring: RunningRing, runner: asyncio.Runner) -> None:
+    limits = httpx.Limits(max_connections=BATCH)
+    client = httpx.AsyncClient(base_url=ring.url, timeout=LIMIT_S, limits=limits)
+    num_asked = 0
+
+    async def ask_all(requests: list[tuple[tuple[str, bytes], int]]) -> None:
+        await asyncio.gather(*(ask_http(client, *asked, leaves=leaves == 0) for asked, leaves in requests))
+
+    @settings(max_examples=NUM_HTTP_BATCHES, **FUZZ)
+    @given(st.lists(st.tuples(http_requests(), st.integers(0, 12)), min_size=BATCH, max_size=BATCH))
+    def run(requests: list[tuple[tuple[str, bytes], int]]) -> None:
+        nonlocal num_asked
+        runner.run(ask_all(requests))
+        num_asked += len(requests)
+
+    run()
+    runner.run(client.aclose())
+    assert num_asked >= NUM_HTTP_BATCHES * BATCH
+    check_left_behind(ring)
+
+
+# ---- gRPC
+
+
+async def ask_grpc(stub: Any, fields: dict[str, Any], extra: bytes, leaves: bool) -> None:
+    message = frontend_pb2.GenerateRequest(**fields)
+    call = stub.Generate(frontend_pb2.GenerateRequest.FromString(message.SerializeToString() + extra))
+    finished: list[int] = []
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            async for response in call:
+                if leaves:
+                    call.cancel()
+                finished += [response.index] * response.HasField("finished")
+                assert response.finished.error.code != "InternalError", (fields, response)
+    except grpc.aio.AioRpcError as error:
+        assert error.code() in FINE_GRPC, (fields, error)
+        assert error.details()
+    except asyncio.CancelledError:
+        assert leaves
+    else:
+        assert sorted(finished) == list(range(fields.get("n") or 1)), fields
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_grpc(ring: RunningRing, runner: asyncio.Runner) -> None:
+    async def connect() -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(ring.grpc)
+
+    channel = runner.run(connect())
+    stub: Any = GenerationServiceStub(channel)
+    num_asked = 0
+
+    async def ask_all(requests: list[tuple[dict[str, Any], bytes, int]]) -> None:
+        calls = (ask_grpc(stub, fields, extra, leaves == 0) for fields, extra, leaves in requests)
+        await asyncio.gather(*calls)
+
+    async def ask_tokens(text: str) -> None:
+        known = await stub.Tokenize(frontend_pb2.TokenizeRequest(text=text))
+        back = await stub.Detokenize(frontend_pb2.DetokenizeRequest(token_ids=known.token_ids))
+        assert back.text == text
+
+    unknown = st.sampled_from([b"", b"", b"", b"\xc0\x3e\x01"])
+
+    @settings(max_examples=NUM_GRPC_BATCHES, **FUZZ)
+    @given(
+        st.lists(st.tuples(GRPC_REQUESTS, unknown, st.integers(0, 12)), min_size=BATCH, max_size=BATCH),
+        PROTO_TEXTS,
+    )
+    def run(requests: list[tuple[dict[str, Any], bytes, int]], text: str) -> None:
+        nonlocal num_asked
+        runner.run(ask_all(requests))
+        runner.run(ask_tokens(text))
+        num_asked += len(requests)
+
+    run()
+    runner.run(channel.close())
+    assert num_asked >= NUM_GRPC_BATCHES * BATCH
+    check_left_behind(ring)

@@ -1,0 +1,99 @@
+"""A scheduler, a relay, two simulated workers behind it and a frontend, each a process that a test may kill and start
+again."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+
+from signalbox import rpc
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.ring import flags
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from tests.e2e.conftest import MODEL, START_TIMEOUT_S
+from tests.ports import free_ports
+
+WORKERS = ("worker-0", "worker-1")
+STEP_MS = 10
+
+
+class RelayedRing:
+    """Names of services are `scheduler`, `relay`, `worker-0`, `worker-1`, `frontend`."""
+
+    def __init__(self, log_dir: Path) -> None:
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(6)]
+        self.scheduler, self.relay, self.grpc, http = addresses[:4]
+        self._log_dir = log_dir
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        worker = {"model": MODEL, "served_model_name": "demo", "runner": "sim", "sim_base_ms": STEP_MS}
+        worker |= {"block_size": 4, "num_blocks": 1024, "scheduler": self.relay}
+        self._commands = {
+            "scheduler": ("scheduler_svc", flags(listen=self.scheduler)),
+            "relay": ("worker_svc.relay", flags(listen=self.relay, scheduler=self.scheduler)),
+            "frontend": (
+                "frontend_svc",
+                flags(
+                    scheduler=self.scheduler,
+                    grpc=self.grpc,
+                    http=http,
+                    model=MODEL,
+                    served_model_name="demo",
+                ),
+            ),
+        }
+        for name, address in zip(WORKERS, addresses[4:], strict=True):
+            self._commands[name] = ("worker_svc", flags(**worker, worker_id=name, listen=address))
+
+    def start(self, name: str) -> None:
+        """Starts a service; the log of an earlier one of the name goes on."""
+        module, options = self._commands[name]
+        with (self._log_dir / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", module, *options], stdout=log, stderr=log
+            )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def log(self, name: str) -> str:
+        """All that the service has said so far."""
+        return (self._log_dir / f"{name}.log").read_text()
+
+    async def ready(self) -> None:
+        """Until the frontend offers the model on both workers."""
+        async with asyncio.timeout(START_TIMEOUT_S), Client(self.grpc) as client:
+            while await _num_workers(client) != len(WORKERS):
+                await asyncio.sleep(0.05)
+
+    async def workers(self) -> dict[str, scheduler_pb2.WorkerStatus]:
+        """By name, as the scheduler sees them."""
+        async with rpc.channel(self.scheduler) as channel:
+            stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+            status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=10)
+        return {worker.worker_id: worker for worker in status.workers}
+
+    async def attached(self, *names: str) -> None:
+        """Until exactly these workers have a link to the scheduler."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while {name for name, worker in (await self.workers()).items() if worker.attached} != set(names):
+                await asyncio.sleep(0.02)
+
+    def stop(self) -> dict[str, int]:
+        """Asks all to end; their exit statuses."""
+        for process in self._processes.values():
+            process.terminate()
+        return {name: process.wait(30) for name, process in self._processes.items()}
+
+
+async def _num_workers(client: Client) -> int:
+    try:
+        return sum(model.num_workers for model in await client.list_models(timeout_s=2))
+    except (SignalboxError, grpc.aio.AioRpcError):
+        return 0

@@ -1,0 +1,78 @@
+"""`signalbox bench serve`: its own ring, its figures, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+SMALL = ("--streams", "1", "4", "--prompt-tokens", "16", "--output-tokens", "24", "--repeat", "2")
+COMMAND = (sys.executable, "-m", "signalbox", "bench", "serve")
+
+
+def test_a_simulated_ring_is_measured() -> None:
+    options = ("--runner", "sim", "--worker-set", "sim-base-ms=4", "--json")
+    done = subprocess.run(
+        [*COMMAND, *SMALL, *options], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    one, four = (json.loads(line) for line in done.stdout.splitlines())
+    assert (one["streams"], four["streams"]) == (1, 4)
+    for line in (one, four):
+        assert line["system"] == "signalbox"
+        assert 24 <= line["steps"] <= 60
+        assert 3 <= line["step_execute_ms"] <= line["step_ms"]  # a step that only ends requests runs no model
+        assert 0 <= line["worker_idle_share"] <= line["step_else_share"] < 1
+        assert line["itl_ms_p50"] >= 3.9
+        assert {f"cpu_s_{name}" for name in ("scheduler", "frontend", "worker-0", "client")} <= set(line)
+    assert one["output_tok_s"] < 250 < four["decode_tok_s"]
+
+
+@pytest.mark.slow
+def test_the_demo_model_is_compared_with_transformers_and_the_machine() -> None:
+    options = ("--streams", "2", "--prompt-tokens", "8", "--output-tokens", "12", "--repeat", "1")
+    done = subprocess.run(
+        [*COMMAND, *options, "--reference", "--dtype", "float32", "--threads", "1", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {line["system"]: line for line in map(json.loads, done.stdout.splitlines())}
+    assert list(found) == ["signalbox", "machine", "transformers", "ceiling"]
+    assert found["machine"]["param_bytes"] == 4
+    assert found["machine"]["read_bytes_s"] > 1e8
+    ours = found["signalbox"]["output_tok_s"]
+    for other in ("transformers", "ceiling"):
+        assert found[other]["output_tok_s_ratio"] == pytest.approx(
+            ours / found[other]["output_tok_s"], rel=0.01
+        )
+    assert found["ceiling"]["output_tok_s_ratio"] < 1
+
+
+def test_what_cannot_be_measured_is_said_and_the_ring_is_stopped() -> None:
+    options = ("--runner", "sim", "--prompt-tokens", "5000")
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "signalbox: a request failed: the prompt has 5000 tokens" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_running(number: signal.Signals) -> None:
+    options = ("--runner", "sim", "--output-tokens", "2000", "--repeat", "50")
+    bench = subprocess.Popen([*COMMAND, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    give_up = time.monotonic() + 30
+    while len(children := psutil.Process(bench.pid).children()) < 3:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    time.sleep(1)
+    bench.send_signal(number)
+    assert bench.wait(40) != 0
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []

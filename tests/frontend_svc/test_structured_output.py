@@ -1,0 +1,90 @@
+"""Forms are refused before their requests are accepted, and nobody waits for the bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from frontend_svc import structured_output
+from frontend_svc.generate_input import Asked, OutputForm, Sampling, StructuredOutput
+from frontend_svc.structured_output import FormCheck, check_company
+from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
+from signalbox.grammar import vetting
+from signalbox.ring import DEMO_MODEL
+
+ENDLESS = "start: W\nW: ~/(.*a.{%d}b.*)/ & /(a|b){100}/"
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[FormCheck]:
+    monkeypatch.setattr(vetting, "CPU_S", 0.5)
+    check = FormCheck(DEMO_MODEL / "tokenizer.json", 0)
+    yield check
+    check.close()
+
+
+def regex(text: str, field: str = "guided_regex") -> StructuredOutput:
+    return StructuredOutput(OutputForm.REGEX, text, field=field)
+
+
+def endless(number: int) -> StructuredOutput:
+    return StructuredOutput(OutputForm.GRAMMAR, ENDLESS % number, field="guided_grammar")
+
+
+async def test_a_form_that_can_be_followed_passes_at_once_the_second_time(check: FormCheck) -> None:
+    await check(regex("[a-z]+"))
+    again = check(regex("[a-z]+"))
+    with pytest.raises(StopIteration):
+        again.send(None)  # did not wait for anything
+
+
+@pytest.mark.parametrize("field", ["guided_regex", "sampling.structured_output.regex"])
+async def test_a_bad_form_is_refused_by_the_name_of_its_field(check: FormCheck, field: str) -> None:
+    for _ in range(2):
+        with pytest.raises(InvalidRequestError, match=f"^{field} cannot be followed: .*unclosed") as refusal:
+            await check(regex("(", field))
+        assert refusal.value.field == field
+
+
+async def test_the_event_loop_goes_on_while_a_form_hangs(check: FormCheck) -> None:
+    hanging = asyncio.create_task(check(endless(20)))
+    rounds = 0
+    while not hanging.done():
+        await asyncio.sleep(0.01)
+        rounds += 1
+    with pytest.raises(InvalidRequestError, match="takes too long"):
+        await hanging
+    assert rounds > 10
+    await check(regex("a"))
+
+
+async def test_forms_do_not_pile_up(check: FormCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structured_output, "MAX_WAITING", 2)
+    await check(regex("known"))
+    waiting = [asyncio.create_task(check(endless(number))) for number in (20, 21)]
+    await asyncio.sleep(0)
+    with pytest.raises(ResourceExhaustedError):
+        await check(regex("one more"))
+    await check(regex("known"))
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [InvalidRequestError] * 2
+    await check(regex("one more"))
+
+
+async def test_a_check_that_cannot_be_made_is_no_fault_of_the_client() -> None:
+    check = FormCheck(DEMO_MODEL / "nothing.json", 0)
+    with pytest.raises(InternalError, match="could not be checked"):
+        await check(regex("a"))
+    check.close()
+
+
+@pytest.mark.parametrize("options", [{"min_tokens": 1}, {"ignore_eos": True}])
+def test_what_contradicts_a_form_is_refused_by_name(options: dict[str, int]) -> None:
+    asked = Asked("x", Sampling(structured_output=regex("a"), **options), sampling_prefix="sampling.")  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError) as refusal:
+        check_company(asked)
+    assert refusal.value.field == f"sampling.{next(iter(options))}"
+    check_company(Asked("x", Sampling(**options)))  # type: ignore[arg-type]
+    check_company(Asked("x", Sampling(structured_output=regex("a"))))

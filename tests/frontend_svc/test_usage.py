@@ -1,0 +1,121 @@
+"""What a key may take: buckets, requests at once, and the places of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frontend_svc.keys import Key
+from frontend_svc.usage import Bucket, Usage
+from signalbox.api_keys import make_key
+from signalbox.errors import PermissionDeniedError, ResourceExhaustedError
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make(clock: Clock, **limits: Any) -> Usage:
+    return Usage(entry(**limits), clock)
+
+
+def entry(**limits: Any) -> Key:
+    return Key(hash=make_key().hash, tenant="t", **limits)
+
+
+def test_a_bucket_holds_a_minute_and_fills_evenly() -> None:
+    bucket = Bucket(60, 0)
+    bucket.take(60, 0)
+    assert bucket.wait_s(1, 0) == pytest.approx(1)
+    assert bucket.wait_s(1, 1) == 0
+    assert bucket.wait_s(60, 1000) == 0
+    bucket.take(60, 1000)
+    assert bucket.wait_s(60, 1000) == pytest.approx(60), "rest does not add up"
+
+
+def test_what_is_larger_than_a_minute_passes_once_and_is_paid_back() -> None:
+    bucket = Bucket(60, 0)
+    assert bucket.wait_s(600, 0) == 0
+    bucket.take(600, 0)
+    assert bucket.wait_s(1, 0) == pytest.approx(541)
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 5)), max_size=40))
+def test_whoever_waits_as_told_is_let_in(calls: list[tuple[int, float]]) -> None:
+    bucket, now = Bucket(30, 0), 0.0
+    for count, pause_s in calls:
+        now += pause_s
+        wait_s = bucket.wait_s(count, now)
+        assert wait_s <= 60 * (1 + 50 / 30)
+        now += wait_s
+        assert bucket.wait_s(count, now) < 1e-9
+        bucket.take(count, now)
+
+
+def test_requests_at_once() -> None:
+    usage = make(Clock(), requests_at_once=3)
+    first = usage.enter(2)
+    with pytest.raises(ResourceExhaustedError, match="2 of 3 requests at once") as caught:
+        usage.enter(2)
+    assert caught.value.retry_after_s == 1
+    first.start()
+    first.close()
+    assert usage.num_open == 1, "one of two began"
+    first.end(5)
+    assert usage.num_open == 0
+
+
+def test_more_than_ever_run_at_once_is_not_a_matter_of_waiting() -> None:
+    with pytest.raises(PermissionDeniedError, match="asks for 4 choices"):
+        make(Clock(), requests_at_once=3).enter(4)
+
+
+def test_requests_per_minute() -> None:
+    clock = Clock()
+    usage = make(clock, requests_per_minute=2)
+    for _ in range(2):
+        usage.enter(1).close()
+    with pytest.raises(ResourceExhaustedError) as caught:
+        usage.enter(1)
+    assert caught.value.retry_after_s == pytest.approx(30)
+    clock.now += 30
+    usage.enter(1)
+
+
+def test_outputs_are_paid_for_afterwards() -> None:
+    clock = Clock()
+    usage = make(clock, tokens_per_minute=100)
+    ticket = usage.enter(1)
+    ticket.take_prompt(90)
+    ticket.start()
+    ticket.end(70)
+    with pytest.raises(ResourceExhaustedError, match="100 tokens per minute") as caught:
+        usage.enter(1)
+    assert caught.value.retry_after_s == pytest.approx(61 * 60 / 100)
+
+
+def test_a_refused_prompt_costs_nothing() -> None:
+    usage = make(Clock(), tokens_per_minute=100)
+    ticket = usage.enter(2)
+    ticket.take_prompt(60)
+    with pytest.raises(ResourceExhaustedError):
+        ticket.take_prompt(60)
+    ticket.take_prompt(40)
+
+
+def test_other_limits_do_not_forget_what_was_taken() -> None:
+    usage = make(Clock(), requests_per_minute=10)
+    usage.enter(8)
+    usage.follow(entry(requests_per_minute=9, requests_at_once=9))
+    usage.enter(1)
+    with pytest.raises(ResourceExhaustedError):
+        usage.enter(1)
+    usage.follow(entry())
+    usage.enter(1000)

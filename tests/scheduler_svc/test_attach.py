@@ -1,0 +1,95 @@
+"""A worker's hello is taken whole or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
+from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.worker import WorkerInfo
+from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, run_step
+
+
+def make_info(**fields: Any) -> WorkerInfo:
+    values: dict[str, Any] = {
+        "worker_id": WORKER,
+        "instance": "i",
+        "address": "a:1",
+        "model": MODEL,
+        "num_slots": 16,
+        "num_blocks": 64,
+        "block_size": 4,
+        "max_model_len": 1 << 20,
+        "max_num_batched_tokens": 1 << 20,
+    }
+    return WorkerInfo(**(values | fields))
+
+
+def make_slot(**fields: Any) -> SlotSnapshot:
+    """A decode row of 40 tokens in ten blocks."""
+    values: dict[str, Any] = {
+        "slot": 0,
+        "request": make_request("long", 30, max_tokens=100),
+        "status": SlotStatus.DECODE,
+        "blocks": np.arange(10, dtype=np.int32),
+        "sealed_hashes": b"",
+        "num_computed_tokens": 39,
+        "num_output_tokens": 10,
+        "prefill_target": 30,
+    }
+    return SlotSnapshot(**(values | fields))
+
+
+def test_a_request_that_is_longer_than_new_settings_allow_goes_on() -> None:
+    """The scheduler was started anew with a smaller max_model_len."""
+    scheduler = Scheduler(SchedulerConfig(max_model_len=16, max_inflight_steps=1), epoch=2, now=0.0)
+    worker = scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, [make_slot()]), 0.0)
+    scheduler.check_integrity()
+    granted = 0
+    for _ in range(20):
+        granted += len(run_step(scheduler).grant_slots)
+        scheduler.check_integrity()
+    assert worker.table.num_output[0] == 30 and granted == 5, "the worker writes 59 positions"
+    scheduler.submit(make_request("new", 16), 0.0)
+    assert [notice.field for notice in scheduler.drain_notices()] == ["prompt"], "new ones obey"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"slot": 16}, "slot"),
+        ({"blocks": np.array([64], np.int32)}, "block"),
+        ({"blocks": np.arange(9, dtype=np.int32)}, "block"),
+        ({"blocks": np.zeros(10, np.int32)}, "block"),
+        ({"num_output_tokens": 300, "blocks": np.arange(64, dtype=np.int32)}, "tokens"),
+        ({"sealed_hashes": bytes(17)}, "hash"),
+        ({"sealed_hashes": bytes(16 * 11)}, "hash"),
+        ({"request": make_request("long", 30, hashes=bytes(17))}, "block_hashes"),
+    ],
+)
+def test_a_snapshot_that_contradicts_itself_changes_nothing(fields: dict[str, Any], reason: str) -> None:
+    """The worker that said hello first stays as it was, and so do its requests."""
+    scheduler = make_scheduler(max_inflight_steps=1)
+    old = scheduler.workers[WORKER]
+    scheduler.submit(make_request("known", 6), 0.0)
+    run_step(scheduler)
+    good = make_slot(slot=3, request=make_request("good", 30), blocks=np.arange(20, 30, dtype=np.int32))
+    snapshot = WorkerSnapshot(0, 5, [good, make_slot(**fields)])
+    with pytest.raises(ValueError, match=reason):
+        scheduler.attach_worker(make_info(instance="j"), snapshot, 0.0)
+    assert scheduler.workers == {WORKER: old} and list(scheduler.requests) == [RequestKey("f", "known")]
+    scheduler.check_integrity()
+    assert run_step(scheduler).num_decode_rows == 1
+
+
+def test_one_slot_named_twice_is_refused() -> None:
+    scheduler = Scheduler(SchedulerConfig(), epoch=2, now=0.0)
+    with pytest.raises(ValueError, match="slot"):
+        scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, [make_slot(), make_slot()]), 0.0)
+    assert not scheduler.workers and not scheduler.requests
+    scheduler.check_integrity()

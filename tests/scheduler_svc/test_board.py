@@ -1,0 +1,224 @@
+"""What the board says of the scheduler's state, and what it costs when nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler_svc import board_snapshot
+from scheduler_svc.board_snapshot import block_map, make_snapshot
+from scheduler_svc.board_times import WINDOW_S, ReportTimes, SampleRing
+from scheduler_svc.core.block_pool import HASH_DTYPE, BlockPool
+from scheduler_svc.core.request_table import CLIENT_PAUSED, DISPLACED, HELD
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.step import StepReport
+from signalbox.board_link import read_board, watch_board
+from signalbox.v1 import scheduler_pb2
+from tests.scheduler_svc.attached import dial, make_hello, serve
+from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
+
+NOW_MS = 10_000.0
+
+
+def snapshot(core: Scheduler, times: ReportTimes | None = None) -> Any:
+    return read_board(make_snapshot(core, 1, times or ReportTimes(), 1.0, NOW_MS))
+
+
+def levels(cells: bytes) -> list[tuple[int, int]]:
+    """(held, cached) per cell."""
+    return [(cell >> 4, cell & 15) for cell in cells]
+
+
+# ---- block map
+
+
+def test_each_block_is_a_cell_in_a_small_pool() -> None:
+    pool = BlockPool(5)
+    blocks = pool.take(3)
+    pool.publish(blocks[:1], np.array([b"a" * 16], HASH_DTYPE))
+    pool.release(blocks[:2])
+    cells, size = block_map(pool, 16)
+    assert size == 1
+    expected = {int(blocks[0]): (0, 15), int(blocks[2]): (15, 0)}
+    assert levels(cells) == [expected.get(block, (0, 0)) for block in range(5)]
+
+
+def test_a_cell_of_many_blocks_shows_even_one_of_them() -> None:
+    pool = BlockPool(100)
+    pool.take(1)
+    cells, size = block_map(pool, 10)
+    assert (size, len(cells)) == (10, 10)
+    assert sorted(levels(cells)) == [(0, 0)] * 9 + [(2, 0)]  # 1.5 of 15, rounded up
+
+
+def test_the_last_cell_may_stand_for_fewer_blocks() -> None:
+    pool = BlockPool(7)
+    pool.take(7)
+    cells, size = block_map(pool, 4)
+    assert (size, levels(cells)) == (2, [(15, 0)] * 4)
+
+
+# ---- state
+
+
+def test_the_snapshot_is_the_state() -> None:
+    core = make_scheduler(max_num_seqs=2, max_num_batched_tokens=16)
+    for name, tenant, priority in (("a", "x", 0), ("b", "x", 0), ("c", "y", 1), ("d", "x", 0), ("e", "y", 1)):
+        core.submit(make_request(name, 8, tenant=tenant, priority=priority, arrival_ms=9000), 0.0)
+    run_step(core)
+    run_step(core)
+    board = snapshot(core)
+    worker = core.workers[WORKER]
+    assert board.num_waiting == 3
+    assert [(q.priority, q.tenant, q.num_waiting, q.oldest_ms) for q in board.queues] == [
+        (0, "x", 1, 1000),
+        (1, "y", 2, 1000),
+    ]
+    (told,) = board.workers
+    assert (told.num_running, told.num_held_blocks) == (2, int(np.count_nonzero(worker.pool.ref_counts)))
+    assert told.num_output_tokens == worker.stats.num_output_tokens > 0
+    assert [(r.request_id, r.phase, r.num_prompt_tokens, r.age_ms) for r in board.requests] == [
+        ("a", "decode", 8, 1000),
+        ("b", "decode", 8, 1000),
+    ]
+    assert {r.num_output_tokens for r in board.requests} == {2}
+    assert {r.max_output_tokens for r in board.requests} == {100}
+
+
+def test_a_prompt_that_is_partly_computed_is_in_prefill() -> None:
+    core = make_scheduler(max_num_batched_tokens=8)
+    core.submit(make_request("a", 20), 0.0)
+    run_step(core)
+    (request,) = snapshot(core).requests
+    assert (request.phase, request.num_computed_tokens, request.num_output_tokens) == ("prefill", 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "phase"),
+    [(HELD, "held"), (DISPLACED, "displaced"), (DISPLACED | CLIENT_PAUSED, "paused"), (0, "decode")],
+)
+def test_a_request_that_may_not_run_says_why(flags: int, phase: str) -> None:
+    core = make_scheduler()
+    core.submit(make_request("a", 8), 0.0)
+    run_step(core)
+    run_step(core)
+    core.workers[WORKER].table.paused[0] = flags
+    assert [request.phase for request in snapshot(core).requests] == [phase]
+
+
+def test_rows_and_counted_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_snapshot, "MAX_REQUESTS", 3)
+    monkeypatch.setattr(board_snapshot, "MAX_COUNTED", 7)
+    core = make_scheduler(max_num_seqs=5)
+    for number in range(12):
+        core.submit(make_request(f"r{number}", 4), 0.0)
+    run_step(core)
+    board = snapshot(core)
+    assert len(board.requests) == 3
+    assert board.num_waiting == 7
+    assert sum(queue.num_waiting for queue in board.queues) == 2  # 5 of the 7 that were looked at run
+
+
+# ---- times
+
+
+def test_percentiles_count_each_request_that_saw_a_sample() -> None:
+    ring = SampleRing()
+    ring.add(100.0, 0.010, count=98)
+    ring.add(100.0, 0.500, count=2)
+    count, seconds = ring.percentiles(100.0)
+    assert (count, list(seconds)) == (100, [0.010, 0.010, 0.500])
+
+
+def test_old_samples_are_forgotten_and_the_newest_kept() -> None:
+    ring = SampleRing(capacity=2)
+    for number in range(3):
+        ring.add(100.0 + number, float(number))
+    assert ring.percentiles(102.0) == (2, [1.0, 2.0, 2.0])
+    assert ring.percentiles(102.0 + WINDOW_S) == (0, ())
+
+
+def note_step(core: Scheduler, times: ReportTimes, now: float, wall_ms: float) -> None:
+    """One step, whose report is noted as the step loop does it."""
+    assert core.schedule(WORKER, 0.0) is not None
+    report: StepReport = report_for(core)
+    report.duration_us, report.execute_us = 1000, 800
+    times.note(core.workers[WORKER], report, now, wall_ms)
+    core.update(WORKER, report, 0.0)
+
+
+def test_the_first_token_counts_from_arrival_and_the_next_from_the_last_report() -> None:
+    core, times = make_scheduler(), ReportTimes()
+    core.submit(make_request("a", 8, arrival_ms=1000), 0.0)
+    note_step(core, times, 50.0, 1200.0)
+    assert times.first_token.percentiles(50.0) == (1, pytest.approx([0.2] * 3))
+    assert times.inter_token.percentiles(50.0)[0] == 0
+    note_step(core, times, 50.025, 1225.0)
+    assert times.first_token.percentiles(50.025)[0] == 1
+    assert times.inter_token.percentiles(50.025) == (1, pytest.approx([0.025] * 3))
+    assert times.take_spent(WORKER) == (2000, 1600)
+    assert times.take_spent(WORKER) == (0, 0)
+
+
+# ---- watchers
+
+
+async def test_all_watchers_see_one_look_and_without_any_nothing_listens() -> None:
+    async with serve() as (loop, address), dial(address) as stub:
+        worker = stub.AttachWorker()
+        await worker.write(make_hello("w"))
+        await worker.read()
+        assert loop.on_report is None
+        async with aclosing(watch_board(address)) as one, aclosing(watch_board(address)) as two:
+            first, second = await anext(one), await anext(two)
+            assert loop.on_report is not None
+            assert first == second
+            assert [w.worker_id for w in first.workers] == ["w"]
+            assert (await anext(one)).at_ms > first.at_ms
+        await until_nothing_listens(loop)
+        worker.cancel()
+
+
+async def test_a_watcher_that_comes_back_sees_the_state_of_now() -> None:
+    async with serve() as (loop, address), dial(address) as stub:
+        async with aclosing(watch_board(address)) as boards:
+            assert (await anext(boards)).workers == ()
+        await until_nothing_listens(loop)
+        worker = stub.AttachWorker()
+        await worker.write(make_hello("w"))
+        await worker.read()
+        async with aclosing(watch_board(address)) as boards:
+            assert [w.worker_id for w in (await anext(boards)).workers] == ["w"]
+        worker.cancel()
+
+
+async def until_nothing_listens(loop: Any) -> None:
+    async with asyncio.timeout(5):
+        while loop.on_report is not None:
+            await asyncio.sleep(0.01)
+
+
+def test_no_message_of_the_board_has_room_for_text() -> None:
+    """Names and ids are all that is said of a request."""
+    fields = scheduler_pb2.BoardRequest.DESCRIPTOR.fields
+    assert {field.name for field in fields if field.type == field.TYPE_STRING} == {
+        "request_id",
+        "worker_id",
+        "tenant",
+    }
+    assert not [field.name for field in fields if field.type == field.TYPE_BYTES]
+
+
+def test_workers_that_are_gone_are_forgotten() -> None:
+    core, times = make_scheduler(), ReportTimes()
+    core.submit(make_request("a", 8), 0.0)
+    note_step(core, times, 50.0, 0.0)
+    times.keep([WORKER])
+    assert times.take_spent(WORKER) == (1000, 800)
+    note_step(core, times, 50.1, 0.0)
+    times.keep([])
+    assert times.take_spent(WORKER) == (0, 0)

@@ -1,0 +1,106 @@
+"""Limits of tenants: read from a file, kept by the scheduler, changed while it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scheduler_svc.core.notices import Rejected
+from scheduler_svc.core.policy.tenants import TenantLimits, Tenants
+from scheduler_svc.server import read_tenants
+from scheduler_svc.tenant_file import TenantFile, parse_tenants
+from signalbox.errors import StartupError
+from tests.bench.qos_plan import Stream, make_qos_plan
+from tests.scheduler_svc.harness import make_request, make_scheduler, run_step
+
+TEXT = """
+[default]
+max_queued = 5
+[tenants.acme]
+weight = 3
+tokens_per_s = 1000.5
+highest_priority = -1
+"""
+
+
+def test_toml_and_json_say_the_same() -> None:
+    default, named = parse_tenants(TEXT, is_json=False)
+    assert default == TenantLimits(max_queued=5)
+    assert named == {"acme": TenantLimits(weight=3, tokens_per_s=1000.5, highest_priority=-1)}
+    raw = {"default": {"max_queued": 5}, "tenants": {"acme": {"weight": 3, "tokens_per_s": 1000.5}}}
+    assert parse_tenants(json.dumps(raw), is_json=True)[1]["acme"].tokens_per_s == 1000.5
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[tenants.a]\nwieght = 1", "tenants.a.wieght"),
+        ("[tenants.a]\nweight = 0", "tenants.a.weight"),
+        ("[tenants.a]\nmax_running = 1.5", "tenants.a.max_running"),
+        ("[tenants.a]\nmax_queued = true", "tenants.a.max_queued"),
+        ("[tenants.a]\nhighest_priority = 'x'", "tenants.a.highest_priority"),
+        ("[default]\nweight = nan", "default.weight"),
+        ("tenant = 1", "tenant"),
+        ("tenants = 1", "tenants"),
+    ],
+)
+def test_what_the_file_says_wrong_is_named(text: str, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        parse_tenants(text, is_json=False)
+
+
+def test_a_changed_file_is_used_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    path, seen = tmp_path / "tenants.toml", []
+    path.write_text(TEXT)
+    file = TenantFile(str(path), lambda default, named: seen.append(named))
+    file.read()
+    file.reload()
+    assert not seen, "it has not changed"
+    path.write_text("[tenants.b]\nweight = 22.5\n")
+    file.reload()
+    path.write_text("[tenants.b]\nweight = -1.0\n")
+    file.reload()
+    assert seen == [{"b": TenantLimits(weight=22.5)}]
+
+
+def test_max_running_is_kept_and_others_go_past() -> None:
+    scheduler = make_scheduler(max_num_seqs=8, max_inflight_steps=1)
+    scheduler.queues.set_limits(TenantLimits(), {"a": TenantLimits(max_running=1)})
+    for name, tenant in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")):
+        scheduler.submit(make_request(name, 3, tenant=tenant), 0.0)
+    assert {request.key.request_id for request in run_step(scheduler).placed} == {"a1", "b1", "b2"}
+    scheduler.cancel(make_request("a1", 1).key, 1)
+    assert [request.key.request_id for request in run_step(scheduler).placed] == ["a2"]
+
+
+def test_refusals_name_the_limit() -> None:
+    scheduler = make_scheduler(max_num_seqs=1)
+    scheduler.queues.set_limits(TenantLimits(max_queued=1), {"a": TenantLimits(highest_priority=0)})
+    for request in (
+        make_request("too high", 3, tenant="a", priority=-1),
+        make_request("first", 3, tenant="b"),
+        make_request("second", 3, tenant="b"),
+    ):
+        scheduler.submit(request, 0.0)
+    high, queued = (notice for notice in scheduler.drain_notices() if isinstance(notice, Rejected))
+    assert (high.code, high.field) == ("InvalidRequestError", "priority")
+    assert queued.code == "ResourceExhaustedError"
+    assert "max_queued" in queued.message and "'b'" in queued.message
+
+
+def test_tokens_per_second_are_kept_in_the_long_run() -> None:
+    tenants = Tenants(named={"a": TenantLimits(tokens_per_s=1000.0)})
+    stream = Stream("a", (50, 150), (50, 150), backlog=20)
+    plan = make_qos_plan(stream, tenants=tenants, duration_s=60.0)
+    plan.run()
+    inputs, outputs = plan.served()
+    assert (inputs["a"] + outputs["a"]) / 60.0 == pytest.approx(1000.0, rel=0.1)
+
+
+def test_a_service_does_not_start_with_a_wrong_file(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_text("[tenants.a]\nweight = 'much'\n")
+    with pytest.raises(StartupError, match=r"tenants.a.weight"):
+        read_tenants(str(path), make_scheduler())

@@ -1,0 +1,151 @@
+"""A scheduler's and a worker's core with a runner of a real model, joined by messages of the wire, in one thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler_svc import delta as scheduler_delta
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.scheduler import Scheduler
+from signalbox.hash_chain import chain_hashes, root_hash
+from signalbox.v1 import generation_pb2, scheduler_pb2
+from worker_svc import delta as worker_delta
+from worker_svc.core.batch import ModelRunner
+from worker_svc.core.drafter import Drafter
+from worker_svc.core.isolation import run_step
+from worker_svc.core.worker_core import WorkerCore
+
+GREEDY = generation_pb2.SamplingParams(temperature=0.0)
+FRONTEND, WORKER = "frontend", "worker"
+MOST_STEPS = 2000
+
+
+@dataclass
+class Client:
+    """What one request got."""
+
+    prompt: list[int]
+    output: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class LocalRing:
+    """`depth` steps are always in flight: the worker runs the oldest when the scheduler sends no more."""
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        drafter: Drafter | None,
+        *,
+        depth: int = 1,
+        num_drafts: int = 0,
+        num_seqs: int = 8,
+        step_seconds: float | None = None,
+    ) -> None:
+        """step_seconds: how long each step is said to have taken, whatever is in it; None: nobody says."""
+        info = runner.info
+        self._runner, self._step_seconds = runner, step_seconds
+        self.core = WorkerCore(info, num_slots=2 * num_seqs, drafter=drafter)
+        config = SchedulerConfig(
+            max_num_seqs=num_seqs,
+            max_num_batched_tokens=16 * num_seqs,
+            max_inflight_steps=depth,
+            num_speculative_tokens=num_drafts,
+            just_in_time_steps=False,
+        )
+        self.scheduler = Scheduler(config, 1, 0.0)
+        hello = scheduler_pb2.WorkerHello(
+            worker_id=WORKER,
+            worker_instance="1",
+            model=scheduler_pb2.ModelEntry(
+                model=info.model, max_model_len=info.max_model_len, block_size=info.block_size
+            ),
+            num_slots=2 * num_seqs,
+            num_blocks=info.num_blocks,
+            max_num_batched_tokens=1024,
+            max_draft_tokens=info.max_draft_tokens,
+            num_host_blocks=info.num_host_blocks,
+        )
+        self.scheduler.attach_worker(*scheduler_delta.parse_hello(hello), now=0.0)
+        self.worker = self.scheduler.workers[WORKER]
+        self._clients: dict[int, Client] = {}
+        self._in_flight: deque[scheduler_pb2.SchedulerOutput] = deque()
+
+    def submit(
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        sampling: generation_pb2.SamplingParams = GREEDY,
+        bad_words: Sequence[Sequence[int]] = (),
+    ) -> Client:
+        """A client sends `prompt`."""
+        info, attempt = self._runner.info, len(self._clients) + 1
+        raw, root = np.array(prompt, "<i4").tobytes(), root_hash(info.model)
+        params = generation_pb2.SamplingParams()
+        params.CopyFrom(sampling)
+        params.max_tokens, params.ignore_eos = max_tokens, True
+        request = scheduler_pb2.SubmitRequest(
+            ref=scheduler_pb2.RequestRef(request_id=f"r{attempt}", attempt=attempt),
+            meta=scheduler_pb2.RequestMeta(
+                model=info.model,
+                num_prompt_tokens=len(prompt),
+                max_tokens=max_tokens,
+                block_hashes=chain_hashes(root, raw, info.block_size),
+                hash_block_size=info.block_size,
+                root_hash=root,
+                kind=generation_pb2.REQUEST_KIND_GENERATE,
+            ),
+            payload=generation_pb2.RequestPayload(
+                token_ids=raw,
+                sampling=params,
+                bad_token_sequences=[generation_pb2.TokenSequence(token_ids=word) for word in bad_words],
+            ).SerializeToString(),
+        )
+        self.scheduler.submit(scheduler_delta.parse_submit(request, FRONTEND), 0.0)
+        client = self._clients[attempt] = Client(prompt)
+        return client
+
+    def run(self) -> None:
+        """Until every request has ended."""
+        for _ in range(MOST_STEPS):
+            if all(client.ends for client in self._clients.values()):
+                return
+            self.step()
+        raise AssertionError("the requests do not end")
+
+    def step(self) -> None:
+        """Sends what can be sent, and runs the oldest step."""
+        while (decision := self.scheduler.schedule(WORKER, 0.0)) is not None:
+            for request in decision.placed:
+                new = scheduler_delta.build_new_request(request, self.worker)
+                self.core.add(worker_delta.parse_new_request(new, self._runner.info))
+            self._in_flight.append(scheduler_delta.build_step(decision, self.scheduler.epoch))
+        step = self.core.apply(worker_delta.parse_step(self._in_flight.popleft()))
+        sampled, failed = run_step(self._runner, step.copies, step.batch)
+        assert not failed
+        report, outputs = self.core.commit(step, sampled, failed)
+        if self._step_seconds is not None and self.core.drafting is not None:
+            self.core.drafting.take_duration(step, self._step_seconds)
+        self.scheduler.update(WORKER, scheduler_delta.parse_report(worker_delta.build_report(report)), 0.0)
+        self.scheduler.check_integrity()
+        self.core.table.check_integrity()
+        for output in outputs:
+            counts = [1] * len(output.attempts) if output.counts is None else output.counts.tolist()
+            tokens = iter(output.token_ids.tolist())
+            for attempt, count in zip(output.attempts.tolist(), counts, strict=True):
+                self._clients[attempt].output += [next(tokens) for _ in range(count)]
+            for attempt, values in output.logprobs:
+                self._clients[attempt].logprobs += [value.logprob for value in values]
+            for attempt, reason, _, _ in output.finished:
+                self._clients[attempt].ends.append(int(reason))
+
+    @property
+    def acceptance(self) -> float:
+        """Share of the drafts that were right."""
+        totals = self.core.draft_totals
+        return totals.num_accepted / max(totals.num_drafted, 1)

@@ -1,0 +1,56 @@
+"""Whole models on Triton's kernels: fused modules, and decode steps that read the device's state alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts
+from tests.worker_svc.runner.runner_harness import Driver
+from worker_svc.runner.cuda_graphs import DecodeStep
+from worker_svc.runner.cuda_runner import CudaRunner
+from worker_svc.runner.triton_fused import TritonAttention, TritonMLP, TritonNorm
+
+ModelDir = Callable[[str], Path]
+COUNT = 4
+FUSED = {"tiny-qwen3": {TritonAttention, TritonMLP, TritonNorm}, "tiny-gpt-oss": {TritonNorm}}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("preset", ["tiny-qwen3", "tiny-gemma2", "tiny-gpt-oss"])
+def test_greedy_output_equals_generate(
+    model_dir: ModelDir, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Norms of heads; windows and capped scores; sinks."""
+    path = model_dir(preset)
+    runner = CudaRunner(
+        path,
+        served_model_name="tiny",
+        num_slots=16,
+        attention="triton",
+        dtype="float32",
+        num_blocks=40,
+        block_size=4,
+        max_model_len=64,
+        threads=1,
+    )
+    used = {type(module) for module in runner.model.module.modules()}
+    assert FUSED.get(preset, {TritonAttention, TritonNorm}) <= used
+    sizes, run = [], DecodeStep.run
+    monkeypatch.setattr(DecodeStep, "run", lambda step: sizes.append(len(step.slots)) or run(step))
+    driver = Driver(runner)
+    prompts = make_prompts((3, 9, 18))
+    requests = [driver.add(prompt, COUNT) for prompt in prompts]
+    driver.step({requests[0].slot: 3, requests[1].slot: 8})
+    runner.check()  # takes no block from anybody
+    driver.step({requests[1].slot: 1, requests[2].slot: 18})
+    while not all(request.is_finished for request in requests):
+        driver.step({})
+    assert 4 in sizes, "three rows run on the step of four"
+    ties = sum(
+        assert_same_but_for_ties(request.output, *(part[:COUNT] for part in generate(path, tuple(prompt))))
+        for request, prompt in zip(requests, prompts, strict=True)
+    )
+    assert ties == 0

@@ -1,0 +1,92 @@
+"""All Triton kernels compile to machine code for GPUs that need not be here. Whether they run is not shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from worker_svc.runner import triton_attention, triton_attention_kernels, triton_write  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    triton_attention.INTERPRETED, reason="kernels are interpreted in this process, not compiled"
+)
+HEADS = {"NUM_HEADS": 28, "GROUP": 7}
+DIMS = {"D": 128, "DV": 96, "PAD_D": 128, "PAD_DV": 128}
+TILES = {"CHUNK_TILE": 64, "DECODE_TILE": 16, "KEYS": 32, "SPLIT": 512, "BLOCK_SIZE": 16, "WIDEN": False}
+PLAIN = {"HAS_CAP": False, "HAS_WINDOW": False, "HAS_SINKS": False}
+ALL = {"HAS_CAP": True, "HAS_WINDOW": True, "HAS_SINKS": True}
+ATTEND = {**HEADS, **DIMS, **TILES}
+FLOATS = {"scale", "softcap", "epsilon", "weight_offset"}
+TYPED = {"part_acc": "*fp32", "part_sums": "*fp32", "items": "*i32", "positions": "*i32", "tables": "*i32"}
+POINTERS = {
+    **dict.fromkeys(
+        ("out", "query", "keys", "values", "sinks", "key", "value", "x", "weight", "gate_up", "qkv")
+    ),
+    **dict.fromkeys(("cosines", "sines", "query_norm", "key_norm")),
+}
+KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
+    "decode": (
+        triton_attention_kernels.attend_kernel,
+        ATTEND | PLAIN | {"HAS_CHUNKS": False, "PARTIAL": True},
+        4,
+    ),
+    "mixed": (
+        triton_attention_kernels.attend_kernel,
+        ATTEND | ALL | {"HAS_CHUNKS": True, "PARTIAL": True},
+        4,
+    ),
+    "join": (
+        triton_attention_kernels.join_kernel,
+        {"NUM_HEADS": 28, "DV": 96, "PAD_DV": 128, "SPLIT": 512, "HAS_WINDOW": True, "HAS_SINKS": True},
+        1,
+    ),
+    "write": (triton_write.write_kernel, {"HEADS": 4, "BLOCK_SIZE": 16, **DIMS}, 1),
+    "rope": (
+        triton_write.rope_kernel,
+        {"HEADS": 28, "KV_HEADS": 4, "BLOCK_SIZE": 16, "D": 128, "HALF": 48, "PAD_HALF": 64}
+        | {"REST": 32, "PAD_REST": 32, "HAS_NORMS": True, "ROUNDS": True},
+        1,
+    ),
+    "norm": (triton_write.norm_kernel, {"D": 3000, "PAD_D": 4096, "ROUNDS": True}, 4),
+    "gate": (triton_write.gate_kernel, {"WIDTH": 1500, "IS_GELU": True, "BLOCK": 1024}, 4),
+}
+
+
+def type_of(name: str, dtype: str) -> str:
+    """The type of a kernel's argument."""
+    if name in FLOATS:
+        return "fp32"
+    if name in ("block_ids", "offsets"):
+        return "*i64"
+    return TYPED.get(name, f"*{dtype}" if name in POINTERS else "i32")
+
+
+# The one with all features takes half a minute to compile in float32.
+CASES = [
+    (name, dtype) for name in KERNELS for dtype in ("bf16", "fp32") if (name, dtype) != ("mixed", "fp32")
+]
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_compiles(
+    name: str, capability: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernel, constants, num_warps = KERNELS[name]
+    signature = {n: "constexpr" if n in constants else type_of(n, dtype) for n in kernel.arg_names}
+    places = {(kernel.arg_names.index(n),): value for n, value in constants.items()}
+    compiled = triton.compile(
+        ASTSource(kernel, signature, places, {}),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": num_warps, "num_stages": 2},
+    )
+    assert compiled.asm["cubin"][:4] == b"\x7fELF"
+    assert compiled.metadata.shared <= 99 * 1024, "shared memory of the smallest of these GPUs"

@@ -1,0 +1,36 @@
+"""The link of a worker process to a scheduler that refuses it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.ports import free_ports
+from tests.scheduler_svc.attached import serve
+
+REFUSAL = "max_num_batched_tokens is 64, but the worker's runner takes 32"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_refused_worker_tries_again_and_is_not_attached_meanwhile(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with serve() as (loop, scheduler):
+        flags = [f"--scheduler={scheduler}", f"--listen=127.0.0.1:{free_ports(1)[0]}"]
+        flags += ["--runner=sim", "--max-num-batched-tokens=32"]
+        with log.open("wb") as output:
+            process = subprocess.Popen([sys.executable, "-m", "worker_svc", *flags], stderr=output)
+        try:
+            await until(lambda: log.read_text().count(REFUSAL) >= 3)
+            assert "attached to the scheduler" not in log.read_text()
+            assert not loop.core.workers
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
