@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# More extras, each with a comma before it: make install EXTRAS=,routers
+EXTRAS ?=
 STAMP := .venv/.installed
 
 .PHONY: help install up test lint rehearse protos clean
@@ -14,7 +16,7 @@ install: $(STAMP)  ## make .venv with everything in it (again only when the vers
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (the first time this takes some minutes)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[all,dev$(EXTRAS)]'
 	@touch $@
 
 up: install  ## start the ring with the demo model; options in ARGS, e.g. make up ARGS="--workers 2"
