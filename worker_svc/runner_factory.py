@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from signalbox.cores import threads_per_worker
 from signalbox.errors import StartupError
 from signalbox.speculation import parse_speculation
 from worker_svc.config import WorkerSettings
@@ -98,7 +99,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
             num_host_blocks=settings.num_host_blocks,
             block_size=settings.block_size,
             max_model_len=settings.max_model_len,
-            threads=settings.threads or max(1, (os.cpu_count() or 2) - 1),
+            threads=settings.threads or threads_per_worker(),
             kv_cache_memory=settings.kv_cache_memory,
             gpu_memory_utilization=settings.gpu_memory_utilization,
             max_num_batched_tokens=settings.max_num_batched_tokens,

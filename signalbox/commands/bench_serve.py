@@ -23,6 +23,7 @@ from signalbox.bench.reference import Shape
 from signalbox.bench.summary import Figures
 from signalbox.commands import up
 from signalbox.commands.arguments import at_least_one
+from signalbox.cores import threads_per_worker
 from signalbox.errors import InvalidRequestError, StartupError
 from signalbox.plots import check_plot, draw
 from signalbox.ring import DEMO_MODEL, Ring
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise StartupError(f"the model directory {args.model} does not exist")
     if args.reference and args.runner == "sim":
         raise InvalidRequestError("--reference needs a model; the sim runner has none", field="reference")
-    args.threads = args.threads or up.threads_per_worker(1)
+    args.threads = args.threads or threads_per_worker()
     shapes = [Shape(streams, args.prompt_tokens, args.output_tokens) for streams in args.streams]
     head: Figures = {
         "benchmark": "serve",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import re
 import socket
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any
 
 from signalbox.bring_up import BringUp, warn
 from signalbox.commands.arguments import address, at_least_one
+from signalbox.cores import threads_per_worker
 from signalbox.errors import StartupError
 from signalbox.ring import DEMO_MODEL, Ring, flags, worker_name
 from signalbox.speculation import Speculation, parse_speculation
@@ -97,7 +97,7 @@ def add_engine_arguments(group: Any) -> None:
         "--threads",
         type=at_least_one,
         metavar="N",
-        help="CPU threads per worker (all cores but one, shared out)",
+        help="most CPU threads per worker (both of two cores, else all but one, shared out)",
     )
     add(
         "--speculative",
@@ -185,16 +185,6 @@ def _worker_addresses(first: str, count: int) -> tuple[str, ...]:
     if int(port) + count - 1 > LAST_PORT:
         raise StartupError(f"there are no {count} ports from {first} on; choose another with --worker-listen")
     return tuple(f"{host}:{int(port) + index}" for index in range(count))
-
-
-def threads_per_worker(num_workers: int) -> int:
-    """All cores but one, shared out: the services need one."""
-    return max(1, (_count_cores() - 1) // num_workers)
-
-
-def _count_cores() -> int:
-    """Those that we may use; a container may have fewer than the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _wants_proof(args: argparse.Namespace, ring: Ring) -> bool:

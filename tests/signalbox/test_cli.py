@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import __version__
+from signalbox import __version__, cores
 from signalbox.cli import COMMANDS, main, make_parser
 from signalbox.commands import status as status_command
 from signalbox.commands import up
@@ -209,10 +209,12 @@ def test_a_frontend_gets_a_model_only_for_its_tokenizer(tmp_path: Path) -> None:
 
 
 def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up, "_count_cores", lambda: 8)
+    monkeypatch.setattr(cores, "count_cores", lambda: 8)
     assert "--threads=7" in command_line(make_ring(), 1)
     assert "--threads=3" in command_line(make_ring("--workers", "2"), 1)
     assert "--threads=1" in command_line(make_ring("--workers", "20"), 1)
+    monkeypatch.setattr(cores, "count_cores", lambda: 2)
+    assert "--threads=2" in command_line(make_ring(), 1)
 
 
 def test_speculation_is_for_worker_and_scheduler() -> None:

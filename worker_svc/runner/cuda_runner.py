@@ -185,7 +185,7 @@ class CudaRunner(TorchRunner):
         return launched
 
     def _launch(self, batch: Batch, ahead: Mask) -> Launched:
-        self._adopt_caller()
+        self._limit_threads(1)
         num_decode = batch.num_decode_rows
         firsts = batch.query_starts[:num_decode]
         self._state.apply(

@@ -34,6 +34,7 @@ from worker_svc.runner.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.probe import check_paged_attention, eager_logits
 from worker_svc.runner.prompt_results import score_prompts, sum_hidden
 from worker_svc.runner.sampler import sample
+from worker_svc.runner.step_threads import StepThreads, choose_threads, set_threads
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +72,14 @@ class TorchRunner:
         cache; instead of it, kv_cache_memory in bytes, or on a GPU gpu_memory_utilization, the share that model,
         cache and a step of max_num_batched_tokens may take; none of them: a share of the free memory. max_model_len:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
-        threads: of torch and numba; None leaves their own choice. draft_block_bytes: what a draft model takes of each
-        block beside this one.
+        threads: the most that torch and the kernels use, steps of few tokens perhaps fewer; None leaves their own
+        choice. draft_block_bytes: what a draft model takes of each block beside this one.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
-        self._threads = threads
+        self._threads = None if threads is None else StepThreads(threads, threads)
         self._draft_block_bytes = draft_block_bytes
-        self._caller: int | None = None
-        self._adopt_caller()
+        self._limit: tuple[int, int] | None = None
+        self._limit_threads(1)
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
         self.model = self._load(path, dtype, device, block_size)
@@ -112,6 +113,10 @@ class TorchRunner:
             pooling_mode=pooling_mode or PoolingMode.LAST,
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
+        if threads is not None and self.model.device.type == "cpu":
+            self._threads = choose_threads(threads, self._run_one_token)
+            self._limit = None
+            logger.info("threads of a step: %d for few tokens, %d for many", self._threads.few, threads)
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Sampled:
@@ -130,7 +135,11 @@ class TorchRunner:
     @torch.inference_mode()
     def check(self) -> None:
         """Runs the model on one token, in a cache of its own; see `ModelRunner`."""
-        self._adopt_caller()
+        self._limit_threads(1)
+        self._run_one_token()
+
+    @torch.inference_mode()
+    def _run_one_token(self) -> None:
         one = np.zeros((1, 1), np.int32)
         paged = self._batch_class(
             cache=self._check_cache,
@@ -140,11 +149,11 @@ class TorchRunner:
             block_tables=one,
             device=self.model.device,
         )
-        token = self._to_device(one)
+        token = self._to_device(one[0])
         with attention.running(paged):
-            output = self.model.module(input_ids=token, position_ids=token, use_cache=False)
+            logits = self._forward(token, token, token)
         # A device fails when its results are asked for.
-        output.logits.cpu()
+        logits.cpu()
 
     @torch.inference_mode()
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
@@ -155,7 +164,7 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         """Writes the KV of all query tokens. Returns the samples' logits `[N, V]` in the model's dtype."""
-        self._adopt_caller()
+        self._limit_threads(len(batch.token_ids))
         paged = self._batch_class(
             cache=self._cache,
             num_decode_rows=batch.num_decode_rows,
@@ -214,12 +223,14 @@ class TorchRunner:
         free, total = torch.cuda.mem_get_info(device)
         return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
 
-    def _adopt_caller(self) -> None:
-        """Limits the threads again when another thread calls; the libraries count by calling thread."""
-        caller = threading.get_ident()
-        if self._threads is not None and caller != self._caller:
-            set_threads(self._threads)
-        self._caller = caller
+    def _limit_threads(self, num_tokens: int) -> None:
+        """For a step of so many query tokens. The libraries count by calling thread."""
+        if self._threads is None:
+            return
+        limit = threading.get_ident(), self._threads.of(num_tokens)
+        if limit != self._limit:
+            set_threads(limit[1])
+        self._limit = limit
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.model.device, torch.int64)
@@ -238,12 +249,6 @@ def check_at_least_one(**settings: int | None) -> None:
     for name, value in settings.items():
         if value is not None and value < 1:
             raise ModelLoadError(f"{name} is {value}, but at least 1 is needed.")
-
-
-def set_threads(threads: int) -> None:
-    """Threads that torch and numba use for the calling thread; best before the first operation."""
-    torch.set_num_threads(threads)
-    attention.set_threads(threads)
 
 
 def load_checked(path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
