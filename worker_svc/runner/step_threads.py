@@ -31,7 +31,9 @@ class StepThreads:
 
 def set_threads(threads: int) -> None:
     """Threads that torch and the kernels use for the calling thread; best before the first operation."""
-    attention.set_threads(threads)  # first: when numba starts its threads, it sets the number for torch as well
+    attention.set_threads(
+        threads
+    )  # first: when numba starts its threads, it sets the number for torch as well
     torch.set_num_threads(threads)
 
 
