@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     Cohere2Config,
@@ -205,6 +206,19 @@ def copy_tokenizer(source: Path, out_dir: Path) -> None:
             shutil.copyfile(source / name, out_dir / name)
 
 
+def write_word_tokenizer(out_dir: Path) -> None:
+    """A byte-level tokenizer with a word for each of the model's tokens, so that any output has a text to be made."""
+    vocab_size = json.loads((out_dir / "config.json").read_text())["vocab_size"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [f"\u0120w{number}" for number in range(vocab_size - len(alphabet))]  # U+0120 stands for a space
+    tokenizer = Tokenizer(models.BPE({word: index for index, word in enumerate(alphabet + words)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(out_dir / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    (out_dir / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -213,11 +227,17 @@ def main() -> None:
     parser.add_argument("out_dir", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
-    parser.add_argument("--tokenizer", type=Path, help="directory whose tokenizer is copied")
+    tokenizer = parser.add_mutually_exclusive_group()
+    tokenizer.add_argument("--tokenizer", type=Path, help="directory whose tokenizer is copied")
+    tokenizer.add_argument(
+        "--word-tokenizer", action="store_true", help="write one with a word for each token"
+    )
     options = parser.parse_args()
     make_model(options.preset, options.out_dir, options.seed, getattr(torch, options.dtype))
     if options.tokenizer is not None:
         copy_tokenizer(options.tokenizer, options.out_dir)
+    if options.word_tokenizer:
+        write_word_tokenizer(options.out_dir)
 
 
 if __name__ == "__main__":
