@@ -174,6 +174,10 @@ class BlockPool:
 
     def lookup(self, hashes: Hashes) -> Blocks:
         """The blocks of the longest known prefix of `hashes`."""
+        if (
+            not len(hashes) or hashes[0].tobytes() not in self._block_of
+        ):  # what is not cached at all is found out first
+            return NO_BLOCKS
         found = list(map(self._block_of.get, hashes.tolist()))
         if None in found:
             del found[found.index(None) :]

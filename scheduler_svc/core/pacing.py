@@ -15,7 +15,6 @@ TARGET_QUEUED_S = 0.0015
 """How long a step should wait in the worker's queue: covers jitter, costs arrivals next to nothing."""
 LATE_QUEUED_S = 0.0003
 """A step that waited less than this may have come too late."""
-LARGEST_LEAD_S = 1.0
 
 
 class Pacer:
@@ -32,7 +31,8 @@ class Pacer:
         if not was_ahead:
             return
         if queued_s < LATE_QUEUED_S:
-            self._lead_s = min(self._lead_s * 1.3 + TARGET_QUEUED_S, LARGEST_LEAD_S)
+            # Not above a step's duration, which holds nothing back already: it would take long to come down from there.
+            self._lead_s = min(self._lead_s * 1.3 + TARGET_QUEUED_S, max(self._durations))
         else:
             self._lead_s = max(self._lead_s - 0.1 * (queued_s - TARGET_QUEUED_S), 0.0)
 

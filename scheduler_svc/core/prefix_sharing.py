@@ -58,6 +58,8 @@ def find_leader(worker: Worker, slot: int, prefix: Prefix) -> bool:
     table, index = worker.table, prefix.num_blocks
     end = (index + 1) * table.block_size
     unreported = np.flatnonzero((table.num_computed < end) & (end <= table.target))
+    if unreported.tolist() == [slot]:
+        return False
     same = table.hashes_at(unreported, np.full(len(unreported), index)) == table.hashes_at(
         np.array([slot]), np.array([index])
     )

@@ -51,3 +51,14 @@ def test_nothing_is_held_back_before_durations_are_known() -> None:
     pacer = Pacer()
     pacer.observe(duration_s=1.0, queued_s=0.5, was_ahead=True)
     assert pacer.hold_s() == 0.0
+
+
+def test_a_stall_is_soon_forgotten() -> None:
+    """While everything was late, the lead grew; it must not have grown beyond what a step lasts."""
+    pacer = Pacer()
+    for _ in range(50):
+        pacer.observe(duration_s=0.020, queued_s=0.0, was_ahead=True)
+    assert pacer.hold_s() == 0.0
+    for _ in range(60):
+        pacer.observe(duration_s=0.020, queued_s=0.0194 - pacer.hold_s(), was_ahead=True)
+    assert pacer.hold_s() > 0.015
