@@ -38,7 +38,6 @@ def test_limits_fall_and_rise(inflight: int, num_blocks: int, limits: list[int])
     assert (simulation.run().num_preemptions > 0) == (num_blocks == 24)
     assert [len(session.output) for session in sessions] == [45] * 8
     assert limits.count(0) > 8
-    assert limits.count(MOST) > 8
     assert set(limits) == {0, MOST}
 
 

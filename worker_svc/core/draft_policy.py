@@ -1,7 +1,8 @@
 """How many drafts each request gets: as many as pay by what was measured, and none where none do.
 
 A request whose drafts do not pay is paused: its limit falls to 0 on both sides, so that the scheduler need not keep
-room for them. After a while, twice as long each time, it asks for its limit again and tries a few drafts.
+room for them. After a while, twice as long each time, it asks for its limit again and tries a few drafts, together
+with others that are about to.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.core.step_costs import StepCosts
+from worker_svc.core.trial_windows import TrialWindows
 
 I64 = NDArray[np.int64]
 
@@ -33,6 +35,7 @@ class DraftPolicy:
     def __init__(self, num_slots: int, most: int) -> None:
         """most: drafts that any request can get."""
         self.costs = StepCosts()
+        self._windows = TrialWindows()
         self._powers = np.arange(most + 1)
         self._caps = np.zeros(num_slots, np.int64)
         """Limit of each request as it came."""
@@ -75,6 +78,7 @@ class DraftPolicy:
         `confirmed` `[num_slots]` are the limits of all slots; those of requests that are paused now fall to 0.
         is_measured: the step consists of decode rows alone, so that its duration tells what drafts cost.
         """
+        self._windows.pass_step()
         has_none = confirmed[slots] == 0
         if has_none.any():
             self._wake(slots[has_none & (self._caps[slots] > 0)])
@@ -106,6 +110,8 @@ class DraftPolicy:
         paying = slots[(matched > 0) & (self._trials[slots] == 0)]
         self._pauses[paying] = np.maximum(self._pauses[paying] // 2, FIRST_PAUSE)
         self._best[slots] = self._best_counts(slots)
+        if (self._best[slots][self._trials[slots] == 0] > 0).any():
+            self._windows.paid()
 
     def take_changes(self) -> list[tuple[int, int]]:
         """(slot, limit) that the scheduler is to be told; a lower one holds already, a higher one when confirmed."""
@@ -127,13 +133,18 @@ class DraftPolicy:
             confirmed[slot] = 0
             self._changed[slot] = 0
             self._waits[slot] = self._pauses[slot]
+            if self._pauses[slot] > FIRST_PAUSE:
+                self._windows.failed()
             self._pauses[slot] = min(2 * self._pauses[slot], LONGEST_PAUSE)
 
     def _wake(self, paused: I64) -> None:
         """Counts one step of the pauses; those that are over ask for their limit."""
         waiting = paused[~self._asked[paused]]
         self._waits[waiting] -= 1
+        if not self._windows.may_try:
+            return
         for slot in waiting[self._waits[waiting] <= 0].tolist():
+            self._windows.tried()
             self._asked[slot] = True
             self._changed[slot] = int(self._caps[slot])
 

@@ -134,3 +134,17 @@ def test_a_step_without_drafts_is_asked_for_now_and_then() -> None:
         assert not costs.wants_plain(1)
         costs.add(1, 3, 0.01)
     assert costs.wants_plain(1)
+
+
+def test_hopeless_requests_try_again_together() -> None:
+    """Each new one has its own pauses, but a step in which one tries costs as much as a step in which all do."""
+    rows = 8
+    requests = Requests(rows)
+    num_tries = 0
+    for number in range(2000):
+        if number % 24 == 0:  # another request takes the place of an old one
+            slot = (number // 24) % rows
+            requests.policy.start(slot, MOST)
+            requests.confirmed[slot] = MOST
+        num_tries += any(requests.step(*([0.1] * rows))) and number > 500
+    assert num_tries < 1500 * 0.1
