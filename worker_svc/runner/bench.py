@@ -2,9 +2,10 @@
 
     python -m worker_svc.runner.bench --model DIR --streams 1 32 --prompt-tokens 128 --output-tokens 128 --json
 
-All streams start together: prompts are computed in chunks of whole prompts, then all decode at once, greedily and
-without an end-of-sequence token. With `--transformers`, `generate` runs the same in the same process. With more than
-one thread set OMP_WAIT_POLICY=PASSIVE on a machine that does anything else, as the worker service does for itself.
+All streams start together: prompts are computed in chunks of whole prompts, then all decode at once, without an
+end-of-sequence token; greedily unless sampling settings are given. With `--transformers`, `generate` runs the same
+greedily in the same process. With more than one thread set OMP_WAIT_POLICY=PASSIVE on a machine that does anything
+else, as the worker service does for itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,14 @@ class Result:
 class Streams:
     """`count` requests with random prompts on a runner, in shuffled blocks."""
 
-    def __init__(self, runner: TorchRunner, count: int, prompt_tokens: int, output_tokens: int) -> None:
+    def __init__(
+        self,
+        runner: TorchRunner,
+        count: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        sampling: SamplingParams,
+    ) -> None:
         random = np.random.default_rng(0)
         width = -(-(prompt_tokens + output_tokens) // BLOCK_SIZE)
         self._runner, self._count, self._step_id = runner, count, 0
@@ -76,7 +84,7 @@ class Streams:
         self._num_prompt_tokens = self.lengths.copy()
         self._sampling = SamplingTable(count)
         for slot in range(count):
-            self._sampling.set(slot, SamplingParams(temperature=0.0))
+            self._sampling.set(slot, replace(sampling, seed=slot))
 
     def prefill(self) -> None:
         """Runs all prompts and samples the first tokens."""
@@ -144,7 +152,7 @@ def clocks_around_parts(runner: TorchRunner) -> Iterator[Clocks]:
     clocks = Clocks()
     undo: list[tuple[Any, str, Any]] = []
 
-    def replace(holder: Any, name: str, part: str) -> None:
+    def swap(holder: Any, name: str, part: str) -> None:
         original = getattr(holder, name)
         undo.append((holder, name, original))
         setattr(holder, name, clocks.around(part, original))
@@ -152,13 +160,13 @@ def clocks_around_parts(runner: TorchRunner) -> Iterator[Clocks]:
     kernels = attention.native_kernels()
     for module in runner.model.module.modules():
         if isinstance(module, PackedLinear | NativeLinear | nn.Linear):
-            replace(module, "forward", "linears")
+            swap(module, "forward", "linears")
         if isinstance(module, FusedDecoder):
             module.seconds = clocks.of_decoder
     if kernels is not None and any(isinstance(m, FusedAttention) for m in runner.model.module.modules()):
-        replace(kernels, "rope_and_write", "attention")
-    replace(attention, "attend", "attention")
-    replace(torch_runner, "sample", "sampling")
+        swap(kernels, "rope_and_write", "attention")
+    swap(attention, "attend", "attention")
+    swap(torch_runner, "sample", "sampling")
     try:
         yield clocks
     finally:
@@ -169,9 +177,11 @@ def clocks_around_parts(runner: TorchRunner) -> Iterator[Clocks]:
             setattr(holder, name, original)
 
 
-def measure(runner: TorchRunner, streams: int, prompt_tokens: int, output_tokens: int) -> Result:
+def measure(
+    runner: TorchRunner, streams: int, prompt_tokens: int, output_tokens: int, sampling: SamplingParams
+) -> Result:
     """Runs `streams` requests from prompt to last token."""
-    run = Streams(runner, streams, prompt_tokens, output_tokens)
+    run = Streams(runner, streams, prompt_tokens, output_tokens, sampling)
     started = time.perf_counter()
     run.prefill()
     decode_started, cpu_started = time.perf_counter(), time.process_time()
@@ -284,10 +294,17 @@ def run_bench(options: argparse.Namespace) -> list[Result]:
         threads=options.threads,
     )
     weight_bytes = weight_bytes_of(options.model)
-    measure(runner, 1, min(16, options.prompt_tokens), min(8, options.output_tokens))  # warm-up
+    sampling = SamplingParams(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
+    )
+    measure(runner, 1, min(16, options.prompt_tokens), min(8, options.output_tokens), sampling)  # warm-up
     results = []
     for streams in options.streams:
-        result = measure(runner, streams, options.prompt_tokens, options.output_tokens)
+        result = measure(runner, streams, options.prompt_tokens, options.output_tokens, sampling)
         context = options.prompt_tokens + options.output_tokens // 2
         floor = bytes_of_step(runner, weight_bytes, streams, context) / copy_bandwidth() * 1e3
         result.floor_ms, result.floor_share = round(floor, 3), round(floor / result.step_cpu_ms, 3)
@@ -312,10 +329,19 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
     parser.add_argument("--device", default="cpu", help="cuda: checks the outputs first, see cuda_bench")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--min-p", type=float, default=0.0)
+    parser.add_argument("--repetition-penalty", type=float, default=1.0)
     parser.add_argument("--transformers", action="store_true", help="measure plain generate as well")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     if options.device == "cuda":
+        if options.temperature:
+            parser.error(
+                "--temperature is for the CPU; on a GPU outputs are checked, which needs greedy ones"
+            )
         from worker_svc.runner import cuda_bench  # noqa: PLC0415
 
         cuda_bench.main(options)
