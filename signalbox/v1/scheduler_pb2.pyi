@@ -24,6 +24,38 @@ class NotRunReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_RUN_REASON_ERROR: _ClassVar[NotRunReason]
     NOT_RUN_REASON_ENDED: _ClassVar[NotRunReason]
 
+class RequestStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REQUEST_STATUS_UNSPECIFIED: _ClassVar[RequestStatus]
+    REQUEST_STATUS_WAITING: _ClassVar[RequestStatus]
+    REQUEST_STATUS_WAITING_FOR_FSM: _ClassVar[RequestStatus]
+    REQUEST_STATUS_WAITING_FOR_REMOTE_KVS: _ClassVar[RequestStatus]
+    REQUEST_STATUS_RUNNING: _ClassVar[RequestStatus]
+    REQUEST_STATUS_PREEMPTED: _ClassVar[RequestStatus]
+
+class WaitReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WAIT_REASON_UNSPECIFIED: _ClassVar[WaitReason]
+    WAIT_REASON_RUNS: _ClassVar[WaitReason]
+    WAIT_REASON_NEXT_STEP: _ClassVar[WaitReason]
+    WAIT_REASON_NO_WORKER: _ClassVar[WaitReason]
+    WAIT_REASON_WORKER_AWAY: _ClassVar[WaitReason]
+    WAIT_REASON_CLASS_SUSPENDED: _ClassVar[WaitReason]
+    WAIT_REASON_TENANT_LIMIT: _ClassVar[WaitReason]
+    WAIT_REASON_OTHERS_AHEAD: _ClassVar[WaitReason]
+    WAIT_REASON_NO_PLACE: _ClassVar[WaitReason]
+    WAIT_REASON_NO_SLOT: _ClassVar[WaitReason]
+    WAIT_REASON_NO_BLOCKS: _ClassVar[WaitReason]
+    WAIT_REASON_TOKEN_BUDGET: _ClassVar[WaitReason]
+    WAIT_REASON_GRAMMAR: _ClassVar[WaitReason]
+    WAIT_REASON_GRAMMAR_TURN: _ClassVar[WaitReason]
+    WAIT_REASON_PREFIX: _ClassVar[WaitReason]
+    WAIT_REASON_HOST_COPIES: _ClassVar[WaitReason]
+    WAIT_REASON_AFFINITY: _ClassVar[WaitReason]
+    WAIT_REASON_CLIENT_PAUSED: _ClassVar[WaitReason]
+    WAIT_REASON_DISPLACED: _ClassVar[WaitReason]
+    WAIT_REASON_PREEMPTED: _ClassVar[WaitReason]
+
 class BoardPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BOARD_PHASE_UNSPECIFIED: _ClassVar[BoardPhase]
@@ -34,6 +66,7 @@ class BoardPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BOARD_PHASE_HELD: _ClassVar[BoardPhase]
     BOARD_PHASE_PAUSED: _ClassVar[BoardPhase]
     BOARD_PHASE_DISPLACED: _ClassVar[BoardPhase]
+    BOARD_PHASE_SUSPENDED: _ClassVar[BoardPhase]
 SLOT_STATUS_UNSPECIFIED: SlotStatus
 SLOT_STATUS_PREPARING: SlotStatus
 SLOT_STATUS_PREFILL: SlotStatus
@@ -44,6 +77,32 @@ NOT_RUN_REASON_UNSPECIFIED: NotRunReason
 NOT_RUN_REASON_STALE: NotRunReason
 NOT_RUN_REASON_ERROR: NotRunReason
 NOT_RUN_REASON_ENDED: NotRunReason
+REQUEST_STATUS_UNSPECIFIED: RequestStatus
+REQUEST_STATUS_WAITING: RequestStatus
+REQUEST_STATUS_WAITING_FOR_FSM: RequestStatus
+REQUEST_STATUS_WAITING_FOR_REMOTE_KVS: RequestStatus
+REQUEST_STATUS_RUNNING: RequestStatus
+REQUEST_STATUS_PREEMPTED: RequestStatus
+WAIT_REASON_UNSPECIFIED: WaitReason
+WAIT_REASON_RUNS: WaitReason
+WAIT_REASON_NEXT_STEP: WaitReason
+WAIT_REASON_NO_WORKER: WaitReason
+WAIT_REASON_WORKER_AWAY: WaitReason
+WAIT_REASON_CLASS_SUSPENDED: WaitReason
+WAIT_REASON_TENANT_LIMIT: WaitReason
+WAIT_REASON_OTHERS_AHEAD: WaitReason
+WAIT_REASON_NO_PLACE: WaitReason
+WAIT_REASON_NO_SLOT: WaitReason
+WAIT_REASON_NO_BLOCKS: WaitReason
+WAIT_REASON_TOKEN_BUDGET: WaitReason
+WAIT_REASON_GRAMMAR: WaitReason
+WAIT_REASON_GRAMMAR_TURN: WaitReason
+WAIT_REASON_PREFIX: WaitReason
+WAIT_REASON_HOST_COPIES: WaitReason
+WAIT_REASON_AFFINITY: WaitReason
+WAIT_REASON_CLIENT_PAUSED: WaitReason
+WAIT_REASON_DISPLACED: WaitReason
+WAIT_REASON_PREEMPTED: WaitReason
 BOARD_PHASE_UNSPECIFIED: BoardPhase
 BOARD_PHASE_PREPARING: BoardPhase
 BOARD_PHASE_PREFILL: BoardPhase
@@ -52,6 +111,7 @@ BOARD_PHASE_PREEMPTED: BoardPhase
 BOARD_PHASE_HELD: BoardPhase
 BOARD_PHASE_PAUSED: BoardPhase
 BOARD_PHASE_DISPLACED: BoardPhase
+BOARD_PHASE_SUSPENDED: BoardPhase
 
 class AttachFrontendRequest(_message.Message):
     __slots__ = ("hello", "operations")
@@ -304,7 +364,7 @@ class WorkerSnapshot(_message.Message):
     def __init__(self, scheduler_epoch: _Optional[int] = ..., last_step_id: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
 
 class SlotSnapshot(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "finish_reason", "scheduler_meta", "host_block_ids", "open_fences")
+    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "finish_reason", "scheduler_meta")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -318,8 +378,6 @@ class SlotSnapshot(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_META_FIELD_NUMBER: _ClassVar[int]
-    HOST_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
-    OPEN_FENCES_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
     frontend_instance: str
@@ -333,9 +391,7 @@ class SlotSnapshot(_message.Message):
     paused: bool
     finish_reason: _generation_pb2.FinishReason
     scheduler_meta: bytes
-    host_block_ids: bytes
-    open_fences: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., scheduler_meta: _Optional[bytes] = ..., host_block_ids: _Optional[bytes] = ..., open_fences: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., scheduler_meta: _Optional[bytes] = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
     __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens")
@@ -392,18 +448,20 @@ class StepTimings(_message.Message):
     def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ...) -> None: ...
 
 class WorkerEvent(_message.Message):
-    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive")
+    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining")
     GRAMMAR_READY_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FAILED_FIELD_NUMBER: _ClassVar[int]
     FENCE_ENDED_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_LOST_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     grammar_ready: GrammarReady
     grammar_failed: GrammarFailed
     fence_ended: FenceEnded
     frontend_lost: FrontendLost
     alive: Alive
-    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
+    draining: Draining
+    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ...) -> None: ...
 
 class GrammarReady(_message.Message):
     __slots__ = ("slot", "ref")
@@ -424,16 +482,22 @@ class GrammarFailed(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
 
 class FenceEnded(_message.Message):
-    __slots__ = ("fence",)
+    __slots__ = ("fence", "error")
     FENCE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     fence: int
-    def __init__(self, fence: _Optional[int] = ...) -> None: ...
+    error: _generation_pb2.Error
+    def __init__(self, fence: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class FrontendLost(_message.Message):
     __slots__ = ("frontend_instance",)
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     def __init__(self, frontend_instance: _Optional[str] = ...) -> None: ...
+
+class Draining(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Alive(_message.Message):
     __slots__ = ("oldest_step_ms",)
@@ -480,7 +544,7 @@ class NewRequestData(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
-    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "num_steps")
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "num_steps", "side_copies")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
@@ -493,6 +557,7 @@ class SchedulerOutput(_message.Message):
     DRAFT_LIMITS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_COPIES_FIELD_NUMBER: _ClassVar[int]
     NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SIDE_COPIES_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     scheduler_epoch: int
     scheduled_new_reqs: ScheduledNewReqs
@@ -505,7 +570,8 @@ class SchedulerOutput(_message.Message):
     draft_limits: bytes
     block_copies: BlockCopies
     num_steps: int
-    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., num_steps: _Optional[int] = ...) -> None: ...
+    side_copies: BlockCopies
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., num_steps: _Optional[int] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ...) -> None: ...
 
 class ScheduledNewReqs(_message.Message):
     __slots__ = ("slots", "block_counts", "block_ids", "num_computed_tokens", "num_scheduled_tokens")
@@ -602,16 +668,18 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("scheduler_epoch", "num_waiting", "workers", "num_frontends")
+    __slots__ = ("scheduler_epoch", "num_waiting", "workers", "num_frontends", "safe_mode")
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NUM_FRONTENDS_FIELD_NUMBER: _ClassVar[int]
+    SAFE_MODE_FIELD_NUMBER: _ClassVar[int]
     scheduler_epoch: int
     num_waiting: int
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     num_frontends: int
-    def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ...) -> None: ...
+    safe_mode: SafeModeStatus
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens")
@@ -653,6 +721,76 @@ class WorkerStatus(_message.Message):
     num_accepted_tokens: int
     def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ...) -> None: ...
 
+class ExplainRequestRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class ExplainRequestResponse(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[RequestExplanation]
+    def __init__(self, requests: _Optional[_Iterable[_Union[RequestExplanation, _Mapping]]] = ...) -> None: ...
+
+class RequestExplanation(_message.Message):
+    __slots__ = ("ref", "frontend_instance", "model", "tenant", "priority", "status", "reason", "sentence", "age_ms", "waiting_ms", "num_ahead", "ahead", "turns", "num_prompt_tokens", "worker_id", "num_cached_tokens", "num_computed_tokens", "num_output_tokens", "max_output_tokens", "num_blocks", "num_preemptions", "num_displacements")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_MS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DISPLACEMENTS_FIELD_NUMBER: _ClassVar[int]
+    ref: RequestRef
+    frontend_instance: str
+    model: str
+    tenant: str
+    priority: int
+    status: RequestStatus
+    reason: WaitReason
+    sentence: str
+    age_ms: int
+    waiting_ms: int
+    num_ahead: int
+    ahead: _containers.RepeatedCompositeFieldContainer[WaitingGroup]
+    turns: _containers.RepeatedCompositeFieldContainer[WaitingGroup]
+    num_prompt_tokens: int
+    worker_id: str
+    num_cached_tokens: int
+    num_computed_tokens: int
+    num_output_tokens: int
+    max_output_tokens: int
+    num_blocks: int
+    num_preemptions: int
+    num_displacements: int
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., status: _Optional[_Union[RequestStatus, str]] = ..., reason: _Optional[_Union[WaitReason, str]] = ..., sentence: _Optional[str] = ..., age_ms: _Optional[int] = ..., waiting_ms: _Optional[int] = ..., num_ahead: _Optional[int] = ..., ahead: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., num_prompt_tokens: _Optional[int] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_displacements: _Optional[int] = ...) -> None: ...
+
+class WaitingGroup(_message.Message):
+    __slots__ = ("priority", "tenant", "num_requests")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    tenant: str
+    num_requests: int
+    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., num_requests: _Optional[int] = ...) -> None: ...
+
 class ResetPrefixCacheRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -677,12 +815,58 @@ class DrainWorkerResponse(_message.Message):
     num_requests: int
     def __init__(self, num_requests: _Optional[int] = ...) -> None: ...
 
+class SafeModeStatus(_message.Message):
+    __slots__ = ("operator_level", "budget_level", "num_waiting", "num_paused", "burn_rate")
+    OPERATOR_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    NUM_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    BURN_RATE_FIELD_NUMBER: _ClassVar[int]
+    operator_level: int
+    budget_level: int
+    num_waiting: int
+    num_paused: int
+    burn_rate: float
+    def __init__(self, operator_level: _Optional[int] = ..., budget_level: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_paused: _Optional[int] = ..., burn_rate: _Optional[float] = ...) -> None: ...
+
+class SetSafeModeRequest(_message.Message):
+    __slots__ = ("level",)
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    level: int
+    def __init__(self, level: _Optional[int] = ...) -> None: ...
+
+class SetSafeModeResponse(_message.Message):
+    __slots__ = ("safe_mode",)
+    SAFE_MODE_FIELD_NUMBER: _ClassVar[int]
+    safe_mode: SafeModeStatus
+    def __init__(self, safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ...) -> None: ...
+
+class LiftSafeModeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LiftSafeModeResponse(_message.Message):
+    __slots__ = ("safe_mode",)
+    SAFE_MODE_FIELD_NUMBER: _ClassVar[int]
+    safe_mode: SafeModeStatus
+    def __init__(self, safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ...) -> None: ...
+
+class ReloadTenantsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReloadTenantsResponse(_message.Message):
+    __slots__ = ("num_tenants",)
+    NUM_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    num_tenants: int
+    def __init__(self, num_tenants: _Optional[int] = ...) -> None: ...
+
 class WatchBoardRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class WatchBoardResponse(_message.Message):
-    __slots__ = ("scheduler_epoch", "at_ms", "num_waiting", "num_frontends", "queues", "workers", "requests", "times")
+    __slots__ = ("scheduler_epoch", "at_ms", "num_waiting", "num_frontends", "queues", "workers", "requests", "times", "safe_mode")
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -691,6 +875,7 @@ class WatchBoardResponse(_message.Message):
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    SAFE_MODE_FIELD_NUMBER: _ClassVar[int]
     scheduler_epoch: int
     at_ms: int
     num_waiting: int
@@ -699,7 +884,8 @@ class WatchBoardResponse(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[BoardWorker]
     requests: _containers.RepeatedCompositeFieldContainer[BoardRequest]
     times: BoardTimes
-    def __init__(self, scheduler_epoch: _Optional[int] = ..., at_ms: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_frontends: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[BoardQueue, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[BoardWorker, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[BoardRequest, _Mapping]]] = ..., times: _Optional[_Union[BoardTimes, _Mapping]] = ...) -> None: ...
+    safe_mode: SafeModeStatus
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., at_ms: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_frontends: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[BoardQueue, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[BoardWorker, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[BoardRequest, _Mapping]]] = ..., times: _Optional[_Union[BoardTimes, _Mapping]] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ...) -> None: ...
 
 class BoardQueue(_message.Message):
     __slots__ = ("priority", "tenant", "num_waiting", "oldest_ms")

@@ -54,6 +54,11 @@ class SchedulerServiceStub(object):
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ExplainRequest = channel.unary_unary(
+                '/signalbox.v1.SchedulerService/ExplainRequest',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.ExplainRequestRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ExplainRequestResponse.FromString,
+                _registered_method=True)
         self.ResetPrefixCache = channel.unary_unary(
                 '/signalbox.v1.SchedulerService/ResetPrefixCache',
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheRequest.SerializeToString,
@@ -63,6 +68,21 @@ class SchedulerServiceStub(object):
                 '/signalbox.v1.SchedulerService/DrainWorker',
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerResponse.FromString,
+                _registered_method=True)
+        self.SetSafeMode = channel.unary_unary(
+                '/signalbox.v1.SchedulerService/SetSafeMode',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.SetSafeModeRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.SetSafeModeResponse.FromString,
+                _registered_method=True)
+        self.LiftSafeMode = channel.unary_unary(
+                '/signalbox.v1.SchedulerService/LiftSafeMode',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.LiftSafeModeRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.LiftSafeModeResponse.FromString,
+                _registered_method=True)
+        self.ReloadTenants = channel.unary_unary(
+                '/signalbox.v1.SchedulerService/ReloadTenants',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.ReloadTenantsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ReloadTenantsResponse.FromString,
                 _registered_method=True)
         self.WatchBoard = channel.unary_stream(
                 '/signalbox.v1.SchedulerService/WatchBoard',
@@ -103,6 +123,13 @@ class SchedulerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainRequest(self, request, context):
+        """Where a request is, and why it does not run. Made when asked; it looks one by one at those that go before the request.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResetPrefixCache(self, request, context):
         """Forgets all cached blocks that no running request holds.
         """
@@ -113,6 +140,29 @@ class SchedulerServiceServicer(object):
     def DrainWorker(self, request, context):
         """Places nothing more on a worker (or places on it again); what runs there goes on to its end. A new process in the
         worker's place, and a new scheduler, know nothing of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetSafeMode(self, request, context):
+        """Safe mode, by an operator: suspends the classes below a level until it is lifted. New requests of theirs wait, running
+        ones are paused (or run to their end, by a setting). A new scheduler knows nothing of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LiftSafeMode(self, request, context):
+        """Lets all classes go on, whoever had them suspended: an operator or late first tokens. Only first tokens that are late
+        after this set it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadTenants(self, request, context):
+        """Reads the file of tenants and puts it in force. A file that is wrong changes nothing: INVALID_ARGUMENT says where.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,6 +199,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.GetStatusRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_scheduler__pb2.GetStatusResponse.SerializeToString,
             ),
+            'ExplainRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRequest,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ExplainRequestRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.ExplainRequestResponse.SerializeToString,
+            ),
             'ResetPrefixCache': grpc.unary_unary_rpc_method_handler(
                     servicer.ResetPrefixCache,
                     request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ResetPrefixCacheRequest.FromString,
@@ -158,6 +213,21 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.DrainWorker,
                     request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerResponse.SerializeToString,
+            ),
+            'SetSafeMode': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetSafeMode,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.SetSafeModeRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.SetSafeModeResponse.SerializeToString,
+            ),
+            'LiftSafeMode': grpc.unary_unary_rpc_method_handler(
+                    servicer.LiftSafeMode,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.LiftSafeModeRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.LiftSafeModeResponse.SerializeToString,
+            ),
+            'ReloadTenants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadTenants,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ReloadTenantsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.ReloadTenantsResponse.SerializeToString,
             ),
             'WatchBoard': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchBoard,
@@ -284,6 +354,33 @@ class SchedulerService(object):
             _registered_method=True)
 
     @staticmethod
+    def ExplainRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/ExplainRequest',
+            signalbox_dot_v1_dot_scheduler__pb2.ExplainRequestRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.ExplainRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ResetPrefixCache(request,
             target,
             options=(),
@@ -327,6 +424,87 @@ class SchedulerService(object):
             '/signalbox.v1.SchedulerService/DrainWorker',
             signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerRequest.SerializeToString,
             signalbox_dot_v1_dot_scheduler__pb2.DrainWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetSafeMode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/SetSafeMode',
+            signalbox_dot_v1_dot_scheduler__pb2.SetSafeModeRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.SetSafeModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LiftSafeMode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/LiftSafeMode',
+            signalbox_dot_v1_dot_scheduler__pb2.LiftSafeModeRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.LiftSafeModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadTenants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/ReloadTenants',
+            signalbox_dot_v1_dot_scheduler__pb2.ReloadTenantsRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.ReloadTenantsResponse.FromString,
             options,
             channel_credentials,
             insecure,
