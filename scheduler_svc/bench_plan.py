@@ -63,6 +63,7 @@ def make_plan(asked: argparse.Namespace) -> Plan:
         watermark_blocks_per_seq=asked.watermark_blocks_per_seq,
         enable_prefix_caching=not asked.no_prefix_caching,
         just_in_time_steps=not asked.eager,
+        side_copy_blocks=asked.side_copy_blocks,
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
     timing = Timing(asked.base_ms / 1e3, asked.token_ms / 1e3, asked.context_ms / 1e3, asked.copy_ms / 1e3)
@@ -118,6 +119,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--token-ms", type=float, default=0.02, help="and per token of it")
     add("--context-ms", type=float, default=0.0, help="and per token of context")
     add("--copy-ms", type=float, default=0.05, help="and per block copied from or to the host tier")
+    add(
+        "--side-copy-blocks",
+        type=int,
+        default=SchedulerConfig.side_copy_blocks,
+        help="a start that needs so many copies waits for them, beside the steps; 0: none does",
+    )
     add("--max-num-seqs", type=int, default=64)
     add("--max-num-batched-tokens", type=int, default=512)
     add("--max-model-len", type=int, default=8192)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scheduler_svc.board_times import ReportTimes, SampleRing
 from scheduler_svc.core.block_pool import BlockPool
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.request_table import CLIENT_PAUSED, DISPLACED, HELD, SlotState
+from scheduler_svc.core.request_table import CLIENT_PAUSED, DISPLACED, HELD, SUSPENDED, SlotState
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.worker import Worker
 from signalbox.v1 import scheduler_pb2
@@ -37,6 +37,7 @@ _PHASES = {
     SlotState.PREEMPTED: scheduler_pb2.BOARD_PHASE_PREEMPTED,
 }
 _PAUSES = (
+    (SUSPENDED, scheduler_pb2.BOARD_PHASE_SUSPENDED),
     (CLIENT_PAUSED, scheduler_pb2.BOARD_PHASE_PAUSED),
     (DISPLACED, scheduler_pb2.BOARD_PHASE_DISPLACED),
     (HELD, scheduler_pb2.BOARD_PHASE_HELD),
@@ -63,6 +64,19 @@ def make_snapshot(
         times=scheduler_pb2.BoardTimes(
             first_token=_percentiles(times.first_token, now), inter_token=_percentiles(times.inter_token, now)
         ),
+        safe_mode=make_safe_mode(core, now),
+    )
+
+
+def make_safe_mode(core: Scheduler, now: float) -> scheduler_pb2.SafeModeStatus:
+    """What is suspended, and for whom."""
+    mode = core.safe_mode
+    return scheduler_pb2.SafeModeStatus(
+        operator_level=mode.operator_level,
+        budget_level=mode.budget_level,
+        num_waiting=core.queues.num_suspended,
+        num_paused=sum(worker.num_suspended for worker in core.workers.values()),
+        burn_rate=mode.burn(now),
     )
 
 

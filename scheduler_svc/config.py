@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.policy.deadlines import parse_ttft_targets
 from scheduler_svc.core.policy.spec import parse_policy
 from signalbox.config import Settings
 
@@ -35,17 +36,39 @@ class SchedulerSettings(Settings):
     """Reuse KV blocks of equal prefixes."""
     policy: str = "fcfs"
     """Order of the requests. fcfs: by arrival. priority: lower priority numbers first; they may displace others. fair:
-    tenants share by what they have had. Joined by +, as in priority+fair; the arrival decides the rest."""
+    tenants share by what they have had. deadline: the earliest deadline by ttft_targets first, among those that can be
+    met. Joined by +, as in priority+fair; the arrival decides the rest."""
+    ttft_targets: str = Field("", validate_default=True)
+    """Times to first token, as PRIORITY:MILLISECONDS joined by commas (0:500,1:2000). The metrics count them under any
+    policy; the policy deadline goes by them. Empty: there are none."""
     tenants: str = ""
     """File with the limits and weights of tenants, TOML or JSON; read again when it changes. Empty: there are none."""
     aging_s: float = Field(60.0, ge=0)
     """Seconds of waiting that raise a request by one class. 0: never."""
+    lower_class_prefill_tokens: int = Field(0, ge=0)
+    """Prompt tokens in a step beyond which prompts of lower classes add none while a higher class has started requests
+    in the last ten seconds (a quarter of it is always theirs): steps stay short for those who are expected. 0: only the
+    budget limits them. Needs the policy priority and chunked prefill."""
     fair_input_weight: float = Field(1.0, gt=0)
     """What a computed prompt token costs a tenant, in virtual tokens."""
     fair_output_weight: float = Field(2.0, gt=0)
     """What an output token costs."""
     fair_credit: float = Field(2000.0, ge=0)
     """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
+    safe_mode_ttft_ms: float | None = Field(None, gt=0)
+    """By when first tokens of the classes kept by safe mode are promised, in milliseconds; too many later ones set safe
+    mode. Unset: only `signalbox safe-mode` does. Needs the policy priority."""
+    safe_mode_level: int = 0
+    """Highest priority number that goes on when late first tokens have set safe mode."""
+    safe_mode_budget: float = Field(0.01, gt=0, le=0.1)
+    """Share of first tokens that may be late. Ten times as many set safe mode."""
+    safe_mode_window_s: float = Field(60.0, gt=0)
+    """Seconds over which the share is counted."""
+    safe_mode_lift_s: float = Field(300.0, ge=0)
+    """Seconds for which the share must have stayed within the budget before safe mode is lifted."""
+    safe_mode_pauses: bool = True
+    """Pause running requests of suspended classes; they keep their KV blocks while there is room. Without it they run
+    to their end, and only new ones wait."""
     placement_lookahead: int = Field(8, ge=1)
     """Waiting requests that a worker may leave to others before it stops looking for one to take."""
     affinity_wait_ms: float = Field(50.0, ge=0)
@@ -62,6 +85,9 @@ class SchedulerSettings(Settings):
     """Draft tokens allowed per request and step, at most what the worker can verify."""
     watermark_blocks_per_seq: int = Field(2, ge=0)
     """Free blocks kept per running request when another one is admitted or resumed."""
+    side_copy_blocks: int = Field(32, ge=0)
+    """A start that needs so many block copies between device and host tier, or more, waits for them while they run
+    beside the steps; fewer are made within its step. 0: all are."""
     max_waiting: int = Field(100_000, ge=1)
     """Requests that may wait; more are refused."""
     no_worker_grace_s: float = Field(30.0, ge=0)
@@ -80,6 +106,32 @@ class SchedulerSettings(Settings):
     def _check_policy(cls, policy: str) -> str:
         parse_policy(policy)
         return policy
+
+    @field_validator("ttft_targets")
+    @classmethod
+    def _check_ttft_targets(cls, targets: str, info: ValidationInfo) -> str:
+        policy = info.data.get("policy")
+        if not parse_ttft_targets(targets) and policy is not None and parse_policy(policy).has_deadlines:
+            raise ValueError(f"the policy {policy!r} goes by the times to first token, and there are none")
+        return targets
+
+    @field_validator("lower_class_prefill_tokens")
+    @classmethod
+    def _check_lower_classes(cls, tokens: int, info: ValidationInfo) -> int:
+        policy, is_chunked = info.data.get("policy"), info.data.get("enable_chunked_prefill")
+        if tokens and policy is not None and not parse_policy(policy).has_classes:
+            raise ValueError(f"the policy {policy!r} has no classes; add priority")
+        if tokens and is_chunked is False:
+            raise ValueError("prompts that run in one step cannot be cut; it needs --enable-chunked-prefill")
+        return tokens
+
+    @field_validator("safe_mode_ttft_ms")
+    @classmethod
+    def _check_safe_mode(cls, ttft_ms: float | None, info: ValidationInfo) -> float | None:
+        policy = info.data.get("policy")
+        if ttft_ms is not None and policy is not None and not parse_policy(policy).has_classes:
+            raise ValueError(f"safe mode suspends classes, and the policy {policy!r} has none; add priority")
+        return ttft_ms
 
     def core(self) -> SchedulerConfig:
         """What the core has to know of them."""

@@ -60,6 +60,11 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         sources, targets = zip(*step.copies, strict=True)
         message.block_copies.source_block_ids = _pack(sources, U32)
         message.block_copies.target_block_ids = _pack(targets, U32)
+    if step.fence is not None:
+        sources, targets = zip(*step.fence.copies, strict=True) if step.fence.copies else ((), ())
+        message.side_copies.source_block_ids = _pack(sources, U32)
+        message.side_copies.target_block_ids = _pack(targets, U32)
+        message.side_copies.fence = step.fence.fence_id
     if step.finished_slots:
         message.finished_slots = _pack(step.finished_slots, U16)
     if step.preempted_slots:

@@ -53,6 +53,12 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         "Virtual tokens between the tenants of a class that wait, at most.",
         [({}, loop.core.queues.gap())],
     )
+    yield counter(
+        names.METRIC_TTFT_DEADLINES,
+        "Requests of priorities with a target, by whether their first token came in time.",
+        _deadlines(loop),
+    )
+    yield from _safe_mode(loop)
     for name, documentation, value in _GAUGES:
         yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])
     blocks = [sample for labels, worker in workers for sample in _blocks(labels, worker)]
@@ -62,12 +68,35 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
     yield span_counts(spans)
 
 
+def _deadlines(loop: StepLoop) -> Iterator[tuple[Labels, float]]:
+    deadlines = loop.core.queues.deadlines
+    for priority in sorted(deadlines.targets):
+        labels = {"priority": str(priority)}
+        yield labels | {"result": "met"}, deadlines.met[priority]
+        yield labels | {"result": "missed"}, deadlines.missed[priority]
+
+
+def _safe_mode(loop: StepLoop) -> Iterator[Metric]:
+    mode = loop.safe_mode()
+    asked = [({"asked_by": who}, mode.HasField(f"{who}_level")) for who in ("operator", "budget")]
+    yield gauge(names.METRIC_SAFE_MODE, "Whether classes are suspended (1), by who asked for it.", asked)
+    counts = [({"state": "waiting"}, mode.num_waiting), ({"state": "paused"}, mode.num_paused)]
+    yield gauge(names.METRIC_SUSPENDED, "Requests of suspended classes.", counts)
+    if mode.HasField("burn_rate"):
+        yield gauge(
+            names.METRIC_BURN_RATE,
+            "How fast late first tokens use up the error budget.",
+            [({}, mode.burn_rate)],
+        )
+
+
 def _labels(worker: Worker) -> Labels:
     return {"worker_id": worker.info.worker_id, "model": worker.info.model}
 
 
 def _blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
     pool = worker.pool
-    held = pool.num_blocks - pool.num_available
-    for state, count in (("free", pool.num_free), ("cached", pool.num_cached), ("held", held)):
+    counts = {"free": pool.num_free, "cached": pool.num_cached, "fenced": pool.num_fenced}
+    counts["held"] = pool.num_blocks - sum(counts.values())
+    for state, count in counts.items():
         yield labels | {"state": state}, count

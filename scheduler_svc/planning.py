@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import HASH_DTYPE
+from scheduler_svc.core.fence import Fence
 from scheduler_svc.core.notices import Placed
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
@@ -65,6 +66,12 @@ class CountingWorker:
         self._settling: list[int] = []
         self._ended: set[int] = set()
         self.busy_until = 0.0
+        self._copying_until = 0.0
+
+    def copy_aside(self, fence: Fence, now: float) -> float:
+        """Begins with copies beside the step that was begun last. Returns when they end: group follows group."""
+        self._copying_until = max(now, self._copying_until) + self._timing.per_copy * len(fence.copies)
+        return self._copying_until
 
     def begin(self, step: StepDecision, turns: dict[str, Turn], now: float) -> tuple[float, StepReport]:
         """Applies a step. Returns when it ends and what it will report."""
@@ -244,6 +251,10 @@ class Plan:
             while (step := self.scheduler.schedule(worker_id, self.now)) is not None:
                 end, report = worker.begin(step, self._turns, self.now)
                 self._at(end, lambda w=worker_id, r=report: self._report(w, r))  # type: ignore[misc]
+                if step.fence is not None:
+                    # Behind all steps before; as if its own work took no time.
+                    copied = worker.copy_aside(step.fence, end - report.duration_us / 1e6)
+                    self._at(copied, lambda w=worker_id, f=step.fence: self._copied(w, f))  # type: ignore[misc]
             state = self.scheduler.workers[worker_id]
             if state.records and state.hold_until > self.now and worker_id not in self._timers:
                 self._timers.add(worker_id)
@@ -257,6 +268,10 @@ class Plan:
 
     def _on_timer(self, worker_id: str) -> None:
         self._timers.discard(worker_id)
+        self._pump()
+
+    def _copied(self, worker_id: str, fence: Fence) -> None:
+        self.scheduler.fence_ended(worker_id, fence.fence_id, failed=False)
         self._pump()
 
     def _report(self, worker_id: str, report: StepReport) -> None:

@@ -34,7 +34,7 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     metrics_server = MetricsServer()
     metrics_server.show(lambda: metrics.read(loop, tracer.counts))
     server = rpc.Server(["signalbox.v1.SchedulerService"])
-    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(SchedulerServicer(loop), server.grpc)
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(SchedulerServicer(loop, tenants), server.grpc)
     metrics_server.start(settings.metrics)
     port = await server.start(settings.listen)
     settle_memory()

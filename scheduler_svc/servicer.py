@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -12,10 +13,12 @@ import grpc
 
 from scheduler_svc.board_feed import BoardFeed
 from scheduler_svc.core.worker import Worker
+from scheduler_svc.explanation_message import make_explanation
 from scheduler_svc.relay_link import RelayLink
 from scheduler_svc.step_loop import MAX_OUTBOX, FrontendLink, StepLoop
+from scheduler_svc.tenant_file import TenantFile
 from scheduler_svc.worker_link import WorkerSession
-from signalbox.errors import InvalidRequestError, SignalboxError
+from signalbox.errors import InvalidRequestError, SignalboxError, UnsupportedError
 from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.rpc import abort
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
@@ -27,8 +30,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     """signalbox.v1.SchedulerService over a step loop."""
 
-    def __init__(self, loop: StepLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: StepLoop, tenants: TenantFile | None = None) -> None:
+        self._loop, self._tenants = loop, tenants
         self._board = BoardFeed(loop)
 
     async def AttachWorker(  # noqa: N802
@@ -118,6 +121,19 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             num_waiting=core.num_waiting,
             num_frontends=self._loop.num_frontends,
             workers=[_status(worker) for worker in core.workers.values()],
+            safe_mode=self._loop.safe_mode(),
+        )
+
+    async def ExplainRequest(  # noqa: N802
+        self, request: scheduler_pb2.ExplainRequestRequest, context: Context
+    ) -> scheduler_pb2.ExplainRequestResponse:
+        """Where a request is, and why it does not run."""
+        if not request.request_id:
+            await abort(context, InvalidRequestError("a request has an id", field="request_id"))
+        explained = self._loop.explain(request.request_id)
+        wall_ms = time.time() * 1e3
+        return scheduler_pb2.ExplainRequestResponse(
+            requests=[make_explanation(each, wall_ms) for each in explained]
         )
 
     async def ResetPrefixCache(  # noqa: N802
@@ -136,6 +152,38 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             message = f"no worker {request.worker_id!r} is known here"
             await abort(context, InvalidRequestError(message, field="worker_id"))
         return scheduler_pb2.DrainWorkerResponse(num_requests=count)
+
+    async def SetSafeMode(  # noqa: N802
+        self, request: scheduler_pb2.SetSafeModeRequest, context: Context
+    ) -> scheduler_pb2.SetSafeModeResponse:
+        """Suspends the classes below a level."""
+        try:
+            self._loop.set_safe_mode(request.level)
+        except ValueError as error:
+            await abort(context, UnsupportedError(str(error), field="level"))
+        return scheduler_pb2.SetSafeModeResponse(safe_mode=self._loop.safe_mode())
+
+    async def LiftSafeMode(  # noqa: N802
+        self, request: scheduler_pb2.LiftSafeModeRequest, context: Context
+    ) -> scheduler_pb2.LiftSafeModeResponse:
+        """Lets all classes go on."""
+        self._loop.lift_safe_mode()
+        return scheduler_pb2.LiftSafeModeResponse(safe_mode=self._loop.safe_mode())
+
+    async def ReloadTenants(  # noqa: N802
+        self, request: scheduler_pb2.ReloadTenantsRequest, context: Context
+    ) -> scheduler_pb2.ReloadTenantsResponse:
+        """Reads the file of tenants again."""
+        if self._tenants is None:
+            message = "the scheduler was started without a file of tenants (--tenants FILE)"
+            await abort(context, InvalidRequestError(message, field="tenants"))
+        try:
+            count = self._tenants.load()
+        except (OSError, ValueError) as error:
+            message = f"{self._tenants.path}: {error}; the limits stay as they are"
+            await abort(context, InvalidRequestError(message, field="tenants"))
+        self._loop.tick()
+        return scheduler_pb2.ReloadTenantsResponse(num_tenants=count)
 
     async def WatchBoard(  # noqa: N802
         self, request: scheduler_pb2.WatchBoardRequest, context: Context

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 
 from scheduler_svc import delta
+from scheduler_svc.board_snapshot import make_safe_mode
+from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.notices import Lost, Notice, Placed
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
@@ -23,6 +25,8 @@ from signalbox.v1 import scheduler_pb2
 logger = logging.getLogger(__name__)
 
 MAX_OUTBOX = 100_000
+MAX_EXPLAINED = 32
+"""Requests that one question is answered for."""
 CallAt = Callable[[float, Callable[[], None]], object]
 """Calls back at a time of the clock."""
 Send = Callable[[scheduler_pb2.AttachWorkerResponse], None]
@@ -118,11 +122,18 @@ class StepLoop:
             elif kind == "grammar_failed":
                 failed = event.grammar_failed
                 self.core.grammar_failed(worker_id, failed.slot, failed.ref.request_id, failed.ref.attempt)
+            elif kind == "fence_ended":
+                ended = event.fence_ended
+                if ended.HasField("error"):
+                    logger.error("copies of worker %s failed: %s", worker_id, ended.error.message)
+                self.core.fence_ended(worker_id, ended.fence, failed=ended.HasField("error"))
             elif kind == "frontend_lost":
                 logger.warning(
                     "worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance
                 )
                 self.core.lose_frontend(event.frontend_lost.frontend_instance, worker_id)
+            elif kind == "draining":
+                self.drain_worker(worker_id, draining=True)
         self._advance(worker_id)
 
     def detach_worker(self, worker_id: str, link: WorkerLink) -> None:
@@ -142,6 +153,31 @@ class StepLoop:
         logger.info("worker %s %s, %d requests", worker_id, "drains" if draining else "is resumed", count)
         self._advance()
         return count
+
+    # -- questions --
+
+    def explain(self, request_id: str) -> list[Explanation]:
+        """Why the requests of that id run or do not, the oldest first, at most MAX_EXPLAINED."""
+        found = find_requests(self.core, request_id)[:MAX_EXPLAINED]
+        return [explain(self.core, request, self._clock()) for request in found]
+
+    # -- orders to all --
+
+    def set_safe_mode(self, level: int) -> None:
+        """An operator suspends the classes below `level`. Raises ValueError when the policy knows none."""
+        self.core.set_safe_mode(level, self._clock())
+        logger.warning("safe mode: classes below %d are suspended by an operator", level)
+        self._advance()
+
+    def lift_safe_mode(self) -> None:
+        """An operator lets all classes go on."""
+        self.core.lift_safe_mode(self._clock())
+        logger.warning("safe mode is lifted by an operator")
+        self._advance()
+
+    def safe_mode(self) -> scheduler_pb2.SafeModeStatus:
+        """What is suspended now."""
+        return make_safe_mode(self.core, self._clock())
 
     # -- frontends --
 
@@ -196,17 +232,33 @@ class StepLoop:
 
     def tick(self) -> None:
         """Lets grace times run out; about every second."""
-        known = set(self.core.workers)
+        known, level = set(self.core.workers), self.core.safe_mode.budget_level
         self.core.tick(self._clock())
+        if self.core.safe_mode.budget_level != level:
+            self._log_safe_mode()
         if set(self.core.workers) != known:
             self._tell_directory()
         self._advance()
+
+    def _log_safe_mode(self) -> None:
+        mode = self.core.safe_mode
+        burn = mode.burn(self._clock())
+        if mode.budget_level is None:
+            logger.warning(
+                "safe mode by the error budget is lifted; it burns %.1f times as fast as it may", burn
+            )
+        else:
+            logger.warning(
+                "safe mode: classes below %d are suspended; the error budget burns %.1f times as fast as it may",
+                mode.budget_level,
+                burn,
+            )
 
     def _advance(self, concerned: str | None = None) -> None:
         """Sends every step that can be sent, then what frontends have to know. When only one worker is `concerned`,
         the others are looked at only if a request waits that an idle one might take."""
         workers = [concerned] if concerned is not None else list(self._workers)
-        if concerned is not None and self.core.num_waiting:
+        if concerned is not None and self.core.may_place:
             workers += [other for other in self._workers if not self.core.workers[other].records]
         for worker_id in workers:
             if worker_id not in self._workers:
@@ -287,6 +339,7 @@ def _notice_message(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
             notice.message,
             notice.field,
         )
+        rejected.error.retry_after_ms = int((notice.retry_after_s or 0.0) * 1e3)
     return message
 
 

@@ -62,24 +62,28 @@ class TenantFile:
     """Hands the limits on whenever the file has changed. A file that has become wrong changes nothing."""
 
     def __init__(self, path: str, use: Callable[[TenantLimits, dict[str, TenantLimits]], None]) -> None:
-        self._path, self._use = Path(path), use
+        self.path, self._use = Path(path), use
         self._seen: tuple[int, int] | None = None
 
     def read(self) -> Limits:
         """What it says now. Raises ValueError with a sentence, OSError."""
-        status = self._path.stat()
+        status = self.path.stat()
         self._seen = (status.st_mtime_ns, status.st_size)
-        return parse_tenants(self._path.read_text("utf-8"), is_json=self._path.suffix == ".json")
+        return parse_tenants(self.path.read_text("utf-8"), is_json=self.path.suffix == ".json")
 
-    def reload(self, *, force: bool = False) -> None:
+    def load(self) -> int:
+        """Reads it, changed or not, and hands its limits on; returns the number of tenants that it names. Raises
+        ValueError with a sentence, OSError: then the limits stay as they are."""
+        default, named = self.read()
+        self._use(default, named)
+        logger.info("tenants file %s: limits of %d tenants", self.path, len(named))
+        return len(named)
+
+    def reload(self) -> None:
         """Reads it if it has changed."""
         try:
-            status = self._path.stat()
-            if not force and (status.st_mtime_ns, status.st_size) == self._seen:
-                return
-            default, named = self.read()
+            status = self.path.stat()
+            if (status.st_mtime_ns, status.st_size) != self._seen:
+                self.load()
         except (OSError, ValueError) as error:
-            logger.error("tenants file %s: %s; the limits stay as they are", self._path, error)
-            return
-        self._use(default, named)
-        logger.info("tenants file %s: limits of %d tenants", self._path, len(named))
+            logger.error("tenants file %s: %s; the limits stay as they are", self.path, error)

@@ -1,8 +1,9 @@
 """The KV blocks of one worker: who holds them, what they contain, which goes next.
 
-A block is held (reference count above 0), cached (count 0, its content known by a hash, in the order of last use) or
-free (count 0, content worthless). held + cached + free = all. Each allocation raises the block's generation, so that
-late news about an earlier holder's content can be told apart.
+A block is held (reference count above 0), cached (count 0, its content known by a hash, in the order of last use),
+fenced (copied beside the steps, nobody's until that has ended) or free (count 0, content worthless). held + cached +
+fenced + free = all. Each allocation raises the block's generation, so that late news about an earlier holder's content
+can be told apart.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ class BlockRing:
             taken.append(blocks)
         return taken[0] if len(taken) == 1 else np.concatenate(taken) if taken else np.empty(0, np.int32)
 
+    def peek(self, count: int, own: NDArray[np.int64]) -> Blocks:
+        """The `count` oldest live blocks, or all if there are fewer."""
+        span = count
+        while True:
+            window = slice(self._head, min(self._head + span, self._tail))
+            blocks = self._blocks[window]
+            live: Blocks = blocks[own[blocks] == self._stamps[window]][:count]
+            if len(live) == count or window.stop == self._tail:
+                return live
+            span *= 2
+
     def live(self, own: NDArray[np.int64]) -> Blocks:
         """All live blocks, oldest first."""
         blocks = self._blocks[self._head : self._tail]
@@ -83,6 +95,9 @@ class BlockPool:
         self._stamps = np.zeros(num_blocks, np.int64)
         """Stamp of the block's live ring entry; 0 while it is held."""
         self._next_stamp = 1
+        self._fenced = np.zeros(num_blocks, np.bool_)
+        self.num_fenced = 0
+        """Blocks that are copied beside the steps."""
         self._free = BlockRing(num_blocks)
         self._cached = BlockRing(num_blocks)
         self._block_of: dict[bytes, int] = {}
@@ -119,17 +134,29 @@ class BlockPool:
         The caller has checked `num_available`.
         """
         from_free = min(count, self._free.num_live)
-        blocks = self._free.pop(from_free, self._stamps) if from_free else NO_BLOCKS
-        if count > from_free:
-            evicted = self._cached.pop(count - from_free, self._stamps)
-            if self.evicted is not None:
-                self.evicted += zip(evicted.tolist(), self._hash_of[evicted].tolist(), strict=True)
-            self._forget(evicted)
-            blocks = np.concatenate((blocks, evicted)) if from_free else evicted
-        self._stamps[blocks] = 0
+        blocks = self._allocate(from_free, count - from_free)
         self.ref_counts[blocks] = 1
-        self.generations[blocks] += 1
         return blocks
+
+    def fence(self, num_free: int, num_cached: int) -> Blocks:
+        """Allocates so many free blocks, and behind them so many of the cached ones unused for longest, to what runs
+        beside the steps. The caller has checked that there are that many."""
+        blocks = self._allocate(num_free, num_cached)
+        self._fenced[blocks] = True
+        self.num_fenced += len(blocks)
+        return blocks
+
+    def unfence(self, blocks: Blocks) -> None:
+        """What ran beside the steps has ended: `blocks` are free."""
+        self._fenced[blocks] = False
+        self.num_fenced -= len(blocks)
+        self._enqueue(self._free, blocks)
+
+    def oldest(self, count: int) -> list[bytes]:
+        """Contents of the cached blocks that would be given away first."""
+        blocks = self._cached.peek(count, self._stamps)
+        contents: list[bytes] = self._hash_of[blocks].tolist()
+        return contents
 
     def share(self, blocks: Blocks) -> None:
         """Adds a holder to blocks that `lookup` found."""
@@ -217,16 +244,30 @@ class BlockPool:
         assert np.array_equal(counts, self.ref_counts), "reference counts differ from the tables"
         free, cached = self._free.live(self._stamps), self._cached.live(self._stamps)
         assert len(free) == self._free.num_live and len(cached) == self._cached.num_live, "rings miscount"
-        held = np.flatnonzero(self.ref_counts)
-        everything = np.concatenate((free, cached, held))
+        held, fenced = np.flatnonzero(self.ref_counts), np.flatnonzero(self._fenced)
+        assert len(fenced) == self.num_fenced, "fenced blocks are miscounted"
+        everything = np.concatenate((free, cached, held, fenced))
         assert len(everything) == self.num_blocks == len(np.unique(everything)), (
             "a block is lost or counted twice"
         )
         assert self._hashed[cached].all() and not self._hashed[free].any(), "a block waits in the wrong ring"
+        assert not self._hashed[fenced].any(), "a fenced block can be hit"
         assert len(self._block_of) == int(self._hashed.sum()), "hash map and blocks differ"
         blocks = list(self._block_of.values())
         assert self._hash_of[blocks].tolist() == list(self._block_of), "hash map and blocks differ"
         assert self._hashed[blocks].all(), "hash map and blocks differ"
+
+    def _allocate(self, num_free: int, num_cached: int) -> Blocks:
+        blocks = self._free.pop(num_free, self._stamps) if num_free else NO_BLOCKS
+        if num_cached:
+            evicted = self._cached.pop(num_cached, self._stamps)
+            if self.evicted is not None:
+                self.evicted += zip(evicted.tolist(), self._hash_of[evicted].tolist(), strict=True)
+            self._forget(evicted)
+            blocks = np.concatenate((blocks, evicted)) if num_free else evicted
+        self._stamps[blocks] = 0
+        self.generations[blocks] += 1
+        return blocks
 
     def _enqueue(self, ring: BlockRing, blocks: Blocks) -> None:
         if not len(blocks):

@@ -31,9 +31,17 @@ class SchedulerConfig:
     """Draft tokens allowed per request and step, at most what the worker can verify."""
     watermark_blocks_per_seq: int = 2
     """Free blocks kept per running request when another one is admitted or resumed, for the growth of the running."""
+    side_copy_blocks: int = 32
+    """A start that needs so many copies between device and host tier, or more, waits for them while they run beside the
+    steps; fewer are made within its step. 0: all are."""
     policy: str = "fcfs"
-    """fcfs: by arrival. priority: lower priority numbers first. fair: tenants by what they have had. Parts are joined
-    by `+`, as in priority+fair; the arrival decides what they leave open."""
+    """fcfs: by arrival. priority: lower priority numbers first. fair: tenants by what they have had. deadline: whose
+    first token is due first. Parts are joined by `+`, as in priority+fair; the arrival decides what they leave open."""
+    ttft_targets: str = ""
+    """Milliseconds within which requests are to have a first token, by priority number: `0:500,1:2000`."""
+    lower_class_prefill_tokens: int = 0
+    """Prompt tokens in a step beyond which lower classes add none, while a higher class has started requests lately;
+    0: only the budget limits them."""
     aging_s: float = 60.0
     """Seconds of waiting that raise a request by one class; 0: never."""
     fair_input_weight: float = 1.0
@@ -42,6 +50,19 @@ class SchedulerConfig:
     """What an output token costs."""
     fair_credit: float = 2000.0
     """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
+    safe_mode_ttft_ms: float | None = None
+    """By when first tokens of the classes kept by safe mode are promised; later ones use up the error budget. None:
+    only an operator sets safe mode."""
+    safe_mode_level: int = 0
+    """Classes with a higher priority number are suspended while the error budget burns; the others have the budget."""
+    safe_mode_budget: float = 0.01
+    """Share of first tokens that may be late. Safe mode is set when ten times as many are."""
+    safe_mode_window_s: float = 60.0
+    """Over which time the share is counted."""
+    safe_mode_lift_s: float = 300.0
+    """How long the share must have stayed within the budget before safe mode is lifted."""
+    safe_mode_pauses: bool = True
+    """Running requests of suspended classes are paused; False: they run to their end."""
     placement_lookahead: int = 8
     """Waiting requests that a worker may leave to others before it stops looking for one to take."""
     affinity_wait_ms: float = 50.0

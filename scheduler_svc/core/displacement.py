@@ -67,17 +67,11 @@ def excessive_row(
 
 
 def make_room(worker: Worker, request: Request, num_lacking: int, step: StepDecision) -> bool:
-    """Preempts whoever has to make room, so that `num_lacking` more blocks are available: those whose clients
-    do not read, those that were displaced and go after `request`, then those of lower classes. False, and nothing
+    """Preempts whoever has to make room, so that `num_lacking` more blocks are available: those that
+    rest, those that were displaced and go after `request`, then those of lower classes. False, and nothing
     changed, when they have not that many."""
     table = worker.table
-    idle = _idle(worker)
-    later = [slot for slot in worker.displaced if worker.request(slot).order > request.order]
-    later = [slot for slot in later if slot not in idle]
-    active = _active(worker)
-    lower = set(active[table.rank[active] > request.base_rank].tolist())
-    if lower:
-        lower -= set(certain_to_end(worker).tolist())
+    idle, later, lower = _room_makers(worker, request)
     if blocks_coming(worker, np.array([*idle, *later, *lower], np.int64)) < num_lacking:
         return False
     later.sort(key=lambda slot: (-int(table.rank[slot]), loss(worker, slot)))
@@ -85,8 +79,26 @@ def make_room(worker: Worker, request: Request, num_lacking: int, step: StepDeci
     return _take_blocks(worker, [*idle, *later, *last], num_lacking, step)
 
 
+def blocks_of_others(worker: Worker, request: Request, has_classes: bool) -> int:
+    """Blocks that others would have to give up if `request` lacked them."""
+    idle, later, lower = _room_makers(worker, request) if has_classes else (_idle(worker), [], set())
+    return blocks_coming(worker, np.array([*idle, *later, *lower], np.int64))
+
+
+def _room_makers(worker: Worker, request: Request) -> tuple[list[int], list[int], set[int]]:
+    """Slots that rest, those that were displaced and go after `request`, and those of lower classes."""
+    idle = _idle(worker)
+    later = [slot for slot in worker.displaced if worker.request(slot).order > request.order]
+    later = [slot for slot in later if slot not in idle]
+    active = _active(worker)
+    lower = set(active[worker.table.rank[active] > request.base_rank].tolist())
+    if lower:
+        lower -= set(certain_to_end(worker).tolist())
+    return idle, later, lower
+
+
 def make_idle_room(worker: Worker, num_lacking: int, step: StepDecision) -> bool:
-    """The same, by those only whose clients do not read. False, and nothing changed, when they have not that many."""
+    """The same, by those only that rest. False, and nothing changed, when they have not that many."""
     idle = _idle(worker)
     if not idle or blocks_coming(worker, np.array(idle, np.int64)) < num_lacking:
         return False
@@ -94,8 +106,8 @@ def make_idle_room(worker: Worker, num_lacking: int, step: StepDecision) -> bool
 
 
 def _idle(worker: Worker) -> list[int]:
-    """Slots that gave up their place because their clients do not read, whoever loses least first."""
-    idle = [slot for slot in worker.displaced if worker.request(slot).client_paused]
+    """Slots that gave up their place because they rest, whoever loses least first."""
+    idle = [slot for slot in worker.displaced if worker.request(slot).rests]
     return sorted(idle, key=lambda slot: loss(worker, slot))
 
 

@@ -7,8 +7,8 @@ bookkeeping of a swap, so nothing can be forgotten or leak: content that the hos
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Set
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Set
 
 HOST_BIT = 1 << 31
 """Marks a host block's id in a list of copies."""
@@ -21,6 +21,12 @@ class HostCache:
         self.num_blocks = num_blocks
         self._blocks: OrderedDict[bytes, int] = OrderedDict()
         self._free = list(range(num_blocks - 1, -1, -1))
+        self._pins: Counter[int] = Counter()
+        """Blocks that are copied beside the steps, and by how many groups of copies."""
+        self._arriving: set[int] = set()
+        """Those of them that are written: their content cannot be hit yet."""
+        self._left: set[int] = set()
+        """Those of them whose content was forgotten meanwhile: free when nothing copies them any more."""
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -30,7 +36,7 @@ class HostCache:
         found: list[int] = []
         for content in hashes:
             block = self._blocks.get(content)
-            if block is None:
+            if block is None or block in self._arriving:
                 break
             self._blocks.move_to_end(content)
             found.append(block)
@@ -45,20 +51,59 @@ class HostCache:
         if self._free:
             block = self._free.pop()
         else:
-            oldest = next((key for key, block in self._blocks.items() if block not in pinned), None)
+            oldest = next(
+                (key for key, at in self._blocks.items() if at not in pinned and at not in self._pins), None
+            )
             if oldest is None:
                 return None
             block = self._blocks.pop(oldest)
         self._blocks[content] = block
         return block
 
+    def holds(self, content: bytes) -> bool:
+        """Whether `content` is here, or on its way."""
+        return content in self._blocks
+
+    def pin(self, blocks: Iterable[int], *, are_written: bool = False) -> None:
+        """A group of copies beside the steps reads `blocks`, or writes them: until `unpin` nothing else may do so."""
+        blocks = list(blocks)
+        self._pins.update(blocks)
+        if are_written:
+            self._arriving.update(blocks)
+
+    def unpin(self, blocks: Iterable[int]) -> None:
+        """That group has ended."""
+        for block in blocks:
+            self._arriving.discard(block)
+            self._pins[block] -= 1
+            if not self._pins[block]:
+                del self._pins[block]
+                if block in self._left:
+                    self._left.remove(block)
+                    self._free.append(block)
+
+    def forget(self, content: bytes, block: int) -> None:
+        """`content` did not arrive in `block`."""
+        if self._blocks.get(content) == block:
+            del self._blocks[content]
+            self._release(block)
+
     def clear(self) -> int:
         """Forgets all content; returns how much there was."""
         count = len(self._blocks)
-        self._free += self._blocks.values()
+        for block in self._blocks.values():
+            self._release(block)
         self._blocks.clear()
         return count
 
-    def check_integrity(self) -> None:
-        """Asserts that every block is free or holds one content."""
-        assert sorted([*self._free, *self._blocks.values()]) == list(range(self.num_blocks))
+    def _release(self, block: int) -> None:
+        if block in self._pins:
+            self._left.add(block)
+        else:
+            self._free.append(block)
+
+    def check_integrity(self, pins: Iterable[int] = ()) -> None:
+        """Asserts that every block is free or holds one content; `pins` are the blocks of all groups of copies."""
+        assert sorted([*self._free, *self._left, *self._blocks.values()]) == list(range(self.num_blocks))
+        assert self._pins == Counter(pins), "blocks are pinned for nobody"
+        assert (self._arriving | self._left) <= self._pins.keys(), "a block waits for nobody's copies"

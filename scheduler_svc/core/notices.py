@@ -26,6 +26,8 @@ class Rejected:
     code: str
     message: str
     field: str = ""
+    retry_after_s: float | None = None
+    """When trying again makes sense; None: nothing is known of that."""
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.notices import Rejected
 from scheduler_svc.core.policy.account import Account
+from scheduler_svc.core.policy.deadlines import Deadlines, parse_ttft_targets
 from scheduler_svc.core.policy.ledger import Ledger, outputs_by_account
+from scheduler_svc.core.policy.prospects import Prospects
 from scheduler_svc.core.policy.spec import parse_policy
 from scheduler_svc.core.policy.tenants import Tenant, TenantLimits, Tenants
-from scheduler_svc.core.refusal import refuse
+from scheduler_svc.core.refusal import QUEUE_RETRY_S, refuse, refuse_for_now
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.step import StepRecord, StepReport
 from scheduler_svc.core.waiting_queue import WaitingQueue
@@ -24,19 +26,26 @@ MAX_IDLE_ACCOUNTS = 4096
 class Queues:
     """Waiting queues of all models. Requests pass `assign`, `push`, then `placed` or `remove`, and `ended`."""
 
-    def __init__(self, config: SchedulerConfig, tenants: Tenants) -> None:
+    def __init__(
+        self, config: SchedulerConfig, tenants: Tenants, num_cached: Callable[[Request], int]
+    ) -> None:
+        """`num_cached` tells how many tokens of a waiting request some worker has cached."""
         self.policy = parse_policy(config.policy)
         self.tenants = tenants
+        self.deadlines = Deadlines(parse_ttft_targets(config.ttft_targets))
         self.num_waiting = 0
         self.version = 0
-        """Rises whenever a request comes or goes."""
-        self._config = config
+        """Rises whenever a request comes or goes, or classes are suspended or let go on."""
+        self.num_suspended = 0
+        """Of those that wait: their class is suspended."""
+        self._level: int | None = None
+        self._config, self._num_cached = config, num_cached
         self._ledger = Ledger(config.fair_input_weight, config.fair_output_weight, config.fair_credit)
         self._accounts: dict[int, Account] = {}
         """By index in the ledger."""
         self._queues: dict[str, WaitingQueue] = {}
         self._num_of: Counter[tuple[str, bool]] = Counter()
-        """Waiting requests by model and whether they are pooling requests."""
+        """Waiting requests that are not suspended, by model and whether they are pooling requests."""
         self._idle: dict[int, tuple[WaitingQueue, Account]] = {}
         """Accounts without any request, the one that was left for longest first."""
 
@@ -49,12 +58,21 @@ class Queues:
         """The queue of a model."""
         queue = self._queues.get(model)
         if queue is None:
-            queue = self._queues[model] = WaitingQueue(self.policy, self._config.aging_s, self._ledger)
+            prospects = Prospects(self._num_cached)
+            queue = WaitingQueue(self.policy, self._config.aging_s, self._ledger, prospects)
+            self._queues[model] = queue
+            queue.suspend(self._level, 0.0)
         return queue
 
     def num_of(self, model: str, is_pooling: bool) -> int:
-        """Requests of a model and a kind that wait."""
+        """Requests of a model and a kind that wait and are not suspended."""
         return self._num_of[model, is_pooling]
+
+    def num_competing(self, request: Request) -> int:
+        """Requests that wait and have as much right to as `request`: a suspended class takes no room from others."""
+        rank = request.priority if self.policy.has_classes else 0
+        is_suspended = self._level is not None and rank > self._level
+        return self.num_waiting - (0 if is_suspended else self.num_suspended)
 
     def by_model(self) -> Iterable[tuple[str, WaitingQueue]]:
         """All queues that there are."""
@@ -65,7 +83,9 @@ class Queues:
         request.base_rank = request.rank = request.priority if self.policy.has_classes else 0
         request.waits_since, request.waits_as = now, request.rank
         tenant = self.tenants.of(request.tenant if self.tells_tenants_apart else "", now)
-        account = request.account = self.of(request.model).open(request.rank, tenant)
+        queue = self.of(request.model)
+        request.suspended = queue.suspends(request.rank)
+        account = request.account = queue.open(request.rank, tenant)
         self._accounts[account.index] = account
         self._idle.pop(account.index, None)
 
@@ -76,13 +96,16 @@ class Queues:
         tenant = self.tenants.of(request.tenant, now)
         highest, most = tenant.limits.highest_priority, tenant.limits.max_queued
         if highest is not None and request.priority < highest:
-            message = f"priority is {request.priority}; tenant {tenant.name!r} may ask for {highest} or more"
+            may = f"tenant {tenant.name!r} may ask for {highest} or more (highest_priority)"
+            message = f"priority is {request.priority}; {may}"
             return refuse(request, "InvalidRequestError", message, "priority")
         if most is not None and tenant.num_queued >= most:
-            limit = f"max_queued: {tenant.num_queued} requests of tenant {tenant.name!r} wait already"
-            reason = tenant.barrier(now)
-            message = f"{limit}, for {reason}" if reason else f"{limit}, of {self.num_waiting} in all"
-            return refuse(request, "ResourceExhaustedError", message)
+            count = (
+                f"max_queued: {tenant.num_queued} of {most} requests of tenant {tenant.name!r} wait already"
+            )
+            barrier = tenant.barrier(now)
+            message = f"{count}, for {barrier}" if barrier else f"{count}, {self.num_waiting} of all tenants"
+            return refuse_for_now(request, message, max(tenant.recovery_s(), QUEUE_RETRY_S))
         return None
 
     def push(self, request: Request, now: float) -> None:
@@ -90,8 +113,9 @@ class Queues:
         assert request.account is not None
         request.account.tenant.num_queued += 1
         self.num_waiting += 1
-        self._num_of[request.model, request.is_pooling] += 1
+        self._count(request, 1)
         self.version += 1
+        self.deadlines.set(request, now)
         self.of(request.model).push(request, now)
 
     def remove(self, request: Request) -> None:
@@ -100,7 +124,7 @@ class Queues:
         assert account is not None
         account.tenant.num_queued -= 1
         self.num_waiting -= 1
-        self._num_of[request.model, request.is_pooling] -= 1
+        self._count(request, -1)
         self.version += 1
         self.of(request.model).remove(request)
         self._close_if_idle(account, self.of(request.model))
@@ -136,6 +160,13 @@ class Queues:
             self._ledger.charge_input(account.index, num_computed)
             account.tenant.spend(num_computed)
 
+    def stepped(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
+        """A step has run: how fast are prompts computed?"""
+        if self.policy.has_deadlines:
+            budget = worker.limits.max_num_batched_tokens
+            prospects = self.of(worker.info.model).prospects
+            prospects.observe(record.num_prefill_tokens, budget, report.duration_us / 1e6)
+
     def charge_outputs(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
         """Charges what a step has made, by its report."""
         if not self.tells_tenants_apart:
@@ -153,6 +184,16 @@ class Queues:
             self._ledger.set_weight(account.index, account.tenant.limits.weight)
             self._wake(account.tenant)
 
+    def suspend(self, level: int | None, now: float) -> None:
+        """Has the classes below `level` wait; None: none."""
+        self._level = level
+        self.version += 1
+        for queue in self._queues.values():
+            for request in queue.suspend(level, now):
+                change = 1 if request.suspended else -1
+                self.num_suspended += change
+                self._num_of[request.model, request.is_pooling] -= change
+
     def had(self, request: Request) -> float:
         """Virtual tokens that the request's account has had."""
         assert request.account is not None
@@ -161,6 +202,12 @@ class Queues:
     def gap(self) -> float:
         """The largest difference of counters between tenants of one class that wait, in virtual tokens."""
         return max((c.gap() for queue in self._queues.values() for c in queue.classes.values()), default=0.0)
+
+    def _count(self, request: Request, change: int) -> None:
+        if request.suspended:
+            self.num_suspended += change
+        else:
+            self._num_of[request.model, request.is_pooling] += change
 
     def _wake(self, tenant: Tenant) -> None:
         for queue in self._queues.values():

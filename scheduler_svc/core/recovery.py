@@ -122,7 +122,7 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
         if snapshot.paused:
             worker.held.append(slot)
         table.set_row(slot, not snapshot.paused)
-    if request.client_paused:
+    if request.rests:
         worker.toggled.append(slot)
     if worker.reset_at:
         return  # it may have started before the reset

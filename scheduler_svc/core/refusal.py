@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from scheduler_svc.core.config import SchedulerConfig
@@ -12,10 +13,19 @@ from scheduler_svc.core.worker import Worker
 MAX_REQUEST_BYTES = 48 << 20
 """Largest metadata and payload of a request together: it has to fit into one message to its worker."""
 
+QUEUE_RETRY_S = 1.0
+"""When to try again after a queue was full: it moves with every step."""
+
 
 def refuse(request: Request, code: str, message: str, field: str = "") -> Rejected:
     """The notice; `code` is the name of a class of signalbox/errors.py."""
     return Rejected(request.key, request.attempt, code, message, field)
+
+
+def refuse_for_now(request: Request, message: str, retry_after_s: float = QUEUE_RETRY_S) -> Rejected:
+    """The notice of a limit that is reached, which `message` names with its value and what is there."""
+    told = f"{message}; try again in {math.ceil(retry_after_s)} s"
+    return Rejected(request.key, request.attempt, "ResourceExhaustedError", told, retry_after_s=retry_after_s)
 
 
 def malformation_of(request: Request) -> Rejected | None:

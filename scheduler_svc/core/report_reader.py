@@ -50,6 +50,17 @@ def read_report(worker: Worker, report: StepReport) -> list[Finish]:
     return finishes
 
 
+def first_tokens(worker: Worker, record: StepRecord, report: StepReport) -> list[Request]:
+    """Requests whose first output token comes with `report`, which has not been read yet."""
+    if not record.chunks:
+        return []
+    not_run = {slot for slot, _ in report.not_run}
+    finals = [chunk.slot for chunk in record.chunks if chunk.is_final and chunk.slot not in not_run]
+    held = [slot for slot in finals if worker.table.state[slot] not in (SlotState.FREE, SlotState.RELEASING)]
+    requests = [worker.request(slot) for slot in held if not worker.table.num_output[slot]]
+    return [request for request in requests if not request.is_pooling]
+
+
 def _match(worker: Worker, report: StepReport) -> StepRecord:
     record = worker.records[0] if worker.records else None
     if record is None or record.step_id != report.step_id:

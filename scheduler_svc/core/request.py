@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from scheduler_svc.core.fence import Fence
     from scheduler_svc.core.policy.account import Account
 
 HASH_BYTES = 16
@@ -97,12 +98,16 @@ class Request:
     num_cached_tokens: int = 0
     """Tokens that the prefix cache saved at placement."""
     client_paused: bool = False
+    suspended: bool = False
+    """Safe mode: its class may not run now. It neither starts nor ages."""
     was_refused: bool = False
     """A worker did not run one of its rows: nobody waits for what it computes."""
     leader: Request | None = field(default=None, repr=False, compare=False)
     """Who computes a block of its prefix, for which it waits."""
     leader_end: int = 0
     """Where that block ends, in tokens."""
+    fence: Fence | None = field(default=None, repr=False, compare=False)
+    """Copies beside the steps that it waits for, or has waited for, since it last started: it waits once only."""
     in_doubt: bool = False
     """Its frontend has met another process in its worker's place: should it end there after all, nobody hears of it."""
 
@@ -115,6 +120,14 @@ class Request:
     """Since when it has been waiting for a worker, or on one; None: it runs."""
     waits_as: int = 0
     """`rank` when it began to wait."""
+    deadline: float | None = None
+    """When its first token is due, in seconds of the scheduler's clock; None: there is no target for its priority."""
+    is_late: bool = False
+    """It stands behind those whose deadline can still be met: its own cannot, or it has none."""
+    is_counted: bool = False
+    """Whether its deadline was met has been counted."""
+    num_cached_guess: int | None = None
+    """Tokens of it that were cached when its deadline came near; None: nobody has looked."""
     num_displacements: int = 0
     account: Account | None = field(default=None, repr=False, compare=False)
     """Whom its tokens are charged to."""
@@ -134,6 +147,11 @@ class Request:
     def order(self) -> tuple[int, int, int]:
         """Who goes first, and whose blocks are taken last: by rank, then first come first served."""
         return (self.rank, self.arrival_ms, self.sequence)
+
+    @property
+    def rests(self) -> bool:
+        """It is not to run now: its client does not read, or its class is suspended."""
+        return self.client_paused or self.suspended
 
     @property
     def needs_every_position(self) -> bool:

@@ -39,6 +39,10 @@ CLIENT_PAUSED = np.uint8(2)
 """Paused because its client reads too slowly."""
 DISPLACED = np.uint8(4)
 """Paused because somebody of a higher class has its place; it keeps its blocks while nobody needs them."""
+SUSPENDED = np.uint8(8)
+"""Paused because its class is suspended by safe mode."""
+RESTING = CLIENT_PAUSED | SUSPENDED
+"""The slot does not want to run: whoever needs its place or its blocks takes them."""
 
 
 class RequestTable:
@@ -168,6 +172,10 @@ class RequestTable:
         """Blocks that `slot` lacks for all positions up to `bound` tokens."""
         positions = min(bound, int(self.limit[slot])) - 1
         return -(-positions // self.block_size) - int(self.num_blocks[slot])
+
+    def blocks_to_start(self, slot: int) -> int:
+        """Blocks that all known tokens of `slot` take."""
+        return -(-int(self.num_prompt[slot] + self.num_output[slot]) // self.block_size)
 
     def table(self, slot: int) -> NDArray[np.int32]:
         """Block ids of `slot`, in order."""

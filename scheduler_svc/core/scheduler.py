@@ -19,10 +19,12 @@ from scheduler_svc.core.recovery import (
     discard_slot,
     make_places,
 )
-from scheduler_svc.core.refusal import malformation_of, refusal_of, refuse
-from scheduler_svc.core.report_reader import DivergenceError, read_report
+from scheduler_svc.core.refusal import malformation_of, refusal_of, refuse, refuse_for_now
+from scheduler_svc.core.report_reader import DivergenceError, first_tokens, read_report
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.request_table import SlotState
+from scheduler_svc.core.safe_mode import SafeMode
+from scheduler_svc.core.side_copies import end_fence
 from scheduler_svc.core.step import StepDecision, StepReport
 from scheduler_svc.core.step_builder import build_step
 from scheduler_svc.core.waiting_queue import WaitingQueue
@@ -57,7 +59,10 @@ class Scheduler:
         """The newest attempt of every request that has not ended."""
         self.on_end: Callable[[Request], None] | None = None
         """Hears of every request that leaves `requests`."""
-        self.queues = Queues(config, tenants or Tenants())
+        self.queues = Queues(config, tenants or Tenants(), self._num_cached)
+        self.safe_mode = SafeMode(config)
+        self._level: int | None = None
+        """That of safe mode, as queues and workers know it."""
         self._notices: list[Notice] = []
         self._unsure: list[tuple[RequestKey, int]] = []
         """Requests that a frontend waits for and nobody here knows yet: a worker may still say hello with them."""
@@ -73,6 +78,15 @@ class Scheduler:
         """Requests that no worker owns."""
         return self.queues.num_waiting
 
+    @property
+    def may_place(self) -> bool:
+        """Requests wait that are not suspended."""
+        return self.queues.num_waiting > self.queues.num_suspended
+
+    def no_worker_until(self, model: str) -> float:
+        """Until when requests may wait for a model that has no worker."""
+        return self._gone_at.get(model, self._started_at) + self.config.no_worker_grace_s
+
     def submit(self, request: Request, now: float) -> None:
         """Takes a new attempt; an older one of the same request is cancelled. A refusal becomes a notice."""
         older = self.requests.get(request.key)
@@ -81,9 +95,9 @@ class Scheduler:
         request.sequence = self._next_sequence
         self._next_sequence += 1
         refusal = malformation_of(request) or self._refusal(request, now)
-        if refusal is None and self.num_waiting >= self.config.max_waiting:
-            message = f"{self.num_waiting} requests wait already; try again later"
-            refusal = Rejected(request.key, request.attempt, "ResourceExhaustedError", message)
+        if refusal is None and self.queues.num_competing(request) >= self.config.max_waiting:
+            count, most = self.queues.num_competing(request), self.config.max_waiting
+            refusal = refuse_for_now(request, f"max_waiting: {count} of {most} requests wait already")
         refusal = refusal or self.queues.refusal_of(request, now)
         if refusal is not None:
             request.move(RequestStatus.FINISHED_IGNORED)
@@ -92,6 +106,7 @@ class Scheduler:
         self.requests[request.key] = request
         self.queues.assign(request, now)
         self.queues.push(request, now)
+        self.safe_mode.watch(request, now)
 
     def cancel(self, key: RequestKey, attempt: int) -> None:
         """Ends a request for its client's sake; the frontend has told the client already. Unknown ones are ignored:
@@ -167,9 +182,14 @@ class Scheduler:
         """Takes a worker's report. Raises DivergenceError: then close its link."""
         worker = self.workers[worker_id]
         record = worker.records[0] if worker.records else None
+        answered = first_tokens(worker, record, report) if record is not None else []
         finishes = read_report(worker, report)
+        for request in answered:
+            self.safe_mode.answered(request, now)
+            self.queues.deadlines.first_token(request, now)
         if record is not None:
             self.queues.charge_outputs(worker, record, report)
+            self.queues.stepped(worker, record, report)
         if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
         for finish in finishes:
@@ -188,6 +208,10 @@ class Scheduler:
             self.workers[worker_id].release(slot, RequestStatus.FINISHED_ERROR)
             self._forget_ended(request)
 
+    def fence_ended(self, worker_id: str, fence_id: int, *, failed: bool) -> None:
+        """A worker's copies beside the steps have ended: whoever waited for them may start."""
+        end_fence(self.workers[worker_id], fence_id, failed=failed)
+
     def _preparing(self, worker_id: str, slot: int, request_id: str, attempt: int) -> Request | None:
         """The request that a worker says something of; None when it was cancelled meanwhile, and the slot perhaps given
         to another."""
@@ -204,6 +228,34 @@ class Scheduler:
         """What frontends have to be told since the last call."""
         notices, self._notices = self._notices, []
         return notices
+
+    # -- safe mode --
+
+    def set_safe_mode(self, level: int, now: float) -> None:
+        """An operator suspends the classes below `level`. Raises ValueError when the policy knows none."""
+        if not self.config.has_classes:
+            raise ValueError(f"safe mode suspends classes, and the policy {self.config.policy!r} has none")
+        self.safe_mode.set(level)
+        self._suspend(now)
+
+    def lift_safe_mode(self, now: float) -> None:
+        """An operator lets all classes go on, whoever had them suspended."""
+        self.safe_mode.lift()
+        self._suspend(now)
+
+    def _suspend(self, now: float) -> None:
+        """Makes the level of safe mode known, if it has changed."""
+        if self._level == self.safe_mode.level:
+            return
+        self._level = self.safe_mode.level
+        self.queues.suspend(self._level, now)
+        for worker in self.workers.values():
+            self._suspend_on(worker)
+
+    def _suspend_on(self, worker: Worker) -> None:
+        """What runs on a draining worker goes on to its end."""
+        pauses = self.config.safe_mode_pauses and not worker.draining
+        worker.suspend(self._level if pauses else None)
 
     # -- links --
 
@@ -228,6 +280,7 @@ class Scheduler:
             if old is not None and old.reset_at and old.info.instance == info.instance:
                 worker.reset_at = worker.next_step_id
             self._adopt(worker, snapshot, now)
+        self._suspend_on(worker)
         self.workers[info.worker_id] = worker
         self._refuse_waiting(self._queue_of(worker), now)
         if old is not None:
@@ -248,6 +301,7 @@ class Scheduler:
         a model none of whose workers takes anything is refused. Raises KeyError when there is no such worker."""
         worker = self.workers[worker_id]
         worker.draining = draining
+        self._suspend_on(worker)
         self._refuse_waiting(self._queue_of(worker), now)
         return len(worker.requests())
 
@@ -295,6 +349,8 @@ class Scheduler:
                     self._end(request, RequestStatus.FINISHED_ABORTED)
                 del self.frontends[instance]
         self._resolve_unsure(now)
+        self.safe_mode.look(now)
+        self._suspend(now)
 
     def reset_prefix_cache(self) -> int:
         """Forgets all cached content of all workers, host tiers too; returns the number of blocks that had some."""
@@ -312,6 +368,9 @@ class Scheduler:
         for request in self.requests.values():
             assert (id(request) in placed) != (id(request) in waiting), f"{request.key} is nowhere or twice"
             assert not request.status.is_finished
+        suspended = [r for _, queue in self.queues.by_model() for r in queue if r.suspended]
+        assert len(suspended) == self.queues.num_suspended, "suspended requests miscounted"
+        assert all(self._level is not None and r.base_rank > self._level for r in suspended)
         assert len(self.requests) == len(placed) + len(waiting)
 
     # -- inside --
@@ -331,10 +390,18 @@ class Scheduler:
             or (info.serves_pooling and num_of(info.model, True))
         )
 
+    def _num_cached(self, request: Request) -> int:
+        """Most tokens of a waiting request that a worker has cached."""
+        if not self.config.enable_prefix_caching or request.needs_every_position:
+            return 0
+        workers = [w for w in self.workers.values() if w.info.model == request.model]
+        counts = (w.pool.prefix_length(request.block_hashes) * w.info.block_size for w in workers)
+        return max(counts, default=0)
+
     def _refusal(self, request: Request, now: float) -> Rejected | None:
         workers = [w for w in self.workers.values() if w.info.model == request.model]
         if not workers:
-            if now < self._gone_at.get(request.model, self._started_at) + self.config.no_worker_grace_s:
+            if now < self.no_worker_until(request.model):
                 return None  # it may come (back): whether it can take the request is looked at then
             return refuse(
                 request, "UnavailableError", f"no worker serves the model {request.model!r} now", "model"
@@ -372,6 +439,8 @@ class Scheduler:
             frontend.paused.discard((request.key.request_id, request.attempt))
         if request.worker_id is not None:
             self.queues.ended(request)
+        self.safe_mode.forget(request)
+        self.queues.deadlines.ended(request)
         if self.on_end is not None:
             self.on_end(request)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.request_table import CLIENT_PAUSED, SlotState
+from scheduler_svc.core.request_table import DISPLACED, RESTING, SlotState
 from scheduler_svc.core.step import Slots
 from scheduler_svc.core.worker import Worker
 
@@ -31,13 +31,16 @@ def blocks_coming(worker: Worker, ending: Slots) -> int:
 
 
 def victim_for(worker: Worker, slot: int, ending: Slots) -> int | None:
-    """Who gives up its blocks for `slot`: one whose client does not read, else a younger one; of these whoever loses
-    least."""
+    """Who gives up its blocks for `slot`: one that rests, else a younger one, else one without a place if nobody runs;
+    of these whoever loses least."""
     table, keep, order = worker.table, set(ending.tolist()), worker.request(slot).order
     running = np.flatnonzero((table.state == SlotState.DECODE) | (table.state == SlotState.PREFILL))
     others = [int(other) for other in running if other != slot and int(other) not in keep]
-    idle = [other for other in others if table.paused[other] & CLIENT_PAUSED]
+    idle = [other for other in others if table.paused[other] & RESTING]
     younger = idle or [other for other in others if worker.request(other).order > order]
+    if not younger and all(table.paused[other] for other in others):
+        # An older one that was displaced wants blocks, too, before it goes on: each would wait for the other.
+        younger = [other for other in others if table.paused[other] & DISPLACED]
     return min(younger, key=lambda other: loss(worker, other), default=None)
 
 

@@ -18,6 +18,13 @@ from scheduler_svc.core.offers import Offers
 from scheduler_svc.core.prefix_sharing import Prefix, awaits_leader, find_leader, find_prefix
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import DISPLACED, SlotState
+from scheduler_svc.core.side_copies import (
+    awaits_copies,
+    copy_aside,
+    count_copies,
+    find_fence,
+    reserved_for_others,
+)
 from scheduler_svc.core.step import Chunk, Start, StepDecision
 from scheduler_svc.core.worker import Worker
 
@@ -33,13 +40,14 @@ def start_requests(
     now: float,
 ) -> None:
     """Decides all that is not a decode row. After a shortage of blocks nobody starts but who may displace others."""
-    starter = _Starter(worker, config, step, budget, offers, is_short)
+    starter = _Starter(worker, config, step, budget, offers, is_short, now)
     owing = deque(worker.owing(config.aging_s if config.has_classes else 0.0, now))
     if config.is_fair and len(owing) > 1:
         requests = {slot: worker.request(slot) for slot in owing}
         owing = deque(sorted(owing, key=lambda slot: (requests[slot].rank, offers.had(requests[slot]))))
     while starter.start_next(owing):
         pass
+    starter.end_deadlock()
     starter.remember()
     starter.continue_prefills(math.inf)
 
@@ -55,10 +63,13 @@ class _Starter:
         budget: int,
         offers: Offers,
         is_short: bool,
+        now: float,
     ) -> None:
         self._worker, self._config, self._step = worker, config, step
-        self._offers, self._is_short = offers, is_short
-        self._budget = budget
+        self._offers, self._is_short, self._now = offers, is_short, now
+        self._budget = self._whole_budget = budget
+        self._is_cut = False
+        """What lower classes may add to the step has been cut."""
         self._may_displace = config.has_classes or config.is_fair
         self._busy: set[int] = set()
         """Slots that have a chunk in the step, or got their place back with it."""
@@ -80,16 +91,27 @@ class _Starter:
                 return
             if worker.table.paused[slot] or slot in self._busy:
                 continue
+            self._cut_budget(int(worker.table.rank[slot]))
             chunk = self._send_chunk(slot)
             self._step.chunks.append(chunk)
             if chunk.is_final:
                 worker.prefilling.remove(slot)
 
+    def end_deadlock(self) -> None:
+        """Nobody has a place, and nothing is to come: then who is first lacks blocks that displaced ones keep. The last
+        of these gives them up."""
+        worker = self._worker
+        if self._is_short or worker.num_active or worker.records or worker.fences:
+            return
+        kept = [slot for slot in worker.displaced if not worker.request(slot).rests]
+        if kept:
+            worker.preempt(max(kept, key=lambda slot: worker.request(slot).order), self._step)
+
     def remember(self) -> None:
         """With every place taken, the waiting are looked at again when one of them has come or gone: counters alone
-        change too often."""
+        change too often. Not so while there is no slot: nothing comes or goes when one is free again."""
         worker = self._worker
-        is_full = worker.num_active >= worker.limits.max_num_seqs
+        is_full = worker.num_active >= worker.limits.max_num_seqs and worker.table.num_free_slots > 0
         certain = is_full and self._budget > 0 and not self._is_short and not self._num_passed
         worker.fruitless = self._offers.version if certain else None
 
@@ -103,9 +125,9 @@ class _Starter:
         return self._config.is_fair and offer.account is not owed.account and had(offer) <= had(owed)
 
     def _next_owing(self, owing: deque[int]) -> int | None:
-        """The first slot that could go on now. One that waits for a leader's blocks holds up nobody."""
+        """The first slot that could go on now. One that waits for blocks holds up nobody."""
         while owing:
-            if not awaits_leader(self._worker, self._worker.request(owing[0])):
+            if not self._awaits_blocks(self._worker.request(owing[0])):
                 return owing[0]
             owing.popleft()
         return None
@@ -123,10 +145,13 @@ class _Starter:
             request = self._offers.peek()
             if request is None:
                 return None
-            if not awaits_leader(worker, request) and (not request.has_grammar or worker.may_prepare):
+            if not self._awaits_blocks(request) and (not request.has_grammar or worker.may_prepare):
                 return request
             self._pass_over()
         return None
+
+    def _awaits_blocks(self, request: Request) -> bool:
+        return awaits_leader(self._worker, request) or awaits_copies(self._worker, request)
 
     def _pass_over(self) -> None:
         self._offers.pass_over()
@@ -139,13 +164,25 @@ class _Starter:
         self.continue_prefills(request.rank)
         if self._budget <= 0:
             return False
+        self._cut_budget(request.rank)
         if partial and np.count_nonzero(worker.table.rank[worker.prefilling] <= request.rank) >= partial:
             return False
-        if not self._is_short and worker.num_active < worker.limits.max_num_seqs:
+        places, _ = reserved_for_others(worker, request)
+        if not self._is_short and worker.num_active + places < worker.limits.max_num_seqs:
             return True
         if self._config.has_classes and may_displace(worker, request):
             return True
         return not self._is_short and self._excessive_row(request) is not None
+
+    def _cut_budget(self, rank: int) -> None:
+        """From here on the step belongs to the class and those below: while requests of a higher one are expected, they
+        must not make it long. A quarter of what they may is theirs in any case, so that they go on."""
+        most = self._config.lower_class_prefill_tokens
+        if not most or self._is_cut or rank <= self._worker.recent_classes.highest(self._now):
+            return
+        self._is_cut = True
+        num_used = self._whole_budget - self._budget
+        self._budget = min(self._budget, max(most - num_used, -(-most // 4)))
 
     def _excessive_row(self, request: Request) -> int | None:
         if not self._config.is_fair or self._worker.num_displaced >= self._worker.limits.max_num_seqs // 2:
@@ -163,7 +200,7 @@ class _Starter:
             owing.popleft()
             return self._replace(slot)
         prefix = find_prefix(worker, slot, self._config.enable_prefix_caching)
-        if find_leader(worker, slot, prefix):
+        if find_leader(worker, slot, prefix) or self._waits_for_copies(slot, prefix):
             owing.popleft()
             return True
         start = self._start(slot, prefix)
@@ -175,6 +212,7 @@ class _Starter:
             request.num_cached_tokens = start.chunk.start
             self._offers.charge(request, start.chunk.start)
             self._step.prepared.append(request)
+            worker.recent_classes.started(request.base_rank, self._now)
             self._step.started.append(start)
         else:
             worker.preempted.remove(slot)
@@ -211,7 +249,7 @@ class _Starter:
             self._step.placed.append(self._offers.take())
             return True
         prefix = find_prefix(worker, slot, self._config.enable_prefix_caching)
-        if find_leader(worker, slot, prefix):
+        if find_leader(worker, slot, prefix) or self._waits_for_copies(slot, prefix):
             table.unplace(slot)
             self._pass_over()
             return True
@@ -224,20 +262,18 @@ class _Starter:
         self._offers.charge(request, start.chunk.start)
         self._step.placed.append(self._offers.take())
         self._step.started.append(start)
+        worker.recent_classes.started(request.base_rank, self._now)
         return True
 
     # -- room --
 
     def _start(self, slot: int, prefix: Prefix) -> Start | None:
         """Starts a slot that has no blocks, with room for all its known tokens; None when there is no room now."""
-        worker, table, config = self._worker, self._worker.table, self._config
+        worker, table = self._worker, self._worker.table
         known = int(table.num_prompt[slot] + table.num_output[slot])
         hits, host_hits, num_cached = prefix.hits, prefix.host_hits, prefix.num_blocks
-        if not config.enable_chunked_prefill and self._is_split(known - num_cached * table.block_size):
-            return None
-        num_new = -(-known // table.block_size) - len(hits)
-        headroom = config.watermark_blocks_per_seq * worker.num_active
-        if not self._have_room(worker.request(slot), num_new + headroom, hits):
+        num_new = table.blocks_to_start(slot) - len(hits)
+        if not self._could_start(slot, prefix):
             return None
         self._take_place(worker.request(slot))
         blocks = worker.start(slot, hits, host_hits, num_new, self._step)
@@ -249,6 +285,32 @@ class _Starter:
             worker.insert_prefilling(slot)
         return Start(blocks, chunk)
 
+    def _could_start(self, slot: int, prefix: Prefix) -> bool:
+        """There is room for all known tokens of `slot`, which has no blocks."""
+        worker, table, config = self._worker, self._worker.table, self._config
+        known = int(table.num_prompt[slot] + table.num_output[slot])
+        if not config.enable_chunked_prefill and self._is_split(known - prefix.num_blocks * table.block_size):
+            return False
+        num_new = table.blocks_to_start(slot) - len(prefix.hits)
+        headroom = config.watermark_blocks_per_seq * worker.num_active
+        return self._have_room(worker.request(slot), num_new + headroom, prefix.hits)
+
+    def _waits_for_copies(self, slot: int, prefix: Prefix) -> bool:
+        """Whether `slot`, which has no blocks, waits for copies that run beside the steps: others' that bring what it
+        lacks, or its own, which begin with this step."""
+        worker, request, limit = self._worker, self._worker.request(slot), self._config.side_copy_blocks
+        if not limit or not worker.host.num_blocks or request.fence is not None:
+            return False
+        request.fence = find_fence(worker, slot, prefix)
+        if request.fence is not None:
+            return True
+        num_new = worker.table.blocks_to_start(slot) - len(prefix.hits)
+        if count_copies(worker, prefix, num_new) < limit or not self._could_start(slot, prefix):
+            return False
+        copy_aside(worker, slot, prefix, num_new, self._step)
+        worker.stats.num_host_hit_tokens += len(prefix.host_hits) * worker.table.block_size
+        return True
+
     def _is_split(self, num_tokens: int) -> bool:
         """So many tokens are too many for this step, and will fit into another one. What could never run in one step
         runs in chunks all the same: a request that has outgrown the budget by its output."""
@@ -258,7 +320,8 @@ class _Starter:
         """So many blocks are available besides `hits`, if need be after others have made room. One that makes room may
         have held some of the hits: then they count as available, and are not."""
         pool = self._worker.pool
-        while (lacking := num_blocks + pool.num_idle(hits) - pool.num_available) > 0:
+        _, reserved = reserved_for_others(self._worker, request)
+        while (lacking := num_blocks + reserved + pool.num_idle(hits) - pool.num_available) > 0:
             if not self._make_room(request, lacking):
                 return False
         return True

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.fence import Fence
 from scheduler_svc.core.request import Request
 
 Slots = NDArray[np.int64]
@@ -57,6 +58,8 @@ class StepDecision:
     """(slot, drafts allowed from this step on)"""
     copies: list[tuple[int, int]] = field(default_factory=list)
     """(source, target) blocks, in order, ahead of the step's work; host blocks carry HOST_BIT."""
+    fence: Fence | None = None
+    """Copies that begin behind these and run beside the steps."""
     num_decode_rows: int = 0
     num_prefill_tokens: int = 0
 
@@ -77,7 +80,8 @@ class StepDecision:
     @property
     def is_empty(self) -> bool:
         """Nothing runs and nothing changes."""
-        return not (self.num_decode_rows or self.num_changes or self.placed or len(self.grant_slots))
+        changes = self.num_changes or self.placed or len(self.grant_slots) or self.fence is not None
+        return not (self.num_decode_rows or changes)
 
 
 @dataclass

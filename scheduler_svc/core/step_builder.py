@@ -48,7 +48,7 @@ def _settle(worker: Worker, step: StepDecision) -> None:
     for slot in list(worker.refused):
         worker.preempt(slot, step)
     for slot in worker.toggled:
-        worker.apply_client_pause(slot, step)
+        worker.apply_rest(slot, step)
     worker.toggled = []
     _allow_drafts(worker, step)
 
@@ -93,7 +93,7 @@ def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
     """Blocks may be short: by order of arrival, grant, or hold for blocks that are certain to come, or take a younger
     request's, or hold."""
     ending = certain_to_end(worker)
-    coming = blocks_coming(worker, ending)
+    coming = blocks_coming(worker, ending) + worker.pool.num_fenced
     candidates = sorted({*needy.tolist(), *worker.held}, key=lambda slot: worker.request(slot).order)
     blocked = False
     for slot in candidates:
@@ -135,6 +135,9 @@ def _grant_one(worker: Worker, slot: int, step: StepDecision) -> None:
 def _record(worker: Worker, step: StepDecision) -> None:
     table = worker.table
     worker.stats.num_block_copies += len(step.copies)
+    if step.fence is not None:
+        worker.stats.num_block_copies += len(step.fence.copies)
+        worker.stats.num_fences += 1
     chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
     step.num_prefill_tokens = sum(chunk.length for chunk in chunks)
     worker.records.append(

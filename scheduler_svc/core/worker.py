@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import BlockPool, Blocks
 from scheduler_svc.core.config import WorkerLimits
+from scheduler_svc.core.fence import Fence
 from scheduler_svc.core.host_cache import HOST_BIT, HostCache
 from scheduler_svc.core.pacing import Pacer
+from scheduler_svc.core.recent_classes import RecentClasses
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import (
     CLIENT_PAUSED,
@@ -20,6 +22,8 @@ from scheduler_svc.core.request_table import (
     HELD,
     NEVER,
     NO_PLACE,
+    RESTING,
+    SUSPENDED,
     RequestTable,
     SlotState,
 )
@@ -64,6 +68,8 @@ class WorkerStats:
     """Host hits included."""
     num_host_hit_tokens: int = 0
     num_block_copies: int = 0
+    """Those beside the steps included."""
+    num_fences: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     execute_us: int = 0
@@ -81,6 +87,8 @@ class Worker:
     host: HostCache = field(init=False)
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
+    fences: dict[int, Fence] = field(default_factory=dict)
+    """Groups of copies that run beside the steps, by their number."""
     next_step_id: int = 1
     last_reported: int = 0
     prefilling: list[int] = field(default_factory=list)
@@ -92,7 +100,7 @@ class Worker:
     prepared: list[int] = field(default_factory=list)
     """Slots whose grammar is ready and that have not started."""
     displaced: list[int] = field(default_factory=list)
-    """Slots that were paused for somebody of a higher class, or whose clients read too slowly."""
+    """Slots that were paused for somebody of a higher class, or that rest."""
     held: list[int] = field(default_factory=list)
     """Decode slots that wait for a block."""
     refused: list[int] = field(default_factory=list)
@@ -102,7 +110,7 @@ class Worker:
     reset_at: int = 0
     """First step after the last reset of the prefix cache: what started before is never published."""
     toggled: list[int] = field(default_factory=list)
-    """Slots whose client paused or went on since the last delta."""
+    """Slots that have begun to rest, or have ended it, since the last delta."""
     wanted_drafts: dict[int, int] = field(default_factory=dict)
     """Drafts that slots have asked for since the last delta, which allows them."""
     _owing: tuple[list[int], float, list[int]] = field(default_factory=lambda: ([], 0.0, []))
@@ -111,6 +119,7 @@ class Worker:
     """Requests that hold blocks: prefilling, decoding, paused."""
     fruitless: int | None = None
     """Version of the waiting requests when, with every place taken, none of them could take one."""
+    recent_classes: RecentClasses = field(default_factory=RecentClasses)
     rows_by_account: tuple[Slots, NDArray[np.int64]] | None = None
     """Decode slots, and how many of them each account has; kept while they are the same."""
     pacer: Pacer = field(default_factory=Pacer)
@@ -150,18 +159,26 @@ class Worker:
 
     @property
     def num_preparing(self) -> int:
-        """Requests that wait for their grammar."""
-        return int(np.count_nonzero(self.table.state == SlotState.PREPARING))
+        """Requests that wait for their grammar, those of suspended classes apart."""
+        slots = np.flatnonzero(self.table.state == SlotState.PREPARING).tolist()
+        return sum(not self.request(slot).suspended for slot in slots)
+
+    @property
+    def num_suspended(self) -> int:
+        """Requests that hold blocks and are paused by safe mode, with the next delta at the latest."""
+        told = self.table.paused & SUSPENDED
+        changes = (self.request(slot).suspended - bool(told[slot]) for slot in self.toggled)
+        return int(np.count_nonzero(told)) + sum(changes)
 
     @property
     def load(self) -> int:
         """Requests that are placed here and run, or will as soon as they can."""
-        return self.num_running + self.num_preparing
+        return self.num_running - self.num_suspended + self.num_preparing
 
     @property
     def num_displaced(self) -> int:
-        """Requests without a place whose clients want more."""
-        return sum(not self.request(slot).client_paused for slot in self.displaced)
+        """Requests without a place that want to run."""
+        return sum(not self.request(slot).rests for slot in self.displaced)
 
     @property
     def num_active(self) -> int:
@@ -170,9 +187,9 @@ class Worker:
 
     def owing(self, aging_s: float, now: float) -> list[int]:
         """Slots that start, or go on, when there is room, in order. They age by one class per `aging_s` seconds. Those
-        whose clients do not read are none of them, and do not age."""
+        that rest are none of them, and do not age."""
         waiting = (*self.preempted, *self.prepared, *self.displaced)
-        members = [slot for slot in waiting if not self.request(slot).client_paused]
+        members = [slot for slot in waiting if not self.request(slot).rests]
         if not members:
             return members
         known, until, order = self._owing
@@ -193,9 +210,9 @@ class Worker:
 
     @property
     def is_owing(self) -> bool:
-        """A slot that does not run has a client that wants more: it goes before whoever is not placed yet."""
+        """A slot that does not run wants to: it goes before whoever is not placed yet."""
         waiting = (*self.preempted, *self.prepared, *self.displaced)
-        return any(not self.request(slot).client_paused for slot in waiting)
+        return any(not self.request(slot).rests for slot in waiting)
 
     @property
     def may_prepare(self) -> bool:
@@ -203,9 +220,9 @@ class Worker:
         return self.num_preparing < max(self.table.num_slots // 2, 1)
 
     def is_resumable(self, slot: int) -> bool:
-        """All steps that ran the slot have reported, so its length is exact; and its client wants more."""
+        """All steps that ran the slot have reported, so its length is exact; and it does not rest."""
         request = self.request(slot)
-        return request.preempted_at <= self.last_reported + 1 and not request.client_paused
+        return request.preempted_at <= self.last_reported + 1 and not request.rests
 
     def request(self, slot: int) -> Request:
         """The request that holds `slot`."""
@@ -272,9 +289,9 @@ class Worker:
             pool.publish(copied, table.hashes(slot, len(hits), num_known))
         table.state[slot] = SlotState.PREFILL
         table.rank[slot] = table.place_rank[slot] = self.request(slot).rank
-        self.request(slot).waits_since = None
+        self.request(slot).waits_since = self.request(slot).fence = None
         self.num_running += 1
-        if self.request(slot).client_paused:  # it was paused before it had a slot: from the next step on
+        if self.request(slot).rests:  # it was paused before it had a slot: from the next step on
             self.toggled.append(slot)
         return blocks
 
@@ -327,13 +344,18 @@ class Worker:
     def _take(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
         """Allocates blocks; what they evict from the device is copied to the host tier before it is overwritten."""
         blocks = self.pool.take(count)
-        if self.pool.evicted:
-            for block, content in self.pool.evicted:
-                target = self.host.store(content, pinned)
-                if target is not None:
-                    step.copies.append((block, target | HOST_BIT))
-            self.pool.evicted.clear()
+        for block, content in self.take_evicted():
+            target = self.host.store(content, pinned)
+            if target is not None:
+                step.copies.append((block, target | HOST_BIT))
         return blocks
+
+    def take_evicted(self) -> list[tuple[int, bytes]]:
+        """Blocks that have lost their place on the device since the last call, and their content, for the host tier."""
+        if not self.pool.evicted:
+            return []
+        evicted, self.pool.evicted = self.pool.evicted, []
+        return evicted
 
     def hold(self, slot: int, step: StepDecision) -> None:
         """Leaves a decode row out until there is a block for it."""
@@ -434,21 +456,44 @@ class Worker:
         request = self.request(slot)
         if request.client_paused == paused:
             return
-        request.client_paused, request.waits_since = paused, None
-        if self.table.state[slot] in (SlotState.PREFILL, SlotState.DECODE):
-            if slot in self.toggled:
-                self.toggled.remove(slot)
-            else:
-                self.toggled.append(slot)
+        request.client_paused = paused
+        self._note_rest(slot)
 
-    def apply_client_pause(self, slot: int, step: StepDecision) -> None:
-        """Carries a change of mind of the client into the delta. One that does not read gives up its place, and gets it
-        back like whoever was displaced. A held slot is paused already."""
+    def suspend(self, level: int | None) -> None:
+        """Safe mode pauses the requests of classes below `level`, and lets all others go on; None: all. The slots that
+        paused ones keep leave room for a full batch, so that others are never locked out: of more requests the oldest
+        go on to their end."""
+        requests = self.requests()
+        below = [request for request in requests if level is not None and request.base_rank > level]
+        below.sort(key=lambda request: (request.suspended, request.order), reverse=True)
+        most = max(self.table.num_slots - self.limits.max_num_seqs, 0)
+        paused = {id(request) for request in below[:most]}
+        for request in requests:
+            suspended = id(request) in paused
+            if request.suspended != suspended:
+                assert request.slot is not None
+                request.suspended = suspended
+                self._note_rest(request.slot)
+
+    def _note_rest(self, slot: int) -> None:
+        """The next delta says whether the slot rests, unless the last one did."""
+        request = self.request(slot)
+        request.waits_since = None
+        if slot in self.toggled:
+            self.toggled.remove(slot)
+        runs = self.table.state[slot] in (SlotState.PREFILL, SlotState.DECODE)
+        if runs and self.table.paused[slot] & RESTING != _rest_of(request):
+            self.toggled.append(slot)
+
+    def apply_rest(self, slot: int, step: StepDecision) -> None:
+        """Carries the begin or the end of a rest into the delta. Whoever rests gives up its place, and gets it back
+        like whoever was displaced. A held slot is paused already."""
         table, before = self.table, self.table.paused[slot]
-        if not self.request(slot).client_paused:
-            table.paused[slot] = before & ~CLIENT_PAUSED
+        rest = _rest_of(self.request(slot))
+        if not rest:
+            table.paused[slot] = before & ~RESTING
             return
-        table.paused[slot] = before & ~HELD | CLIENT_PAUSED | DISPLACED
+        table.paused[slot] = before & ~(HELD | RESTING) | rest | DISPLACED
         if not before:
             step.paused_slots.append(slot)
             table.set_row(slot, False)
@@ -466,7 +511,12 @@ class Worker:
         """Asserts all invariants of table, pool, lists and records together."""
         table, states = self.table, self.table.state
         table.check_integrity()
-        self.host.check_integrity()
+        fences = self.fences.values()
+        self.host.check_integrity(
+            block for fence in fences for block in (*fence.host_sources, *fence.saved.values())
+        )
+        fenced = [block for fence in fences for block in fence.blocks.tolist()]
+        assert len(fenced) == len(set(fenced)) == self.pool.num_fenced, "a block has no fence, or two"
         decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
         running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
         assert len(running) == self.num_running, "running slots miscounted"
@@ -487,6 +537,15 @@ class Worker:
         assert set(self.held) == set(np.flatnonzero(table.paused & HELD).tolist())
         assert np.count_nonzero(table.place_rank != NO_PLACE) == self.num_active, "places miscounted"
         assert sorted(self.displaced) == np.flatnonzero(table.paused & DISPLACED).tolist()
+        for slot in running:
+            if slot not in self.toggled:
+                assert table.paused[slot] & RESTING == _rest_of(self.request(slot)), "a rest was not told"
+
+
+def _rest_of(request: Request) -> np.uint8:
+    """Why it rests, as flags of the table."""
+    client = CLIENT_PAUSED if request.client_paused else np.uint8(0)
+    return client | (SUSPENDED if request.suspended else np.uint8(0))
 
 
 def _toggle(slot: int, wanted: list[int], opposite: list[int]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import StepDecision, StepReport
@@ -22,6 +25,37 @@ def make_scheduler(
     info = WorkerInfo(WORKER, "i", "a:1", MODEL, num_slots, num_blocks, block_size, 1 << 20, 1 << 20)
     scheduler.attach_worker(info, None, 0.0)
     return scheduler
+
+
+def make_info(**fields: Any) -> WorkerInfo:
+    """What the one worker says of itself, but for `fields`."""
+    values: dict[str, Any] = {
+        "worker_id": WORKER,
+        "instance": "i",
+        "address": "a:1",
+        "model": MODEL,
+        "num_slots": 16,
+        "num_blocks": 64,
+        "block_size": 4,
+        "max_model_len": 1 << 20,
+        "max_num_batched_tokens": 1 << 20,
+    }
+    return WorkerInfo(**(values | fields))
+
+
+def make_slot(**fields: Any) -> SlotSnapshot:
+    """A decode row of 40 tokens in ten blocks."""
+    values: dict[str, Any] = {
+        "slot": 0,
+        "request": make_request("long", 30, max_tokens=100),
+        "status": SlotStatus.DECODE,
+        "blocks": np.arange(10, dtype=np.int32),
+        "sealed_hashes": b"",
+        "num_computed_tokens": 39,
+        "num_output_tokens": 10,
+        "prefill_target": 30,
+    }
+    return SlotSnapshot(**(values | fields))
 
 
 def make_request(

@@ -8,41 +8,17 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
+from scheduler_svc.core.recovery import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker import WorkerInfo
-from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, run_step
-
-
-def make_info(**fields: Any) -> WorkerInfo:
-    values: dict[str, Any] = {
-        "worker_id": WORKER,
-        "instance": "i",
-        "address": "a:1",
-        "model": MODEL,
-        "num_slots": 16,
-        "num_blocks": 64,
-        "block_size": 4,
-        "max_model_len": 1 << 20,
-        "max_num_batched_tokens": 1 << 20,
-    }
-    return WorkerInfo(**(values | fields))
-
-
-def make_slot(**fields: Any) -> SlotSnapshot:
-    """A decode row of 40 tokens in ten blocks."""
-    values: dict[str, Any] = {
-        "slot": 0,
-        "request": make_request("long", 30, max_tokens=100),
-        "status": SlotStatus.DECODE,
-        "blocks": np.arange(10, dtype=np.int32),
-        "sealed_hashes": b"",
-        "num_computed_tokens": 39,
-        "num_output_tokens": 10,
-        "prefill_target": 30,
-    }
-    return SlotSnapshot(**(values | fields))
+from tests.scheduler_svc.harness import (
+    WORKER,
+    make_info,
+    make_request,
+    make_scheduler,
+    make_slot,
+    run_step,
+)
 
 
 def test_a_request_that_is_longer_than_new_settings_allow_goes_on() -> None:

@@ -24,6 +24,7 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = BlockPool(NUM_BLOCKS)
         self.tables: list[list[int]] = []
+        self.fenced: list[int] = []
         self.contents: dict[int, int] = {}
         """What each block was published with since it was last allocated."""
         self.next_content = 0
@@ -39,6 +40,22 @@ class PoolMachine(RuleBasedStateMachine):
             self.contents.pop(block, None)
         self.tables.append(blocks.tolist())
 
+    @rule(num_free=st.integers(0, 3), num_cached=st.integers(0, 3))
+    def fence(self, num_free: int, num_cached: int) -> None:
+        if num_free > self.pool.num_free or num_cached > self.pool.num_cached:
+            return
+        oldest = self.pool.oldest(num_cached)
+        blocks = self.pool.fence(num_free, num_cached).tolist()
+        contents = [self.contents.pop(block) for block in blocks[num_free:]]
+        assert keys(*contents).tolist() == oldest, "not those that are unused for longest"
+        self.fenced += blocks
+
+    @precondition(lambda self: self.fenced)
+    @rule()
+    def unfence(self) -> None:
+        self.pool.unfence(np.array(self.fenced, np.int32))
+        self.fenced = []
+
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -47,6 +64,8 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(block=st.integers(0, NUM_BLOCKS - 1), fresh=st.booleans())
     def publish(self, block: int, fresh: bool) -> None:
+        if block in self.fenced:
+            return  # by its generation nobody has it any more
         content = self.next_content if fresh or not self.next_content else self.next_content - 1
         self.next_content = max(self.next_content, content + 1)
         known = content in self.contents.values() or block in self.contents

@@ -61,6 +61,13 @@ def test_the_lowest_class_starts_within_the_aging_bound_and_never_without_aging(
     assert figures["finished_without_aging"] == 0
 
 
+def test_safe_mode_keeps_first_tokens_of_the_high_class_in_time() -> None:
+    off = qos.run_safe_mode(surge_s=10.0)
+    on = qos.run_safe_mode(surge_s=10.0, safe_mode_ttft_ms=20.0)
+    assert (off["times_set"], on["times_set"]) == (0, 1)
+    assert float(on["late"]) < float(off["late"]) / 2
+
+
 @pytest.mark.parametrize("text", ["", "fifo", "fair+fair", "fcfs+fair", "priority,fair"])
 def test_a_policy_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="policy"):

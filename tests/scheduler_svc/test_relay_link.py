@@ -11,8 +11,8 @@ import pytest
 
 from scheduler_svc.relay_link import MAX_WINDOW_US
 from scheduler_svc.step_loop import StepLoop
-from signalbox.client import error_of
 from signalbox.errors import InvalidRequestError
+from signalbox.rpc_errors import error_of
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import (
     PROMPT_TOKENS,

@@ -358,3 +358,27 @@ def test_only_the_worker_that_has_a_request_puts_it_in_doubt() -> None:
     assert not request.in_doubt
     scheduler.check(request.key, 1, WORKER, "a new process", 0.0)
     assert request.in_doubt
+
+
+def test_a_full_queue_refuses_with_its_limit_and_a_time() -> None:
+    scheduler = make_scheduler(max_waiting=1)
+    for name in ("waits", "refused"):
+        scheduler.submit(make_request(name, 3), 0.0)
+    (refused,) = scheduler.drain_notices()
+    assert isinstance(refused, Rejected)
+    assert refused.message == "max_waiting: 1 of 1 requests wait already; try again in 1 s"
+    assert (refused.code, refused.retry_after_s) == ("ResourceExhaustedError", 1.0)
+
+
+def test_a_better_class_is_looked_at_again_when_a_slot_is_free_again() -> None:
+    """With every place taken and no slot, nothing comes or goes when the slot of a request that ended is free."""
+    scheduler = make_scheduler(
+        num_slots=2, max_num_seqs=1, max_inflight_steps=1, policy="priority", aging_s=0.0
+    )
+    for name, priority in (("low", 5), ("middle", 3), ("urgent", 0)):
+        scheduler.submit(make_request(name, 3, priority=priority), 0.0)
+        run_step(scheduler)
+        run_step(scheduler)
+    scheduler.cancel(make_request("low", 1).key, 1)
+    assert run_step(scheduler).placed == [], "the slot is free when the report is back"
+    assert [request.key.request_id for request in run_step(scheduler).placed] == ["urgent"]

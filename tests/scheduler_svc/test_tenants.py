@@ -11,8 +11,10 @@ from scheduler_svc.core.notices import Rejected
 from scheduler_svc.core.policy.tenants import TenantLimits, Tenants
 from scheduler_svc.server import read_tenants
 from scheduler_svc.tenant_file import TenantFile, parse_tenants
-from signalbox.errors import StartupError
+from signalbox.errors import InvalidRequestError, StartupError
+from signalbox.scheduler_link import scheduler_link
 from tests.bench.qos_plan import Stream, make_qos_plan
+from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.harness import make_request, make_scheduler, run_step
 
 TEXT = """
@@ -86,8 +88,27 @@ def test_refusals_name_the_limit() -> None:
         scheduler.submit(request, 0.0)
     high, queued = (notice for notice in scheduler.drain_notices() if isinstance(notice, Rejected))
     assert (high.code, high.field) == ("InvalidRequestError", "priority")
-    assert queued.code == "ResourceExhaustedError"
-    assert "max_queued" in queued.message and "'b'" in queued.message
+    assert "'a' may ask for 0 or more (highest_priority)" in high.message
+    assert (queued.code, queued.retry_after_s) == ("ResourceExhaustedError", 1.0)
+    assert queued.message == (
+        "max_queued: 1 of 1 requests of tenant 'b' wait already, 1 of all tenants; try again in 1 s"
+    )
+
+
+def test_a_tenant_in_debt_of_tokens_is_told_when_to_try_again() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1)
+    scheduler.queues.set_limits(TenantLimits(), {"t": TenantLimits(max_queued=1, tokens_per_s=10.0)})
+    scheduler.submit(make_request("runs", 50, tenant="t"), 0.0)
+    run_step(scheduler)
+    scheduler.drain_notices()
+    for name in ("waits", "refused"):
+        scheduler.submit(make_request(name, 3, tenant="t"), 0.0)
+    (refused,) = (notice for notice in scheduler.drain_notices() if isinstance(notice, Rejected))
+    assert refused.retry_after_s == pytest.approx(4.1)
+    assert refused.message == (
+        "max_queued: 1 of 1 requests of tenant 't' wait already, for tokens_per_s: tenant 't' waits 4.1 s for "
+        "tokens; try again in 5 s"
+    )
 
 
 def test_tokens_per_second_are_kept_in_the_long_run() -> None:
@@ -104,3 +125,25 @@ def test_a_service_does_not_start_with_a_wrong_file(tmp_path: Path) -> None:
     path.write_text("[tenants.a]\nweight = 'much'\n")
     with pytest.raises(StartupError, match=r"tenants.a.weight"):
         read_tenants(str(path), make_scheduler())
+
+
+def test_a_file_is_put_in_force_when_somebody_says_so_and_an_error_is_theirs(tmp_path: Path) -> None:
+    path, seen = tmp_path / "tenants.toml", []
+    path.write_text(TEXT)
+    file = TenantFile(str(path), lambda default, named: seen.append(sorted(named)))
+    assert [file.load(), file.load()] == [1, 1]
+    for wrong, error in (("[tenants.a]\nweight = 0\n", r"tenants\.a\.weight"), ("[tenants.a\n", "line 1")):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match=error):
+            file.load()
+    path.unlink()
+    with pytest.raises(OSError, match=r"tenants\.toml"):
+        file.load()
+    assert seen == [["acme"], ["acme"]], "what was wrong changed nothing"
+
+
+async def test_a_scheduler_without_a_file_says_so() -> None:
+    async with serve() as (_, address), scheduler_link(address) as link:
+        with pytest.raises(InvalidRequestError, match="--tenants FILE") as refused:
+            await link.reload_tenants()
+    assert refused.value.field == "tenants"

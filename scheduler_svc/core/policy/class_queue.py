@@ -5,8 +5,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Generator, Iterator
 
-from scheduler_svc.core.policy.account import Account, Key
+from scheduler_svc.core.policy.account import Account
+from scheduler_svc.core.policy.deadline_queue import DeadlineQueue, Turns
 from scheduler_svc.core.policy.ledger import Ledger
+from scheduler_svc.core.policy.prospects import Prospects
+from scheduler_svc.core.policy.sorted_queue import ArrivalQueue, Key
 from scheduler_svc.core.policy.tenants import Tenant
 from scheduler_svc.core.request import Request, RequestStatus
 
@@ -15,11 +18,14 @@ class ClassQueue:
     """Accounts with waiting requests in a heap. Keys only rise while an account stands in it, so an entry is looked at
     again only when it comes to the top: what runs costs nothing here."""
 
-    def __init__(self, ledger: Ledger, is_fair: bool) -> None:
+    def __init__(self, ledger: Ledger, is_fair: bool, prospects: Prospects | None) -> None:
+        """`prospects` of deadlines, when they decide the order inside a tenant."""
         self.accounts: dict[str, Account] = {}
         """By tenant, idle ones too until they are forgotten."""
         self._ledger = ledger
-        self._is_fair = is_fair
+        self._is_fair, self._prospects = is_fair, prospects
+        self._turns = Turns()
+        """Of all tenants together, unless they share."""
         self._heap: list[tuple[Key, int, int, Account]] = []
         self._last_left: Account | None = None
         """Whose last waiting request left last."""
@@ -27,6 +33,12 @@ class ClassQueue:
         """By tenant: a limit of the tenant's keeps them from starting anything."""
         self._wakes: list[tuple[float, int, Account]] = []
         """When parked accounts may go on at the latest, soonest first."""
+
+    def new_queue(self) -> ArrivalQueue | DeadlineQueue:
+        """What holds the waiting requests of another account."""
+        if self._prospects is None:
+            return ArrivalQueue()
+        return DeadlineQueue(self._prospects, Turns() if self._is_fair else self._turns)
 
     def enter(self, account: Account, request: Request, was_empty: bool) -> None:
         """`request` was added to `account`."""
@@ -62,6 +74,9 @@ class ClassQueue:
         """Waiting requests, each time the next one of whoever has had least. To be closed."""
         while self._wakes and self._wakes[0][0] <= now:
             self.wake(heapq.heappop(self._wakes)[2].tenant)
+        owed = self._turns.owed()
+        if owed is not None and owed.account is not None and owed.account.tenant.name not in self._parked:
+            self._enqueue(owed.account)  # its key has fallen
         visited: list[Account] = []
         walkers: dict[int, Iterator[Request]] = {}
         try:
@@ -112,9 +127,7 @@ class ClassQueue:
     def _key(self, account: Account) -> Key:
         if self._is_fair:
             return self._ledger.counter(account.index)
-        head = account.requests.head()
-        assert head is not None
-        return head.arrival
+        return account.requests.key()
 
     def _least(self) -> Account | None:
         """Whose turn it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTS = ("fcfs", "priority", "fair")
+PARTS = ("fcfs", "priority", "fair", "deadline")
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,9 @@ class PolicySpec:
     has_classes: bool = False
     """Requests of a lower priority number go first, and may displace others; else there is one class."""
     is_fair: bool = False
-    """Tenants of a class share by what they have had; else whoever came first goes first."""
+    """Tenants of a class share by what they have had; else whose request goes first goes first."""
+    has_deadlines: bool = False
+    """Of a tenant's requests the earliest deadline goes first; else whoever came first."""
 
 
 def parse_policy(text: str) -> PolicySpec:
@@ -30,4 +32,4 @@ def parse_policy(text: str) -> PolicySpec:
         raise ValueError(f"policy: {text!r} names a part twice")
     if "fcfs" in parts and len(parts) > 1:
         raise ValueError("policy: fcfs is what holds without other parts; name it alone or not at all")
-    return PolicySpec("priority" in parts, "fair" in parts)
+    return PolicySpec("priority" in parts, "fair" in parts, "deadline" in parts)

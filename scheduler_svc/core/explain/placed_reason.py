@@ -1,0 +1,66 @@
+"""Why a request that a worker has does not run there, or how far it is."""
+
+from __future__ import annotations
+
+from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
+from scheduler_svc.core.explain.queue_place import Order, QueuePlace, first_waiting
+from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.request_table import DISPLACED, HELD, SlotState
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.worker import Worker
+
+
+def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order) -> Obstacle:
+    """`place` is that among those whom `worker` owes a place."""
+    table, slot, name = worker.table, request.slot, worker.info.worker_id
+    assert slot is not None
+    if not worker.attached:
+        away_s, grace_s = order.now - worker.detached_at, core.config.worker_grace_s
+        sentence = f"{name} has been away for {away_s:.1f} s; after {grace_s:g} s (worker_grace_s) the request is lost"
+        return Obstacle(Reason.WORKER_AWAY, sentence)
+    if request.client_paused:
+        return Obstacle(Reason.CLIENT_PAUSED, "its client does not read what it has already")
+    if request.suspended:
+        return suspension(core.safe_mode, request)
+    if table.state[slot] == SlotState.PREPARING and slot not in worker.prepared:
+        return Obstacle(Reason.GRAMMAR, f"{name} compiles its grammar")
+    if request.status is RequestStatus.WAITING_FOR_FSM:
+        return _of_owing(core, worker, request, place, order)
+    if request.status is RequestStatus.PREEMPTED:
+        owing = _of_owing(core, worker, request, place, order)
+        return Obstacle(Reason.PREEMPTED, f"its blocks were taken; {owing.sentence}")
+    if table.paused[slot] & DISPLACED:
+        owing = _of_owing(core, worker, request, place, order)
+        return Obstacle(Reason.DISPLACED, f"others have its place, and it keeps its blocks; {owing.sentence}")
+    if table.paused[slot] & HELD:
+        free = f"{worker.pool.num_available} of {worker.pool.num_blocks} are free"
+        return Obstacle(Reason.NO_BLOCKS, f"its next token needs another block on {name}; {free}")
+    return Obstacle(Reason.RUNS, _runs(worker, request))
+
+
+def _of_owing(core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order) -> Obstacle:
+    """What somebody lacks whom the worker owes a place."""
+    assert request.slot is not None
+    obstacle = obstacle_to(worker, request, core.config, order)
+    if obstacle is not None:
+        return obstacle
+    if place.first is not None:
+        sentence = (
+            f"request {place.first.key.request_id} is the next that {worker.info.worker_id} owes a place"
+        )
+        return Obstacle(Reason.OTHERS_AHEAD, sentence)
+    waiting = None if worker.draining else first_waiting(worker, order)
+    if waiting is not None and order.goes_before(waiting, request):
+        return Obstacle(Reason.OTHERS_AHEAD, f"request {waiting.key.request_id}, which waits, goes first")
+    if not worker.is_resumable(request.slot):
+        return Obstacle(Reason.NEXT_STEP, "it goes on when the steps that ran it have reported")
+    return Obstacle(Reason.NEXT_STEP, "nothing keeps it: it is for the next step")
+
+
+def _runs(worker: Worker, request: Request) -> str:
+    table, slot, name = worker.table, request.slot, worker.info.worker_id
+    assert slot is not None
+    if table.state[slot] == SlotState.PREFILL:
+        return f"{name} has computed {int(table.num_computed[slot])} of its {int(table.target[slot])} tokens"
+    most = max(int(table.limit[slot] - table.num_prompt[slot]), 0)
+    return f"{name} has made {int(table.num_output[slot])} of at most {most} output tokens"

@@ -1,0 +1,157 @@
+"""Who goes before a request, and why: the order of the policy, told for one of those that wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+
+from scheduler_svc.core.policy.account import Account
+from scheduler_svc.core.policy.deadline_queue import inner_order
+from scheduler_svc.core.queues import Queues
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.worker import Worker
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests of one class and one tenant."""
+
+    priority: int
+    """0 when the policy knows no classes."""
+    tenant: str
+    num_requests: int
+
+
+@dataclass(frozen=True)
+class QueuePlace:
+    """Where a request stands among those that wait for the same workers."""
+
+    num_ahead: int = 0
+    """Requests that go before it."""
+    ahead: tuple[Group, ...] = ()
+    """The same, in the order of classes."""
+    turns: tuple[Group, ...] = ()
+    """Tenants of its class with whom its own takes turns: whoever has had least is next."""
+    first: Request | None = None
+    """Who is next, if it is not the request itself."""
+
+
+NOWHERE = QueuePlace()
+"""Of a request that does not wait in a line."""
+Key = tuple[int, bool, float, tuple[float, ...]]
+"""Level in force, whether it is one's own (the risen go before), what its tenant has had, order inside the tenant."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order in which waiting requests of one model are looked at."""
+
+    queues: Queues
+    aging_s: float
+    """0: nobody rises."""
+    now: float
+
+    def key(self, request: Request) -> Key:
+        """Who has a smaller one goes first. A tenant's counter moves with what it is given."""
+        policy, level = self.queues.policy, self.level(request)
+        is_risen = level < request.base_rank
+        had = self.queues.had(request) if policy.is_fair and not is_risen else 0.0
+        inner = inner_order(request) if policy.has_deadlines and not is_risen else request.arrival
+        return level, not is_risen, had, inner
+
+    def level(self, request: Request) -> int:
+        """The class that it has risen to by waiting."""
+        if not self.aging_s or request.waits_since is None or request.suspended:
+            return request.base_rank
+        return request.base_rank - int((self.now - request.waits_since) / self.aging_s)
+
+    def goes_before(self, request: Request, owing: Request) -> bool:
+        """Whether `request`, which waits, starts before one that a worker owes a place."""
+        level, is_fair = self.level(request), self.queues.policy.is_fair
+        if level != owing.rank or not is_fair or request.account is owing.account:
+            return level < owing.rank
+        return self.queues.had(request) <= self.queues.had(owing)
+
+
+def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePlace:
+    """`kinds`: of pooling requests (True) and others, those that count, as they want the same workers. Looks at those
+    ahead one by one."""
+    own = order.key(request)
+    ahead: list[Request] = []
+    turns: list[Group] = []
+    heads: list[Request] = []
+    for account in _accounts(request, order):
+        waiting = [other for other in _before(request, account, order) if other.is_pooling in kinds]
+        heads += waiting[:1]
+        oldest = account.requests.oldest()
+        is_other = oldest is not None and account is not request.account
+        if oldest is not None and is_other and _take_turns(order, order.key(oldest), own):
+            turns.append(Group(oldest.base_rank, oldest.tenant, len(account.requests)))
+        else:
+            ahead += waiting
+    turns.sort(key=lambda group: -group.num_requests)
+    return QueuePlace(len(ahead), _group(ahead), tuple(turns), min(heads, key=order.key, default=None))
+
+
+def _before(request: Request, account: Account, order: Order) -> list[Request]:
+    """Those of `account` that go before `request`, in order."""
+    own, others = order.key(request), account.requests
+    if order.queues.policy.has_deadlines:
+        return sorted((other for other in others if order.key(other) < own), key=order.key)
+    if account is request.account:
+        return list(takewhile(lambda other: other.arrival < request.arrival, others))
+    return list(takewhile(lambda other: order.key(other) < own, others))
+
+
+def _accounts(request: Request, order: Order) -> Iterable[Account]:
+    """Its own, and those whose classes and tenants may start something now."""
+    own = request.account
+    assert own is not None
+    yield own
+    yield from (account for account in _startable(request.model, order) if account is not own)
+
+
+def _startable(model: str, order: Order) -> Iterable[Account]:
+    queue = order.queues.of(model)
+    for rank, members in queue.classes.items():
+        if not queue.suspends(rank):
+            yield from (a for a in members.accounts.values() if a.tenant.barrier(order.now) is None)
+
+
+def _take_turns(order: Order, key: Key, own: Key) -> bool:
+    """Tenants of a class, but for who has risen: those go by arrival."""
+    return order.queues.policy.is_fair and key[:2] == own[:2] and key[1]
+
+
+def _group(requests: Iterable[Request]) -> tuple[Group, ...]:
+    counts = Counter((request.base_rank, request.tenant) for request in requests)
+    return tuple(Group(*group, count) for group, count in sorted(counts.items()))
+
+
+def first_waiting(worker: Worker, order: Order) -> Request | None:
+    """The request that no worker has and that `worker` would look at first."""
+    heads = []
+    for account in _startable(worker.info.model, order):
+        heads += [request for request in account.requests if worker.serves(request)][:1]
+    return min(heads, key=order.key, default=None)
+
+
+def place_on(worker: Worker, request: Request, order: Order) -> QueuePlace:
+    """The same for a request that its worker owes a place: it was displaced or preempted, or its grammar is ready."""
+    own = _owed_key(request, order)
+    before = [other for other in owed(worker) if _owed_key(other, order) < own]
+    first = min(before, key=lambda other: _owed_key(other, order), default=None)
+    return QueuePlace(len(before), _group(before), (), first)
+
+
+def owed(worker: Worker) -> list[Request]:
+    """Requests that start or go on before new ones of their class."""
+    slots = (*worker.preempted, *worker.prepared, *worker.displaced)
+    return [request for request in map(worker.request, slots) if not request.rests]
+
+
+def _owed_key(request: Request, order: Order) -> tuple[int, float, tuple[int, int]]:
+    had = order.queues.had(request) if order.queues.policy.is_fair else 0.0
+    return request.rank, had, request.arrival

@@ -1,0 +1,101 @@
+"""Why a request runs on no worker yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
+from scheduler_svc.core.explain.queue_place import Order, QueuePlace, owed, place_of
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.worker import Worker
+
+
+def reason_to_wait(core: Scheduler, request: Request, order: Order) -> tuple[QueuePlace, Obstacle]:
+    """Its place among all that wait for the same workers, and what it lacks there."""
+    workers = [w for w in core.workers.values() if w.info.model == request.model]
+    able = [worker for worker in workers if _unfit(worker, request) is None]
+    kinds = {True for worker in able if worker.info.serves_pooling}
+    kinds |= {False for worker in able if worker.info.serves_generation}
+    place = place_of(request, order, kinds or {request.is_pooling})
+    assert request.account is not None
+    barrier = request.account.tenant.barrier(order.now)
+    if not able:
+        return place, _no_worker(core, request, workers, order.now)
+    if request.suspended:
+        return place, suspension(core.safe_mode, request)
+    if barrier is not None:
+        return place, Obstacle(Reason.TENANT_LIMIT, barrier)
+    return place, _on_any(core, request, able, place, order)
+
+
+def _unfit(worker: Worker, request: Request) -> str | None:
+    """Why a worker of its model does not take the request at present; None: it might."""
+    if not worker.attached:
+        return "is away"
+    if worker.draining:
+        return "is being drained"
+    if not worker.serves(request):
+        return f"serves no {'pooling' if request.is_pooling else 'generation'} requests"
+    if not worker.can_run(request):
+        return f"takes {worker.max_known_tokens(request.is_pooling)} tokens at most"
+    return None
+
+
+def _no_worker(core: Scheduler, request: Request, workers: Sequence[Worker], now: float) -> Obstacle:
+    if not workers:
+        left_s = max(core.no_worker_until(request.model) - now, 0.0)
+        sentence = (
+            f"no worker serves the model {request.model!r}; it is refused in {left_s:.1f} s if none comes"
+        )
+        return Obstacle(Reason.NO_WORKER, sentence)
+    unfit = ", ".join(f"{worker.info.worker_id} {_unfit(worker, request)}" for worker in workers)
+    return Obstacle(Reason.NO_WORKER, f"no worker takes it now: {unfit}")
+
+
+def _on_any(
+    core: Scheduler, request: Request, able: Sequence[Worker], place: QueuePlace, order: Order
+) -> Obstacle:
+    """What it lacks on the worker that has least to do; or who goes before it."""
+    by_load = sorted(able, key=lambda worker: worker.load)
+    obstacles = {worker.info.worker_id: _of_new(core, worker, request, order) for worker in by_load}
+    favourite = _favourite(request, able, core, order.now)
+    if favourite is not None and (there := obstacles[favourite.info.worker_id]) is not None:
+        return _left_for(favourite, request, there, order.now) if len(able) > 1 else there
+    first = next(iter(obstacles.values()))
+    if first is not None and None not in obstacles.values():
+        return first
+    if place.first is None:
+        return Obstacle(Reason.NEXT_STEP, "nothing keeps it: it is for the next step")
+    theirs = [_of_new(core, worker, place.first, order) for worker in by_load]
+    sentence = f"request {place.first.key.request_id} goes first"
+    if (why := theirs[0]) is not None and None not in theirs:
+        sentence += f", and waits itself: {why.sentence}"
+    return Obstacle(Reason.OTHERS_AHEAD, sentence)
+
+
+def _of_new(core: Scheduler, worker: Worker, request: Request, order: Order) -> Obstacle | None:
+    """What a request without a slot lacks on `worker`: something there, or its turn."""
+    obstacle = obstacle_to(worker, request, core.config, order)
+    if obstacle is not None:
+        return obstacle
+    before = [other for other in owed(worker) if not order.goes_before(request, other)]
+    if not before:
+        return None
+    sentence = f"{len(before)} requests go first that {worker.info.worker_id} owes a place"
+    return Obstacle(Reason.OTHERS_AHEAD, sentence)
+
+
+def _favourite(request: Request, able: Sequence[Worker], core: Scheduler, now: float) -> Worker | None:
+    """The worker that it is left for at present."""
+    until, skips = request.affinity_until, core.config.affinity_max_skips
+    if until is None or now >= until or request.num_times_left >= skips:
+        return None
+    return next((worker for worker in able if worker.info.worker_id == request.affinity), None)
+
+
+def _left_for(favourite: Worker, request: Request, there: Obstacle, now: float) -> Obstacle:
+    assert request.affinity_until is not None
+    left_ms = (request.affinity_until - now) * 1e3
+    where = f"left for {favourite.info.worker_id}, which has its prefix, for {left_ms:.0f} ms more"
+    return Obstacle(Reason.AFFINITY, f"{where}; there: {there.sentence}")

@@ -1,0 +1,63 @@
+"""When first tokens are due, and how many came in time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler_svc.core.request import Request
+
+
+def parse_ttft_targets(text: str) -> dict[int, float]:
+    """`0:500,1:2000`: priority numbers, and the milliseconds within which their requests are to have a first token.
+    Returns seconds by priority; nothing for the empty string.
+
+    Raises ValueError with a sentence for what is no such pair, no time above 0, or a number that is named twice.
+    """
+    targets: dict[int, float] = {}
+    for part in text.split(",") if text else ():
+        number, colon, value = part.partition(":")
+        try:
+            priority, milliseconds = int(number), float(value)
+        except ValueError:
+            raise ValueError(f"ttft_targets: {part!r} is not PRIORITY:MILLISECONDS") from None
+        if not colon or not 0 < milliseconds < math.inf:
+            raise ValueError(f"ttft_targets: {part!r} does not say a time above 0")
+        if priority in targets:
+            raise ValueError(f"ttft_targets: priority {priority} is named twice")
+        targets[priority] = milliseconds / 1e3
+    return targets
+
+
+class Deadlines:
+    """Targets by priority number, in seconds from the submission, and what has become of them. A pooling request goes
+    by the target of its priority like any other, and is not counted: it has no first token."""
+
+    def __init__(self, targets: Mapping[int, float]) -> None:
+        self.targets = targets
+        self.met: Counter[int] = Counter()
+        self.missed: Counter[int] = Counter()
+        """Requests by priority number: late ones that ended without a token included."""
+
+    def set(self, request: Request, now: float) -> None:
+        """`request` waits from now on."""
+        target = self.targets.get(request.priority)
+        request.deadline = None if target is None else now + target
+
+    def first_token(self, request: Request, now: float) -> None:
+        """The first token of `request` has come."""
+        if request.deadline is not None:
+            self._count(request, self.met if now <= request.deadline else self.missed)
+
+    def ended(self, request: Request) -> None:
+        """Nothing more comes of `request`: if it has waited in vain, and too long, that is a deadline missed."""
+        has_token = request.is_counted or request.num_prior_output_tokens
+        if request.deadline is not None and request.is_late and not has_token and not request.is_pooling:
+            self._count(request, self.missed)
+
+    def _count(self, request: Request, results: Counter[int]) -> None:
+        request.is_counted = True
+        results[request.priority] += 1

@@ -1,0 +1,107 @@
+"""What the scheduler says of a request is what its next step does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from scheduler_svc.core.explain.explanation import Explanation, explain
+from scheduler_svc.core.explain.obstacle import Reason
+from scheduler_svc.core.policy.tenants import TenantLimits
+from scheduler_svc.core.request import RequestStatus
+from scheduler_svc.core.request_table import SlotState
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.step import FinishReason, StepDecision
+from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
+
+
+def is_quiet(step: StepDecision | None) -> bool:
+    """Before its starts the step changed nothing: what was said before it holds in it."""
+    return step is None or not (step.preempted_slots or step.paused_slots or len(step.grant_slots))
+
+
+def starts_of(scheduler: Scheduler) -> dict[str, tuple[Explanation, bool]]:
+    """What is said of each request that does not run, and whether the next step starts it."""
+    worker = scheduler.workers[WORKER]
+    before = {}
+    for request in scheduler.requests.values():
+        explained = explain(scheduler, request, 0.0)
+        if request.status is not RequestStatus.RUNNING and explained.reason is not Reason.CLIENT_PAUSED:
+            before[request.key.request_id] = (explained, request.status)
+    is_toggled = bool(worker.toggled)
+    step = scheduler.schedule(WORKER, 0.0)
+    if is_toggled or not is_quiet(step):
+        return {}
+    return {name: (said, said.request.status is not status) for name, (said, status) in before.items()}
+
+
+def finish_step(scheduler: Scheduler) -> None:
+    """The oldest step went as expected: who has reached its limit has ended."""
+    worker = scheduler.workers[WORKER]
+    if not worker.records:
+        return
+    record, table = worker.records[0], worker.table
+    slots = [int(s) for s in record.decode_slots if record.advance[s]]
+    slots += [chunk.slot for chunk in record.chunks if chunk.is_final]
+    ended = [s for s in slots if table.num_prompt[s] + table.num_output[s] + 1 >= table.limit[s]]
+    held = [s for s in ended if table.state[s] in (SlotState.PREFILL, SlotState.DECODE)]
+    finished = tuple((slot, FinishReason.LENGTH, int(table.num_output[slot]) + 1) for slot in held)
+    scheduler.update(WORKER, report_for(scheduler, finished), 0.0)
+
+
+def make_busy(rng: random.Random, policy: str) -> Scheduler:
+    """A scheduler with little of one thing or another."""
+    scheduler = make_scheduler(
+        num_blocks=rng.choice([24, 64]),
+        num_slots=8,
+        max_num_seqs=rng.choice([2, 4]),
+        max_num_batched_tokens=rng.choice([8, 64]),
+        max_num_partial_prefills=rng.choice([0, 1]),
+        lower_class_prefill_tokens=rng.choice([0, 6]),
+        watermark_blocks_per_seq=rng.choice([0, 1]),
+        max_inflight_steps=1,
+        policy=policy,
+        aging_s=0.0,
+    )
+    scheduler.queues.set_limits(TenantLimits(), {"x": TenantLimits(max_running=1)})
+    return scheduler
+
+
+def disturb(rng: random.Random, scheduler: Scheduler, turn: int) -> None:
+    """A request may come, grammars may be ready, clients may pause or go on."""
+    if rng.random() < 0.4:
+        fields = {
+            "tenant": rng.choice("xyz"),
+            "priority": rng.randint(0, 2),
+            "has_grammar": rng.random() < 0.2,
+        }
+        request = make_request(f"r{turn}", rng.randint(1, 40), rng.randint(1, 30), **fields)
+        scheduler.submit(request, 0.0)
+    for request in list(scheduler.requests.values()):
+        if request.status is RequestStatus.WAITING_FOR_FSM and rng.random() < 0.5:
+            assert request.slot is not None
+            scheduler.grammar_ready(WORKER, request.slot, request.key.request_id, 1)
+        if rng.random() < 0.02:
+            scheduler.set_paused(request.key, 1, not request.client_paused)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_next_step_starts_who_is_said_to_be_next_and_nobody_who_lacks_something(
+    policy: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    scheduler = make_busy(rng, policy)
+    num_next, num_lacking = 0, 0
+    for turn in range(100):
+        disturb(rng, scheduler, turn)
+        for name, (said, has_started) in starts_of(scheduler).items():
+            is_next = said.reason is Reason.NEXT_STEP and said.place.first is None
+            may_start = is_next or said.reason in (Reason.OTHERS_AHEAD, Reason.PREEMPTED)
+            assert has_started or not is_next, f"{name}: {said.sentence}"
+            assert may_start or not has_started, f"{name}: {said.sentence}"
+            num_next, num_lacking = num_next + is_next, num_lacking + (not may_start)
+        finish_step(scheduler)
+        scheduler.check_integrity()
+    assert num_next and num_lacking
