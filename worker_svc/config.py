@@ -71,6 +71,9 @@ class WorkerSettings(Settings):
     """Unread output kept per frontend; above it the frontend counts as lost."""
     frontend_timeout_s: float = Field(30.0, gt=0)
     """How long a frontend with unread output may have no stream before it counts as lost, in seconds."""
+    drain_s: float = Field(0.0, ge=0)
+    """How long running requests may go on when the worker is told to stop, in seconds; new ones go to other workers,
+    and are refused where there are none. 0: running ones go on elsewhere at once, and new ones wait for a worker."""
     step_timeout_s: float = Field(120.0, gt=0)
     """A step that runs longer makes the worker unhealthy, in seconds."""
     sim_base_ms: float = Field(5.0, ge=0)
@@ -79,6 +82,8 @@ class WorkerSettings(Settings):
     """Sim runner: duration per token of a step, in milliseconds."""
     sim_context_ms: float = Field(0.0, ge=0)
     """Sim runner: duration per token of context, in milliseconds."""
+    sim_copy_ms_per_block: float = Field(0.0, ge=0)
+    """Sim runner: duration of a block's copy between device and host tier, in milliseconds."""
     sim_vocab_size: int = Field(4096, ge=2)
     """Sim runner: number of different tokens."""
     sim_max_draft_tokens: int = Field(0, ge=0, le=32)

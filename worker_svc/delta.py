@@ -16,6 +16,7 @@ from worker_svc.core.step import (
     FrontendOutput,
     NewRequest,
     RequestRef,
+    SideCopies,
     SlotStart,
     StepDelta,
     StepReport,
@@ -71,7 +72,14 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         unpaused_slots=_column(message.unpaused_slots, U16).tolist(),
         draft_limits=list(zip(*drafts, strict=True)),
         copies=_parse_copies(message.block_copies),
+        side_copies=_parse_side_copies(message),
     )
+
+
+def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | None:
+    if not message.HasField("side_copies"):
+        return None
+    return SideCopies(message.side_copies.fence, _parse_copies(message.side_copies))
 
 
 def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
@@ -186,6 +194,14 @@ def build_verdict(verdict: Verdict) -> scheduler_pb2.WorkerEvent:
     if verdict.failure is not None:
         event.error.CopyFrom(_error(verdict.failure))
     return scheduler_pb2.WorkerEvent(grammar_failed=event)
+
+
+def build_fence_ended(fence: int, failure: Failure | None) -> scheduler_pb2.WorkerEvent:
+    """The end of copies beside the steps, as an event."""
+    ended = scheduler_pb2.FenceEnded(fence=fence)
+    if failure is not None:
+        ended.error.CopyFrom(_error(failure))
+    return scheduler_pb2.WorkerEvent(fence_ended=ended)
 
 
 def _error(failure: Failure) -> generation_pb2.Error:

@@ -61,7 +61,9 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         if tokenizer and known
         else "",
     )
-    timing = SimTiming(settings.sim_base_ms, settings.sim_token_ms, settings.sim_context_ms)
+    timing = SimTiming(
+        settings.sim_base_ms, settings.sim_token_ms, settings.sim_context_ms, settings.sim_copy_ms_per_block
+    )
     drafter = SimDrafter(info.vocab_size, settings.sim_acceptance) if info.max_draft_tokens else None
     failures = SimFailures(
         fail_token=settings.sim_fail_token,

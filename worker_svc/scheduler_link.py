@@ -13,6 +13,7 @@ from signalbox import rpc
 from signalbox.outbox import Outbox, OutboxFullError
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc import delta
+from worker_svc.core.step import Failure
 from worker_svc.grammar.desk import Verdict
 from worker_svc.step_loop import StepLoop
 
@@ -64,6 +65,15 @@ class SchedulerLink:
     def tell_grammar(self, verdict: Verdict) -> None:
         """Tells what came of a grammar. Without a stream it is dropped: the next hello says more, and `announce`."""
         self._put(scheduler_pb2.AttachWorkerRequest(events=[delta.build_verdict(verdict)]))
+
+    def tell_fence(self, fence: int, failure: Failure | None) -> None:
+        """Tells that copies beside the steps have ended. Without a stream it is dropped: no fence outlives one."""
+        self._put(scheduler_pb2.AttachWorkerRequest(events=[delta.build_fence_ended(fence, failure)]))
+
+    def tell_draining(self) -> None:
+        """Asks for nothing new."""
+        event = scheduler_pb2.WorkerEvent(draining=scheduler_pb2.Draining())
+        self._put(scheduler_pb2.AttachWorkerRequest(events=[event]))
 
     def reconnect(self, reason: str) -> None:
         """Ends the stream, so that the scheduler is told where we stand."""

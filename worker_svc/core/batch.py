@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,3 +182,31 @@ class ModelRunner(Protocol):
 
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies whole blocks of all layers, in order, before the batch of the same step runs."""
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """What makes `copies`, in order, in whatever thread calls it, while batches run that touch none of their
+        blocks: behind all copies and batches given before this call. It returns when they are made, and raises whatever
+        went wrong."""
+
+
+class Launched(Protocol):
+    """A batch on its way."""
+
+    @property
+    def is_done(self) -> bool:
+        """Its tokens are there."""
+
+
+@runtime_checkable
+class AheadRunner(ModelRunner, Protocol):
+    """A runner whose device works beside the host: it takes a batch whose tokens an earlier one is still sampling."""
+
+    def launch(self, batch: Batch, in_flight: NDArray[np.bool_]) -> Launched:
+        """Starts a batch that is plain (`run_ahead.is_plain`); batches run in the order of their launch.
+
+        `in_flight` `[R]` are the decode rows whose query token a batch that was not collected yet samples:
+        `batch.token_ids` does not matter there. Raises whatever went wrong; the batch is not launched then.
+        """
+
+    def collect(self, launched: Launched) -> Sampled:
+        """Waits for the tokens of the oldest launched batch. Raises whatever went wrong."""

@@ -6,18 +6,36 @@ import numpy as np
 
 from worker_svc.core.batch import Batch
 from worker_svc.core.prompt_reading import spans_to_read
-from worker_svc.core.request_state import RequestTable
-from worker_svc.core.step import I32, I64, SlotStart
+from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.run_ahead import certainly_ended, is_granted
+from worker_svc.core.step import I32, I64, NotRunReason, SlotStart, StepReport
+
+
+def ready_rows(table: RequestTable, rows: I64, report: StepReport) -> I64:
+    """Those of the decode `rows` that can run; the others are reported as exceptions."""
+    status, positions = table.status[rows], table.num_computed[rows] + table.num_in_flight[rows]
+    # The first token of a request may be in flight: it has not left its prefill in our eyes.
+    is_first = (status == SlotStatus.PREFILL) & (positions == table.num_tokens[rows])
+    decodes = is_first | (status == SlotStatus.DECODE)
+    over = (status == SlotStatus.ENDED) | (decodes & certainly_ended(positions, table.limit[rows]))
+    # A row without a block for its next token must not run: it would write into somebody else's.
+    ready = decodes & ~over & is_granted(positions, table.num_blocks[rows], table.block_size)
+    if not ready.all():
+        report.exceptions += [(slot, 0) for slot in rows[~ready].tolist()]
+        report.not_run += [(slot, NotRunReason.STALE) for slot in rows[~ready & ~over].tolist()]
+    running: I64 = rows[ready]
+    return running
 
 
 def build_batch(
     table: RequestTable, step_id: int, decode: I64, drafts: list[I32] | None, chunks: list[SlotStart]
 ) -> Batch:
-    """The batch of the `decode` rows, with their drafts, and of the prefill `chunks`."""
+    """The batch of the `decode` rows, with their drafts, and of the prefill `chunks`. The tokens of rows that run ahead
+    of a step in flight are arbitrary."""
     num_decode = len(decode)
     slots = np.concatenate((decode, [chunk.slot for chunk in chunks])).astype(np.int32)
     lengths = np.ones(len(slots), np.int32)
-    starts = table.num_computed[slots]
+    starts = table.num_computed[slots] + table.num_in_flight[slots]
     lengths[num_decode:] = [chunk.length for chunk in chunks]
     if drafts is not None:
         lengths[:num_decode] += [len(draft) for draft in drafts]

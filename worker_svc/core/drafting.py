@@ -67,8 +67,9 @@ class Drafting:
         self, drafter: Drafter, table: RequestTable, delta: StepDelta, slots: I64
     ) -> list[I32] | None:
         renewed = renewed_blocks(delta, table.block_size)
-        if renewed or delta.copies:
-            drafter.follow(delta.copies, renewed)
+        copies = [*delta.copies, *(delta.side_copies.copies if delta.side_copies is not None else ())]
+        if renewed or copies:
+            drafter.follow(copies, renewed)
         is_measured = not (delta.chunks or delta.started or delta.resumed)
         limits = self._policy.choose(slots, draft_room(table, slots), table.max_drafts, is_measured)
         if not (limits > 0).any():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -18,19 +19,29 @@ class RunnerBrokenError(Exception):
     Its requests go on elsewhere."""
 
 
-def run_step(runner: ModelRunner, copies: list[BlockCopy], batch: Batch) -> tuple[Sampled, dict[int, str]]:
-    """Makes the copies, then executes `batch`. When a copy fails, nobody knows what the cache holds: all rows fail.
-    Raises RunnerBrokenError."""
+def run_step(
+    runner: ModelRunner, copies: list[BlockCopy], batch: Batch, then: Callable[[], None] | None = None
+) -> tuple[Sampled, dict[int, str]]:
+    """Makes the copies, calls `then`, and executes `batch`. When a copy fails, nobody knows what the cache holds: all
+    rows fail. Raises RunnerBrokenError."""
+    message = _copy(runner, copies)
+    if then is not None:
+        then()
+    if message is None:
+        return execute_isolated(runner, batch)
+    check_alive(runner, message)
+    return _nothing(batch), dict.fromkeys(range(len(batch.slots)), message)
+
+
+def _copy(runner: ModelRunner, copies: list[BlockCopy]) -> str | None:
+    """Returns what went wrong."""
     try:
         if copies:
             runner.copy_blocks(copies)
     except Exception as error:
         logger.exception("block copies failed")
-        message = f"block copies failed ({_text(error)})"
-    else:
-        return execute_isolated(runner, batch)
-    _check(runner, message)
-    return _nothing(batch), dict.fromkeys(range(len(batch.slots)), message)
+        return f"block copies failed ({_text(error)})"
+    return None
 
 
 def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[int, str]]:
@@ -44,7 +55,7 @@ def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[i
     outcome = _execute(runner, batch)
     if isinstance(outcome, Sampled):
         return outcome, {}
-    _check(runner, outcome)
+    check_alive(runner, outcome)
     return _find_culprits(runner, batch, outcome)
 
 
@@ -59,8 +70,8 @@ def _execute(runner: ModelRunner, batch: Batch) -> Sampled | str:
         return _text(error)
 
 
-def _check(runner: ModelRunner, failure: str) -> None:
-    """Raises RunnerBrokenError if it was not for the batch that something failed."""
+def check_alive(runner: ModelRunner, failure: str) -> None:
+    """Raises RunnerBrokenError if it was not for the batch, or for the copies, that something failed."""
     try:
         runner.check()
     except Exception as error:

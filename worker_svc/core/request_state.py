@@ -2,7 +2,8 @@
 
 Lengths: `0 <= num_computed <= num_tokens <= limit`. While a request prefills, `num_computed < prefill_target =
 num_tokens`; while it decodes, `num_computed = num_tokens - 1`: the last sampled token has no KV yet. A pooling request
-never decodes.
+never decodes. Of the steps that are applied and not committed the table knows one number, `num_in_flight`: the next
+query token of a slot is at `num_computed + num_in_flight`, and is known if that is below `num_tokens`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class RequestTable:
         self.num_tokens = np.zeros(num_slots, np.int32)
         self.num_prompt_tokens = np.zeros(num_slots, np.int32)
         self.num_computed = np.zeros(num_slots, np.int32)
+        self.num_in_flight = np.zeros(num_slots, np.int32)
+        """Query tokens of the steps that are applied and not committed."""
         self.prefill_target = np.zeros(num_slots, np.int32)
         self.limit = np.zeros(num_slots, np.int32)
         """Prompt plus output can never be longer."""
@@ -132,6 +135,7 @@ class RequestTable:
     def check_integrity(self) -> None:
         """Asserts the invariants of all rows."""
         used = self.status != SlotStatus.FREE
+        assert (self.num_in_flight >= 0).all()
         assert (self.num_computed[used] <= self.num_tokens[used]).all()
         assert (self.num_tokens[used] <= self.limit[used]).all()
         decode = self.status == SlotStatus.DECODE

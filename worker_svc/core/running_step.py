@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from worker_svc.core.batch import Batch, BlockCopy
-from worker_svc.core.step import I32, I64, SlotStart, StepReport
+from worker_svc.core.step import I32, I64, SideCopies, SlotStart, StepReport
 
 
 @dataclass
@@ -22,3 +25,9 @@ class RunningStep:
     """To be made before the batch runs."""
     drafts: list[I32] | None = None
     """Per decode row of the batch; None: no row has drafts."""
+    failed: list[int] = field(default_factory=list)
+    """Slots whose requests failed before the step or in it; its report says so."""
+    ahead: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """[R] rows of the batch whose query token a step in flight samples: the host does not know it yet."""
+    side_copies: SideCopies | None = None
+    """To be begun behind `copies`, and not to be waited for."""

@@ -36,6 +36,17 @@ class SamplingParams:
     num_prompt_logprobs: int | None = None
     """Alternatives to return per prompt token; None: no log-probabilities of the prompt."""
 
+    @property
+    def adjusts(self) -> bool:
+        """The logits are to be adjusted: penalties, bias, bad words, or stop tokens held back by min_tokens."""
+        return (
+            (self.min_tokens > 0 and bool(self.stop_token_ids))
+            or self.repetition_penalty != 1.0
+            or self.frequency_penalty != 0.0
+            or self.presence_penalty != 0.0
+            or bool(self.logit_bias or self.bad_token_sequences)
+        )
+
 
 class SamplingTable:
     """The parameters of all slots, as columns for the sampler. Row `i` is meaningful while slot `i` is held."""
@@ -51,8 +62,7 @@ class SamplingTable:
         self.num_logprobs = np.full(num_slots, NO_LOGPROBS, np.uint8)
         self.num_prompt_logprobs = np.full(num_slots, NO_LOGPROBS, np.uint8)
         self.adjusts = np.zeros(num_slots, np.bool_)
-        """The row needs its logits adjusted one by one: penalties, bias, bad words, or stop tokens held back by
-        min_tokens."""
+        """The row's logits are not sampled as they are: its parameters adjust them, or it follows a form."""
         self.params: list[SamplingParams | None] = [None] * num_slots
 
     def set(self, slot: int, params: SamplingParams) -> None:
@@ -66,13 +76,7 @@ class SamplingTable:
         self.min_tokens[slot] = params.min_tokens
         self.num_logprobs[slot] = _or_none(params.num_logprobs)
         self.num_prompt_logprobs[slot] = _or_none(params.num_prompt_logprobs)
-        self.adjusts[slot] = (
-            (params.min_tokens > 0 and bool(params.stop_token_ids))
-            or params.repetition_penalty != 1.0
-            or params.frequency_penalty != 0.0
-            or params.presence_penalty != 0.0
-            or bool(params.logit_bias or params.bad_token_sequences)
-        )
+        self.adjusts[slot] = params.adjusts
         self.params[slot] = params
 
     def clear(self, slot: int) -> None:

@@ -92,6 +92,15 @@ class SlotStart:
     length: int
 
 
+@dataclass(frozen=True)
+class SideCopies:
+    """Copies that run beside the steps, in order."""
+
+    fence: int
+    """What is reported when they have ended."""
+    copies: list[BlockCopy]
+
+
 @dataclass
 class StepDelta:
     """What changes with a step. Everything not named goes on as it was."""
@@ -111,6 +120,8 @@ class StepDelta:
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)
     """In order, ahead of the step's work."""
+    side_copies: SideCopies | None = None
+    """Begin behind those."""
 
 
 @dataclass

@@ -6,17 +6,17 @@ import numpy as np
 
 from worker_svc.core.acceptance import accept, grammar_failure
 from worker_svc.core.batch import RunnerInfo, Sampled
-from worker_svc.core.batch_builder import build_batch
+from worker_svc.core.batch_builder import build_batch, ready_rows
 from worker_svc.core.drafter import Drafter
 from worker_svc.core.drafting import Drafting, DraftTotals
 from worker_svc.core.grammar import Automaton, GrammarTable
 from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.prompt_reading import skips_unread, take_readings
 from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.run_ahead import needs_commit
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.seal import seal_blocks
 from worker_svc.core.step import (
-    I64,
     Failure,
     FinishReason,
     FrontendOutput,
@@ -46,7 +46,7 @@ class WorkerCore:
         self._settling: list[int] = []
         """Slots whose final chunk was named in the last step: decode rows from the next one on."""
         self._failed: list[int] = []
-        """Slots that ended before any step ran them; the next report says so."""
+        """Slots that ended before any step ran them; the report of the next step says so."""
         self._grammars = GrammarTable(num_slots, info.vocab_size)
         self._stops = StopTokens()
         self._sorter = OutputSorter(self.table)
@@ -98,8 +98,15 @@ class WorkerCore:
         slots = np.flatnonzero(self.table.status == SlotStatus.PREPARING).tolist()
         return [slot for slot in slots if self._grammars.is_ready(slot)]
 
+    def has_to_wait(self, delta: StepDelta) -> bool:
+        """Whether the steps in flight have to be committed before `delta` can be applied: it needs what they make on
+        the host, or takes the blocks of a request whose tokens they are still making."""
+        if self.drafting is not None or self._failed:
+            return True
+        return needs_commit(self.table, delta, self._settling)
+
     def apply(self, delta: StepDelta) -> RunningStep:
-        """Takes a delta into the table and derives the step's batch. Raises StepRefusedError."""
+        """Takes a delta into the table and derives the step's batch; see `has_to_wait`. Raises StepRefusedError."""
         self._check(delta)
         self._settle()
         self._apply_changes(delta)
@@ -107,19 +114,20 @@ class WorkerCore:
         rows = np.flatnonzero(table.runs & ~table.paused)
         report = StepReport(delta.step_id, num_decode_rows=len(rows))
         chunks = self._admit_chunks(delta, report)
-        # A row without a block for its next token must not run: it would write into somebody else's.
-        covered = table.num_computed[rows] < table.num_blocks[rows] * table.block_size
-        runnable = covered & (table.status[rows] == SlotStatus.DECODE)
-        ready = rows[runnable]
-        if len(ready) != len(rows):
-            self._except_rows(rows[~runnable], report)
+        ready = ready_rows(table, rows, report)
         drafts = self.drafting.propose(table, delta, ready) if self.drafting is not None else None
         drafts = self._grammars.cut_drafts(ready, drafts)
         batch = build_batch(table, delta.step_id, ready, drafts, chunks)
         batch.masks = self._grammars.masks(batch.slots, batch.sample_rows, drafts)
         if batch.masks is not None:
             batch.mask_index = batch.masks.index
-        return RunningStep(report, batch, rows, chunks, delta.copies, drafts)
+        first = batch.query_starts[:-1]
+        ahead = batch.positions[first] >= table.num_tokens[batch.slots]
+        table.num_in_flight[batch.slots] += np.diff(batch.query_starts)
+        failed, self._failed = self._failed, []
+        return RunningStep(
+            report, batch, rows, chunks, delta.copies, drafts, failed, ahead, delta.side_copies
+        )
 
     def _check(self, delta: StepDelta) -> None:
         if delta.scheduler_epoch < self.scheduler_epoch:
@@ -175,19 +183,14 @@ class WorkerCore:
         table, slot = self.table, chunk.slot
         if table.status[slot] == SlotStatus.ENDED:
             return NotRunReason.ENDED
-        if table.status[slot] != SlotStatus.PREFILL or table.num_computed[slot] != chunk.start:
+        known = table.num_computed[slot] + table.num_in_flight[slot]
+        if table.status[slot] != SlotStatus.PREFILL or known != chunk.start:
             return NotRunReason.STALE
         if skips_unread(table, chunk):
             message = f"prompt positions from {table.num_read[slot]} to {chunk.start} were not computed"
             self._fail(slot, Failure("InternalError", message))
             return NotRunReason.ERROR
         return None
-
-    def _except_rows(self, rows: I64, report: StepReport) -> None:
-        for slot in rows.tolist():
-            report.exceptions.append((slot, 0))
-            if self.table.status[slot] != SlotStatus.ENDED:
-                report.not_run.append((slot, NotRunReason.STALE))
 
     # -- what goes out --
 
@@ -196,8 +199,13 @@ class WorkerCore:
     ) -> tuple[StepReport, list[FrontendOutput]]:
         """Takes the sampled tokens into the table. `failed` are rows of the batch that the model failed on."""
         table, report = self.table, step.report
+        table.num_in_flight[step.batch.slots] -= np.diff(step.batch.query_starts)
+        overrun = self._drop_overruns(step)
         for row, message in failed.items():
-            self._fail_row(step, row, Failure("InternalError", f"the model failed on the request: {message}"))
+            if row not in overrun:
+                failure = Failure("InternalError", f"the model failed on the request: {message}")
+                self._fail_row(step, row, failure)
+        failed = failed | overrun
         failed = failed | self._fail_unmasked(step, failed)
         for chunk in step.chunks:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
@@ -211,9 +219,17 @@ class WorkerCore:
             self.drafting.learn(step, new.matched)
         seal_blocks(table, new.slots, report)
         ends = [*new.ends, *((slot, FinishReason.STOP) for slot in prompts.vectors)]
-        ended = self._end(ends, new.failures, report)
+        ended = self._end(step, ends, new.failures)
         report.use_dense_counts(step.rows)
         return report, self._sorter.outputs(new, ended, sampled, prompts)
+
+    def _drop_overruns(self, step: RunningStep) -> dict[int, str]:
+        """The rows whose request ended, or was cancelled, while they were in flight, with why they do not count."""
+        gone = np.isin(self.table.status[step.batch.slots], (SlotStatus.ENDED, SlotStatus.FREE))
+        rows = np.flatnonzero(gone).tolist()
+        for row in rows:
+            self._report_unused(step, row, NotRunReason.ENDED)
+        return dict.fromkeys(rows, "the request had ended")
 
     def _fail_unmasked(self, step: RunningStep, failed: dict[int, str]) -> dict[int, str]:
         """Fails the rows whose masks could not be made, and returns them. All masks are done with afterwards."""
@@ -228,30 +244,36 @@ class WorkerCore:
 
     def _fail_row(self, step: RunningStep, row: int, failure: Failure) -> None:
         slot = int(step.batch.slots[row])
-        self._fail(slot, failure)
+        self.table.end(slot, FinishReason.ERROR, failure)
+        step.failed.append(slot)
+        self._report_unused(step, row, NotRunReason.ERROR)
+
+    def _report_unused(self, step: RunningStep, row: int, reason: NotRunReason) -> None:
+        """Says that a row of the batch made nothing."""
+        slot = int(step.batch.slots[row])
         if row < step.batch.num_decode_rows:
             step.report.exceptions.append((slot, 0))
             return
         chunk = step.chunks[row - step.batch.num_decode_rows]
-        step.report.not_run.append((slot, NotRunReason.ERROR))
+        step.report.not_run.append((slot, reason))
         if chunk.start + chunk.length == self.table.prefill_target[slot]:
             step.report.exceptions.append((slot, 0))
 
     def _fail(self, slot: int, failure: Failure) -> None:
+        """Ends a request that no step has run; the report of the next step says so."""
         self.table.end(slot, FinishReason.ERROR, failure)
         self._failed.append(slot)
 
     def _end(
-        self, ends: list[tuple[int, FinishReason]], failures: dict[int, Failure], report: StepReport
+        self, step: RunningStep, ends: list[tuple[int, FinishReason]], failures: dict[int, Failure]
     ) -> list[int]:
-        """Ends the requests that are done, and reports those that failed before. Returns the slots of both."""
+        """Ends the requests that are done, and reports them and those that failed. Returns the slots of both."""
         for slot, reason in ends:
             self.table.end(slot, reason, failures.get(slot))
-        ended = [*self._failed, *(slot for slot, _ in ends)]
-        self._failed = []
+        ended = [*step.failed, *(slot for slot, _ in ends)]
         for slot in ended:
             reason = FinishReason(int(self.table.finish_reasons[slot]))
-            report.finished.append((slot, reason, self.table.num_output(slot)))
+            step.report.finished.append((slot, reason, self.table.num_output(slot)))
         return ended
 
     def _clear(self, slot: int) -> None:

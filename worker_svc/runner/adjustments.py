@@ -19,7 +19,7 @@ def adjust_logits(scores: torch.Tensor, batch: Batch, samples: NDArray[np.int64]
     for i in np.flatnonzero(batch.sampling.adjusts[slots]).tolist():
         sample, slot = int(samples[i]), int(slots[i])
         params = batch.sampling.params[slot]
-        if params is None:
+        if params is None or not params.adjusts:  # it follows a form, and that is all
             continue
         history = known_tokens(batch, sample)
         adjust_row(

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, Sampled
+from worker_svc.core.run_ahead import is_plain
 from worker_svc.runner import attention
 from worker_svc.runner.cuda_buckets import LARGEST_BUCKET, bucket_sizes
 from worker_svc.runner.cuda_sampler import plan_sampling, sample_on_device
@@ -26,7 +27,6 @@ from worker_svc.runner.cuda_transfers import HostCopy, upload
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import LoadedModel, load_model
 from worker_svc.runner.probe import check_paged_attention, eager_logits
-from worker_svc.runner.run_ahead import one_sample_per_row, samples_on_device
 from worker_svc.runner.torch_runner import TorchRunner
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,11 @@ class Launched:
     tokens: HostCopy | None
     done: Sampled | None = None
     """The result, where the step could not be launched without waiting for it."""
+
+    @property
+    def is_done(self) -> bool:
+        """The tokens are on the host."""
+        return self.tokens is None or self.tokens.is_done
 
 
 class CudaRunner(TorchRunner):
@@ -148,7 +153,7 @@ class CudaRunner(TorchRunner):
         not matter there. ValueError if the step needs them on the host, or if no such step was launched.
         """
         ahead = np.zeros(len(batch.slots), np.bool_) if in_flight is None else in_flight
-        if not len(batch.token_ids) or not self._samples_here(batch):
+        if not len(batch.token_ids) or not is_plain(batch):
             if ahead.any():
                 raise ValueError("a row that needs tokens on the host was launched ahead of them")
             none = np.empty(0, np.int32)
@@ -174,11 +179,6 @@ class CudaRunner(TorchRunner):
     def num_graphs(self) -> int:
         """Decode steps that run as CUDA graphs."""
         return 0 if self._steps is None else self._steps.num_captured
-
-    def _samples_here(self, batch: Batch) -> bool:
-        """Whether all of the step's samples can be chosen on the device."""
-        plain = not (batch.scored or batch.pooled)
-        return plain and one_sample_per_row(batch) and bool(samples_on_device(batch).all())
 
     def _launched(self, launched: Launched) -> Launched:
         self._in_flight.append(launched)

@@ -76,7 +76,7 @@ def choose(scores: torch.Tensor, slots: I32, output_positions: I32, sampling: Sa
     greedy = sampling.temperature[slots] == 0
     best, drawn = np.flatnonzero(greedy), np.flatnonzero(~greedy)
     if len(best):
-        tokens[best] = take_rows(scores, best).argmax(-1).cpu().numpy()
+        tokens[best] = argmax(take_rows(scores, best))
     if len(drawn):
         limits = Limits.of(sampling, slots[drawn], scores)
         numbers = uniforms(

@@ -7,7 +7,9 @@ the block tables*, so a wrong block, a stale cache entry or a wrong position sho
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +60,8 @@ class SimTiming:
     base_ms: float = 0.0
     per_token_ms: float = 0.0
     per_context_ms: float = 0.0
+    copy_ms_per_block: float = 0.0
+    """Between device and host tier."""
 
     def seconds(self, batch: Batch) -> float:
         """Duration of `batch`."""
@@ -102,12 +106,19 @@ class SimRunner:
         if self._failing is not None:
             self._failing.check_device()
 
-    def poison(self, blocks: list[int]) -> None:
+    def poison(self, blocks: list[int], host_blocks: Sequence[int] = ()) -> None:
         """Fills blocks with what no token leaves behind, for tests."""
         self._cache[blocks] = _GOLDEN
+        self._host[list(host_blocks)] = _GOLDEN
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """See `ModelRunner`: nothing is given ahead."""
+        return partial(self.copy_blocks, copies)
 
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies whole blocks, in order."""
+        if self._timing.copy_ms_per_block:
+            time.sleep(self._timing.copy_ms_per_block * len(copies) / 1e3)
         for copy in copies:
             source = self._host if copy.source_is_host else self._cache
             target = self._host if copy.target_is_host else self._cache

@@ -6,6 +6,8 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,7 @@ from worker_svc.runner.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.probe import check_paged_attention, eager_logits
 from worker_svc.runner.prompt_results import score_prompts, sum_hidden
 from worker_svc.runner.sampler import sample
+from worker_svc.runner.side_stream import beside
 from worker_svc.runner.step_threads import StepThreads, choose_threads, set_threads
 
 logger = logging.getLogger(__name__)
@@ -160,6 +163,10 @@ class TorchRunner:
         """Copies whole blocks of all layers, in order."""
         for copy in copies:
             self._cache.copy_block(copy)
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """On a stream of their own; see `ModelRunner`."""
+        return beside(self.model.device, partial(self.copy_blocks, copies))
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:

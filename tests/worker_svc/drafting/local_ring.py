@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,11 +19,23 @@ from worker_svc import delta as worker_delta
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafter import Drafter
 from worker_svc.core.isolation import run_step
+from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
+from worker_svc.grammar.desk import GrammarDesk, Verdict
+from worker_svc.grammar.preparation import GrammarPreparation, Prepared
+from worker_svc.runner.kv_cache import KVCache
 
 GREEDY = generation_pb2.SamplingParams(temperature=0.0)
 FRONTEND, WORKER = "frontend", "worker"
 MOST_STEPS = 2000
+COMPILE_S = 100
+
+
+def fill_with_garbage(cache: KVCache) -> None:
+    """A read of what was not written since shows."""
+    for layer in (*cache.layers, *cache.host_layers):
+        layer.keys.fill_(1e4)
+        layer.values.fill_(1e4)
 
 
 @dataclass
@@ -30,8 +44,13 @@ class Client:
 
     prompt: list[int]
     output: list[int] = field(default_factory=list)
+    """What it had before included."""
     ends: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    num_accepted: int = 0
+    """Drafts that became output."""
+    preempted_at: list[int] = field(default_factory=list)
+    """How many output tokens it had whenever it lost its blocks."""
 
 
 class LocalRing:
@@ -46,8 +65,11 @@ class LocalRing:
         num_drafts: int = 0,
         num_seqs: int = 8,
         step_seconds: float | None = None,
+        grammars: GrammarPreparation | None = None,
+        side_copy_blocks: int = 0,
     ) -> None:
-        """step_seconds: how long each step is said to have taken, whatever is in it; None: nobody says."""
+        """step_seconds: how long each step is said to have taken, whatever is in it; None: nobody says.
+        grammars: for requests with a form, each of which is waited for before the next step is made."""
         info = runner.info
         self._runner, self._step_seconds = runner, step_seconds
         self.core = WorkerCore(info, num_slots=2 * num_seqs, drafter=drafter)
@@ -57,6 +79,7 @@ class LocalRing:
             max_inflight_steps=depth,
             num_speculative_tokens=num_drafts,
             just_in_time_steps=False,
+            side_copy_blocks=side_copy_blocks,
         )
         self.scheduler = Scheduler(config, 1, 0.0)
         hello = scheduler_pb2.WorkerHello(
@@ -75,6 +98,9 @@ class LocalRing:
         self.worker = self.scheduler.workers[WORKER]
         self._clients: dict[int, Client] = {}
         self._in_flight: deque[scheduler_pb2.SchedulerOutput] = deque()
+        self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+        self._desk = GrammarDesk(self.core, grammars, self._prepared.put, self._tell)
+        self._masking = ThreadPoolExecutor(1)
 
     def submit(
         self,
@@ -82,32 +108,38 @@ class LocalRing:
         max_tokens: int,
         sampling: generation_pb2.SamplingParams = GREEDY,
         bad_words: Sequence[Sequence[int]] = (),
+        prior: Sequence[int] = (),
     ) -> Client:
-        """A client sends `prompt`."""
+        """A client sends `prompt`; `prior` is the output that it got elsewhere. An output without a form goes on to
+        `max_tokens`."""
         info, attempt = self._runner.info, len(self._clients) + 1
-        raw, root = np.array(prompt, "<i4").tobytes(), root_hash(info.model)
+        raw, root = np.array([*prompt, *prior], "<i4").tobytes(), root_hash(info.model)
+        has_form = sampling.HasField("structured_output")
         params = generation_pb2.SamplingParams()
         params.CopyFrom(sampling)
-        params.max_tokens, params.ignore_eos = max_tokens, True
+        params.max_tokens, params.ignore_eos = max_tokens, not has_form
         request = scheduler_pb2.SubmitRequest(
             ref=scheduler_pb2.RequestRef(request_id=f"r{attempt}", attempt=attempt),
             meta=scheduler_pb2.RequestMeta(
                 model=info.model,
                 num_prompt_tokens=len(prompt),
+                num_prior_output_tokens=len(prior),
                 max_tokens=max_tokens,
                 block_hashes=chain_hashes(root, raw, info.block_size),
                 hash_block_size=info.block_size,
                 root_hash=root,
                 kind=generation_pb2.REQUEST_KIND_GENERATE,
+                has_grammar=has_form,
             ),
             payload=generation_pb2.RequestPayload(
                 token_ids=raw,
+                num_prior_output_tokens=len(prior),
                 sampling=params,
                 bad_token_sequences=[generation_pb2.TokenSequence(token_ids=word) for word in bad_words],
             ).SerializeToString(),
         )
         self.scheduler.submit(scheduler_delta.parse_submit(request, FRONTEND), 0.0)
-        client = self._clients[attempt] = Client(prompt)
+        client = self._clients[attempt] = Client(prompt, list(prior))
         return client
 
     def run(self) -> None:
@@ -122,27 +154,63 @@ class LocalRing:
         """Sends what can be sent, and runs the oldest step."""
         while (decision := self.scheduler.schedule(WORKER, 0.0)) is not None:
             for request in decision.placed:
-                new = scheduler_delta.build_new_request(request, self.worker)
-                self.core.add(worker_delta.parse_new_request(new, self._runner.info))
+                self._place(scheduler_delta.build_new_request(request, self.worker))
             self._in_flight.append(scheduler_delta.build_step(decision, self.scheduler.epoch))
-        step = self.core.apply(worker_delta.parse_step(self._in_flight.popleft()))
-        sampled, failed = run_step(self._runner, step.copies, step.batch)
+        delta = worker_delta.parse_step(self._in_flight.popleft())
+        for slot in delta.preempted_slots:
+            client = self._client_of(slot)
+            client.preempted_at.append(len(client.output))
+        step = self.core.apply(delta)
+        self._desk.forget(delta.finished_slots)
+        if step.batch.masks is not None:
+            step.batch.masks.start(self._masking)
+        group = step.side_copies
+        aside = None if group is None else self._runner.copies_aside(group.copies)
+        sampled, failed = run_step(self._runner, step.copies, step.batch, aside)
         assert not failed
         report, outputs = self.core.commit(step, sampled, failed)
         if self._step_seconds is not None and self.core.drafting is not None:
             self.core.drafting.take_duration(step, self._step_seconds)
         self.scheduler.update(WORKER, scheduler_delta.parse_report(worker_delta.build_report(report)), 0.0)
+        if group is not None:
+            self.scheduler.fence_ended(WORKER, group.fence, failed=False)
         self.scheduler.check_integrity()
         self.core.table.check_integrity()
+        self._put_out(outputs)
+
+    def _place(self, message: scheduler_pb2.NewRequestData) -> None:
+        request = worker_delta.parse_new_request(message, self._runner.info)
+        self.core.add(request)
+        self._desk.add(request)
+        if request.form is not None:
+            self._desk.take(self._prepared.get(timeout=COMPILE_S))
+
+    def _tell(self, verdict: Verdict) -> None:
+        event = worker_delta.build_verdict(verdict)
+        kind = event.WhichOneof("event")
+        assert kind in ("grammar_ready", "grammar_failed")
+        take = self.scheduler.grammar_ready if kind == "grammar_ready" else self.scheduler.grammar_failed
+        body = getattr(event, kind)
+        take(WORKER, body.slot, body.ref.request_id, body.ref.attempt)
+        self._put_out(verdict.outputs)
+
+    def _put_out(self, outputs: list[FrontendOutput]) -> None:
         for output in outputs:
             counts = [1] * len(output.attempts) if output.counts is None else output.counts.tolist()
             tokens = iter(output.token_ids.tolist())
             for attempt, count in zip(output.attempts.tolist(), counts, strict=True):
-                self._clients[attempt].output += [next(tokens) for _ in range(count)]
+                client = self._clients[attempt]
+                client.output += [next(tokens) for _ in range(count)]
+                client.num_accepted += max(count - 1, 0)
             for attempt, values in output.logprobs:
                 self._clients[attempt].logprobs += [value.logprob for value in values]
             for attempt, reason, _, _ in output.finished:
                 self._clients[attempt].ends.append(int(reason))
+
+    def _client_of(self, slot: int) -> Client:
+        ref = self.core.table.refs[slot]
+        assert ref is not None
+        return self._clients[ref.attempt]
 
     @property
     def acceptance(self) -> float:

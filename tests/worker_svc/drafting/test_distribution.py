@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,16 +15,24 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tools.make_random_model import TINY, fill_weights
+from tools.make_random_model import EOS_TOKEN_ID, TINY, fill_weights
+from worker_svc.core.step import FinishReason
+from worker_svc.grammar.compiler import GrammarCompiler
+from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.draft_model import load_draft
 from worker_svc.runner.torch_runner import TorchRunner
 
 VOCAB_SIZE, NUM_DRAFTS, NUM_REQUESTS = 8, 3, 3000
 PROMPT = [3, 1, 4, 1, 5]
+WORDS = ("a", "b", "</s>", "c", "d", "ab", "cd", "e")
+FORM = "(ab|cd?|da|e)*(abcd){9}"
+BEGUN = re.compile("(ab|cd?|da|e)*[ad]?")
+"""What an output that is far from its end may be by FORM: `abcd` is made of the same parts."""
 F64 = NDArray[np.float64]
 Limit = Callable[[F64, list[int]], F64]
 
@@ -35,10 +44,25 @@ def small_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model: Any = LlamaForCausalLM(LlamaConfig(**TINY | {"vocab_size": VOCAB_SIZE}))
     fill_weights(model, torch.Generator().manual_seed(3))
     model.save_pretrained(path)
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(WORDS)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(WORDS[EOS_TOKEN_ID], special=True)])
+    tokenizer.save(str(path / "tokenizer.json"))
     return path
 
 
-def make_ring(path: Path, with_drafts: bool, num_seqs: int = 8) -> LocalRing:
+@pytest.fixture(scope="module")
+def grammars(small_dir: Path) -> Iterator[GrammarPreparation]:
+    compiler = GrammarCompiler(small_dir / "tokenizer.json", VOCAB_SIZE, (EOS_TOKEN_ID,))
+    preparation = GrammarPreparation(compiler)
+    yield preparation
+    preparation.close()
+
+
+def make_ring(
+    path: Path, with_drafts: bool, num_seqs: int = 8, grammars: GrammarPreparation | None = None
+) -> LocalRing:
     """The model drafts for itself, greedily."""
     options: dict[str, Any] = {"dtype": "float32", "block_size": 4, "threads": 1, "max_model_len": 64}
     runner = TorchRunner(path, served_model_name="small", num_blocks=600, **options)
@@ -46,7 +70,7 @@ def make_ring(path: Path, with_drafts: bool, num_seqs: int = 8) -> LocalRing:
         return LocalRing(runner, None, num_seqs=num_seqs)
     runner.info = replace(runner.info, max_draft_tokens=NUM_DRAFTS)
     drafter = load_draft(path, path, dtype="float32", device="cpu", block_size=4).on(runner)
-    return LocalRing(runner, drafter, depth=2, num_drafts=NUM_DRAFTS, num_seqs=num_seqs)
+    return LocalRing(runner, drafter, depth=2, num_drafts=NUM_DRAFTS, num_seqs=num_seqs, grammars=grammars)
 
 
 def softmax(scores: F64) -> F64:
@@ -83,6 +107,15 @@ def penalised(scores: F64, output: list[int]) -> F64:
 def repetition(scores: F64, output: list[int]) -> F64:
     seen = np.isin(np.arange(VOCAB_SIZE), PROMPT + output)
     return softmax(np.where(seen, np.where(scores > 0, scores / 1.7, scores * 1.7), scores) / 1.3)
+
+
+def constrained(scores: F64, output: list[int]) -> F64:
+    text = "".join(WORDS[token] for token in output)
+    texts = [text + word for word in WORDS]
+    allowed = [bool(BEGUN.fullmatch(text)) and token != EOS_TOKEN_ID for token, text in enumerate(texts)]
+    if not any(allowed):
+        return np.zeros(VOCAB_SIZE)
+    return keep(softmax(scores / 1.3), np.array(allowed))
 
 
 METHODS: dict[str, tuple[dict[str, Any], Limit]] = {
@@ -146,6 +179,26 @@ def test_outputs_with_drafts_follow_the_model_s_distribution(small_dir: Path, me
     assert 0.1 < ring.acceptance < 0.9
     counts = Counter(tuple(client.output[:3]) for client in clients)
     assert_drawn_from(counts, expected_of(small_dir, limit, 3))
+
+
+def test_constrained_outputs_with_drafts_follow_the_model_s_distribution(
+    small_dir: Path, grammars: GrammarPreparation
+) -> None:
+    """Of the tokens that the form allows, by Python's own view of it."""
+    ring = make_ring(small_dir, with_drafts=True, num_seqs=60, grammars=grammars)
+    form = generation_pb2.StructuredOutput(regex=FORM)
+    clients = [
+        ring.submit(
+            PROMPT, 4, generation_pb2.SamplingParams(temperature=1.3, seed=seed, structured_output=form)
+        )
+        for seed in range(NUM_REQUESTS)
+    ]
+    ring.run()
+    assert {tuple(client.ends) for client in clients} == {(FinishReason.LENGTH,)}
+    assert ring.core.draft_totals.num_drafted > NUM_REQUESTS / 2
+    assert 0.1 < ring.acceptance < 0.9
+    counts = Counter(tuple(client.output[:3]) for client in clients)
+    assert_drawn_from(counts, expected_of(small_dir, constrained, 3))
 
 
 def test_the_chi_square_test_can_fail(small_dir: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 
 from signalbox.v1 import generation_pb2
-from tests.worker_svc.drafting.local_ring import GREEDY, Client, LocalRing
+from tests.worker_svc.drafting.local_ring import GREEDY, Client, LocalRing, fill_with_garbage
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate
 from worker_svc.core.drafter import Drafter
 from worker_svc.drafting.ngram import NgramDrafter
-from worker_svc.runner.draft_model import DraftModel, load_draft
+from worker_svc.runner.draft_model import DraftModel, LoadedDraft, load_draft
 from worker_svc.runner.torch_runner import TorchRunner
 
 NUM_DRAFTS, NUM_TOKENS = 3, 40
 SEEDED = generation_pb2.SamplingParams(temperature=0.8, top_k=40, top_p=0.95, seed=7)
 CACHES: dict[str, dict[str, int]] = {
-    "undisturbed": {"num_blocks": 400},
-    "preempted": {"num_blocks": 40},
+    "undisturbed": {"num_blocks": 400, "num_host_blocks": 0},
+    "preempted": {"num_blocks": 40, "num_host_blocks": 0},
     "swapped": {"num_blocks": 40, "num_host_blocks": 200},
 }
+SIZES = ("num_blocks", "num_host_blocks")
 Make = Callable[[TorchRunner], Drafter | None]
 
 
@@ -36,21 +37,33 @@ def make_prompts() -> list[list[int]]:
     return [first, [*first[:12], 9, 8, 7], random.integers(3, 512, 33).tolist(), [5, 6, 7, 8] * 6]
 
 
+@cache
+def load_target(path: Path) -> TorchRunner:
+    """With the largest of the caches; rings may be told of less."""
+    sizes = {name: max(sizes[name] for sizes in CACHES.values()) for name in SIZES}
+    options: dict[str, Any] = {"dtype": "float32", "block_size": 4, "threads": 1, "max_model_len": 120}
+    return TorchRunner(path, served_model_name="tiny", **options, **sizes)
+
+
+@cache
+def load(path: Path, target: Path) -> LoadedDraft:
+    return load_draft(path, target, dtype="float32", device="cpu", block_size=4)
+
+
 def make_draft(path: Path, target: Path, runner: TorchRunner) -> DraftModel:
-    return load_draft(path, target, dtype="float32", device="cpu", block_size=4).on(runner)
+    return load(path, target).on(runner)
 
 
 def run_all(
     target: Path, make: Make | None, cache: str, depth: int, sampling: generation_pb2.SamplingParams
 ) -> tuple[list[Client], LocalRing]:
     """All prompts at once, on a model whose cache starts as garbage."""
-    options: dict[str, Any] = {"dtype": "float32", "block_size": 4, "threads": 1, "max_model_len": 120}
-    runner = TorchRunner(target, served_model_name="tiny", **options, **CACHES[cache])
-    runner._cache.fill(1e4)
-    runner.info = replace(runner.info, max_draft_tokens=NUM_DRAFTS)
+    runner = load_target(target)
+    fill_with_garbage(runner._cache)
+    runner.info = replace(runner.info, max_draft_tokens=NUM_DRAFTS, **CACHES[cache])
     drafter = make(runner) if make is not None else None
     if isinstance(drafter, DraftModel):
-        drafter.cache.fill(1e4)
+        fill_with_garbage(drafter.cache)
     ring = LocalRing(runner, drafter, depth=depth, num_drafts=NUM_DRAFTS if drafter else 0)
     clients = [ring.submit(prompt, NUM_TOKENS, sampling) for prompt in make_prompts()]
     for _ in range(12):

@@ -9,15 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.worker_svc.runner.runner_harness import GREEDY, Driver, Request
+from worker_svc.core.run_ahead import certainly_ended, is_granted, samples_on_device
 from worker_svc.core.sampling import SamplingParams
 from worker_svc.runner.cuda_runner import CudaRunner, Launched
-from worker_svc.runner.run_ahead import (
-    certainly_ended,
-    is_granted,
-    may_run_ahead,
-    overrun_rows,
-    samples_on_device,
-)
 
 UNKNOWN = 511
 """Stands where a token is in flight; a runner that read it would give other outputs."""
@@ -113,15 +107,14 @@ class AheadDriver(Driver):
         rows, batch = self.build(chunks)
         decoding = [r for r, _ in rows][: batch.num_decode_rows]
         counts = np.array([self._unknown.get(r.slot, 0) for r in decoding])
-        known = np.array([len(r.tokens) for r in decoding]) - counts
         limits = np.array([r.num_prompt + r.max_tokens for r in decoding])
-        assert not certainly_ended(known, counts, limits).any(), "such a row is not in the batch"
         positions = batch.positions[batch.query_starts[:-1]][: len(decoding)]
+        assert not certainly_ended(positions, limits).any(), "such a row is not in the batch"
         granted = is_granted(
             positions, np.array([len(r.blocks) for r in decoding]), self.runner.info.block_size
         )
         needs_host = ~samples_on_device(batch)[: len(decoding)]
-        may = may_run_ahead(counts > 0, granted, needs_host)
+        may = bool(((counts == 0) | (granted & ~needs_host)).all())
         self.totals.waited += not may
         return may
 
@@ -131,7 +124,7 @@ class AheadDriver(Driver):
         over = [request not in self.requests for request, _ in step.samples]
         ended = np.zeros(len(self._tokens), np.bool_)
         ended[[r.slot for (r, _), gone in zip(step.samples, over, strict=True) if gone]] = True
-        dropped = overrun_rows(step.slots, step.was_ahead, ended)
+        dropped = np.flatnonzero(step.was_ahead & ended[step.slots])
         assert dropped.tolist() == np.flatnonzero(over).tolist()
         self.totals.overruns += len(dropped)
         for i, ((request, place), token) in enumerate(zip(step.samples, tokens.tolist(), strict=True)):

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.sampler_harness import make_batch
+from worker_svc.core.batch import QuerySpan
 from worker_svc.core.masks import Masks
+from worker_svc.core.run_ahead import certainly_ended, is_granted, is_plain, samples_on_device
 from worker_svc.core.sampling import SamplingParams
 from worker_svc.runner import cuda_sampler
 from worker_svc.runner.cuda_sampler import plan_sampling, sample_on_device
-from worker_svc.runner.run_ahead import certainly_ended, is_granted, may_run_ahead, samples_on_device
 from worker_svc.runner.sampler import sample
 
 CPU = torch.device("cpu")
@@ -89,11 +90,11 @@ def test_who_samples_on_the_device() -> None:
 
 
 def test_rules_of_running_ahead() -> None:
-    yes, no = np.array([True, True]), np.array([False, False])
-    assert may_run_ahead(yes, yes, no)
-    assert not may_run_ahead(yes, np.array([True, False]), no)
-    assert not may_run_ahead(yes, yes, np.array([False, True]))
-    assert may_run_ahead(no, no, yes), "a row that is not ahead waits for nothing"
+    batch = make_batch([SamplingParams(temperature=0.5), SamplingParams(temperature=0.0)])
+    assert is_plain(batch)
+    batch.scored = [QuerySpan(0, 0, 1)]
+    assert not is_plain(batch), "the host reads the prompt"
+    assert not is_plain(make_batch([SamplingParams(temperature=0.0, presence_penalty=0.5)]))
     positions, blocks = np.array([7, 8], np.int32), np.array([2, 2], np.int32)
     assert is_granted(positions, blocks, 4).tolist() == [True, False]
-    assert certainly_ended(np.array([8, 8]), np.array([1, 2]), np.array([10, 10])).tolist() == [False, True]
+    assert certainly_ended(np.array([8, 9]), np.array([10, 10])).tolist() == [False, True]

@@ -145,7 +145,11 @@ def test_rope_and_write(
 
 @pytest.fixture
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """No library built yet; what is loaded in a test is forgotten after it."""
+    """No library built yet, and a source that is built in no time; what is loaded in a test is forgotten after it."""
+    source = tmp_path / "source" / "kernels.cpp"
+    source.parent.mkdir()
+    source.write_text('extern "C" int answer() { return 42; }\n')
+    monkeypatch.setattr(build, "SOURCE", source)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     build.load_library.cache_clear()
     yield tmp_path
@@ -178,7 +182,9 @@ def test_processes_that_start_together_build_one_whole_library(fresh_cache: Path
         process.join(timeout=60)
     assert len(paths) == 1
     assert [path.name for path in (fresh_cache / "signalbox").iterdir()] == [Path(paths.pop()).name]
-    assert build.load_library() is not None
+    library = build.load_library()
+    assert library is not None
+    assert library.answer() == 42
 
 
 @needs_compiler

@@ -1,0 +1,187 @@
+"""Copies beside the steps, in the worker's step loop."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from signalbox.v1 import scheduler_pb2
+from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate
+from tests.worker_svc.threaded_ring import ThreadedRing
+from tools.make_random_model import make_model
+from worker_svc.core.batch import BlockCopy, RunnerInfo
+from worker_svc.core.isolation import RunnerBrokenError
+from worker_svc.core.step import Failure
+from worker_svc.core.worker_core import WorkerCore
+from worker_svc.delta import HOST_BIT
+from worker_svc.runner.sim import SimRunner
+from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.step_loop import StepLoop, StepResult
+
+INFO = RunnerInfo("sim", 8, 4, max_model_len=32, vocab_size=100, eos_token_ids=(), num_host_blocks=8)
+WAIT_S = 60
+
+
+class GatedRunner(SimRunner):
+    """Copies beside the steps wait until they may go on, and fail if they are asked to."""
+
+    def __init__(self) -> None:
+        super().__init__(INFO)
+        self.may_copy = threading.Event()
+        self.fails = self.is_lost = False
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """As `ModelRunner`."""
+        copy = super().copies_aside(copies)
+
+        def run() -> None:
+            assert self.may_copy.wait(WAIT_S)
+            if self.fails:
+                raise OSError("the copy failed")
+            copy()
+
+        return run
+
+    def check(self) -> None:
+        """As `ModelRunner`."""
+        if self.is_lost:
+            raise OSError("the device is lost")
+
+
+class Loop:
+    """A step loop that has been started, and what comes out of it."""
+
+    def __init__(self, runner: GatedRunner) -> None:
+        self.reports: queue.SimpleQueue[StepResult] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[tuple[int, Failure | None]] = queue.SimpleQueue()
+        self.steps = StepLoop(
+            WorkerCore(INFO, num_slots=4),
+            runner,
+            self.reports.put,
+            lambda reason: None,
+            on_fence_ended=lambda *ended: self.ended.put(ended),
+        )
+        self.last_step_id = 0
+
+    def run_step(
+        self, copies: list[tuple[int, int]] | None = None, aside: list[tuple[int, int]] | None = None
+    ) -> None:
+        """Sends a step with copies in it and beside it, and waits for its report."""
+        self.last_step_id += 1
+        step = scheduler_pb2.SchedulerOutput(step_id=self.last_step_id, scheduler_epoch=1)
+        for message, pairs in ((step.block_copies, copies), (step.side_copies, aside)):
+            if pairs is not None:
+                sources, targets = np.array(pairs, "<u4").T
+                message.source_block_ids, message.target_block_ids = sources.tobytes(), targets.tobytes()
+        if aside is not None:
+            step.side_copies.fence = self.last_step_id
+        self.steps.put(scheduler_pb2.AttachWorkerResponse(steps=[step]))
+        assert self.reports.get(timeout=WAIT_S).report.step_id == self.last_step_id
+
+
+@contextmanager
+def started(runner: GatedRunner) -> Iterator[Loop]:
+    loop = Loop(runner)
+    loop.steps.start()
+    try:
+        yield loop
+    finally:
+        runner.may_copy.set()
+        loop.steps.stop(WAIT_S)
+
+
+def test_steps_go_on_and_the_end_is_told() -> None:
+    runner = GatedRunner()
+    runner._cache[0], runner._host[3] = 7, 9
+    with started(runner) as loop:
+        loop.run_step(
+            copies=[(0, 1 | HOST_BIT)], aside=[(1 | HOST_BIT, 5), (3 | HOST_BIT, 6), (5, 2 | HOST_BIT)]
+        )
+        for _ in range(5):
+            loop.run_step()
+        assert loop.ended.empty() and not runner._cache[5].any()
+        assert loop.steps.step_age_s > 0, "copies that hang have to show"
+        runner.may_copy.set()
+        assert loop.ended.get(timeout=WAIT_S) == (1, None)
+        assert (
+            (runner._cache[5] == 7).all() and (runner._cache[6] == 9).all() and (runner._host[2] == 7).all()
+        )
+
+
+def test_a_snapshot_is_taken_when_no_fence_is_open() -> None:
+    runner = GatedRunner()
+    with started(runner) as loop:
+        loop.run_step(aside=[(0, HOST_BIT)])
+        snapshot = loop.steps.snapshot()
+        with pytest.raises(TimeoutError):
+            snapshot.result(0.2)
+        runner.may_copy.set()
+        assert snapshot.result(WAIT_S) is not None
+        assert loop.ended.get_nowait() == (1, None)
+
+
+def test_failed_copies_are_told_and_the_steps_go_on() -> None:
+    runner = GatedRunner()
+    runner.fails = True
+    runner.may_copy.set()
+    with started(runner) as loop:
+        loop.run_step(aside=[(0, HOST_BIT)])
+        fence, failure = loop.ended.get(timeout=WAIT_S)
+        assert fence == 1 and failure is not None and "OSError: the copy failed" in failure.message
+        loop.run_step()
+    assert loop.steps.failure is None
+
+
+def test_a_lost_device_shows_in_copies_beside_the_steps() -> None:
+    runner = GatedRunner()
+    runner.fails = runner.is_lost = True
+    with started(runner) as loop:
+        loop.run_step(aside=[(0, HOST_BIT)])
+        runner.may_copy.set()
+        loop.ended.get(timeout=WAIT_S)
+    assert isinstance(loop.steps.failure, RunnerBrokenError)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model("tiny-llama", tmp_path_factory.mktemp("model"), seed=1)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_model_puts_out_the_same_while_its_blocks_are_swapped_beside_the_steps(
+    depth: int, model_dir: Path
+) -> None:
+    runner = TorchRunner(
+        model_dir,
+        served_model_name="tiny",
+        dtype="float32",
+        block_size=4,
+        threads=1,
+        max_model_len=120,
+        num_blocks=40,
+        num_host_blocks=200,
+    )
+    runner._cache.fill(1e4)
+    random = np.random.default_rng(5)
+    prompts = [random.integers(3, 500, length).tolist() for length in (18, 33, 24, 40)]
+    ring = ThreadedRing(runner, depth=depth, side_copy_blocks=2)
+    try:
+        clients = [ring.submit(prompt, 30) for prompt in (*prompts, *prompts)]
+        ring.run()
+        # What was evicted meanwhile comes back.
+        clients += [ring.submit(prompt, 10) for prompt in prompts]
+        ring.run()
+    finally:
+        ring.close()
+    stats = ring.worker.stats
+    assert stats.num_fences > 0 and stats.num_preemptions > 0 and stats.num_host_hit_tokens > 0
+    for client in clients:
+        assert_same_but_for_ties(
+            client.output, *generate(model_dir, tuple(client.prompt), len(client.output))
+        )

@@ -1,0 +1,120 @@
+"""A scheduler's core in the test's thread, and a worker's step loop in its own, joined by messages of the wire."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from scheduler_svc import delta as scheduler_delta
+from scheduler_svc.core.request import RequestKey
+from signalbox.v1 import scheduler_pb2
+from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask
+from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client, LocalRing
+from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, RunnerInfo, Sampled
+from worker_svc.runner.sim import SimTiming
+from worker_svc.step_loop import StepLoop, StepResult
+
+WAIT_S = 100
+
+
+class InTurn:
+    """A runner as it is without its ability to run ahead."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self.info, self._runner = runner.info, runner
+
+    def execute(self, batch: Batch) -> Sampled:
+        """As the runner does."""
+        return self._runner.execute(batch)
+
+    def check(self) -> None:
+        """As the runner does."""
+        self._runner.check()
+
+    def copy_blocks(self, copies: list[BlockCopy]) -> None:
+        """As the runner does."""
+        self._runner.copy_blocks(copies)
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """As the runner does."""
+        return self._runner.copies_aside(copies)
+
+
+class ThreadedSimRunner(AheadSimRunner):
+    """The simulated device computes in a thread of its own, as early as it can."""
+
+    def __init__(self, info: RunnerInfo, timing: SimTiming) -> None:
+        super().__init__(info, timing)
+        self._device = ThreadPoolExecutor(1)
+        self._runs: dict[int, Future[Sampled]] = {}
+
+    def launch(self, batch: Batch, in_flight: Mask) -> LaunchedSim:
+        """As `AheadRunner.launch`."""
+        launched = super().launch(batch, in_flight)
+        self._runs[id(launched)] = self._device.submit(self._run_on_device, launched)
+        return launched
+
+    def _run_on_device(self, launched: LaunchedSim) -> Sampled:
+        launched.sampled = super().run(launched)
+        return launched.sampled
+
+    def run(self, launched: LaunchedSim) -> Sampled:
+        """Waits for the device."""
+        return self._runs.pop(id(launched)).result(WAIT_S)
+
+
+class _FenceEnded(NamedTuple):
+    """Copies beside the steps have ended."""
+
+    fence: int
+    failed: bool
+
+
+class ThreadedRing(LocalRing):
+    """`step` sends what can be sent, and takes the next report. Requests may leave in mid-flight."""
+
+    def __init__(
+        self, runner: ModelRunner, *, depth: int, num_seqs: int = 8, side_copy_blocks: int = 0
+    ) -> None:
+        super().__init__(runner, None, depth=depth, num_seqs=num_seqs, side_copy_blocks=side_copy_blocks)
+        self._results: queue.SimpleQueue[StepResult | _FenceEnded] = queue.SimpleQueue()
+        self.refused: list[str] = []
+        self.loop = StepLoop(
+            self.core,
+            runner,
+            self._results.put,
+            self.refused.append,
+            on_fence_ended=lambda fence, failure: self._results.put(_FenceEnded(fence, failure is not None)),
+        )
+        self.loop.start()
+
+    def step(self) -> None:
+        """One report or one end of a fence more."""
+        while (decision := self.scheduler.schedule(WORKER, 0.0)) is not None:
+            new = [scheduler_delta.build_new_request(request, self.worker) for request in decision.placed]
+            step = scheduler_delta.build_step(decision, self.scheduler.epoch)
+            self.loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=new, steps=[step]))
+        result = self._results.get(timeout=WAIT_S)
+        if isinstance(result, _FenceEnded):
+            self.scheduler.fence_ended(WORKER, result.fence, failed=result.failed)
+            self.scheduler.check_integrity()
+            return
+        self.scheduler.update(WORKER, scheduler_delta.parse_report(result.report), 0.0)
+        self.scheduler.check_integrity()
+        self._put_out(result.outputs)
+
+    def leave(self, client: Client) -> None:
+        """The client goes away, or its frontend has found a stop string."""
+        attempt = next(number for number, other in self._clients.items() if other is client)
+        self.scheduler.finish(RequestKey(FRONTEND, f"r{attempt}"), attempt)
+        client.ends.append(0)
+
+    def close(self) -> None:
+        """Ends the step thread."""
+        self.loop.stop(WAIT_S)
+        assert self.loop.failure is None
+        assert not self.refused
+        self.core.table.check_integrity()
+        assert not self.core.table.num_in_flight.any()

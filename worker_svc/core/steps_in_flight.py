@@ -1,0 +1,109 @@
+"""The steps that have been applied and not been collected, oldest first: one, or two where the runner can run ahead."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled
+from worker_svc.core.isolation import run_step
+from worker_svc.core.request_state import RequestTable
+from worker_svc.core.run_ahead import may_launch
+from worker_svc.core.running_step import RunningStep
+from worker_svc.core.step import SideCopies
+
+logger = logging.getLogger(__name__)
+MOST_IN_FLIGHT = 2
+"""The device needs one step to run and one to go on with; more would only lengthen overruns."""
+
+
+@dataclass
+class _Flight:
+    """A step, and its launch; None: it is run when its turn comes."""
+
+    step: RunningStep
+    launched: Launched | None
+
+
+class StepsInFlight:
+    """Runs steps in the order of their start. A step is launched at once if the runner can and the step allows it."""
+
+    def __init__(
+        self, table: RequestTable, runner: ModelRunner, copy_aside: Callable[[SideCopies], None]
+    ) -> None:
+        """copy_aside: begins with copies that run beside the steps."""
+        self._table, self._runner, self._copy_aside = table, runner, copy_aside
+        self._ahead = runner if isinstance(runner, AheadRunner) else None
+        self._flights: deque[_Flight] = deque()
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    @property
+    def is_full(self) -> bool:
+        """No step may be started before the oldest has been collected."""
+        flights = self._flights
+        return len(flights) >= MOST_IN_FLIGHT or bool(flights and flights[-1].launched is None)
+
+    @property
+    def is_done(self) -> bool:
+        """The tokens of the oldest step are there: nobody waits in `collect`."""
+        launched = self._flights[0].launched
+        return launched is not None and launched.is_done
+
+    def start(self, step: RunningStep) -> None:
+        """Takes a step that was just applied."""
+        self._flights.append(_Flight(step, self._launch(step)))
+
+    def collect(self) -> tuple[RunningStep, Sampled, dict[int, str]]:
+        """Waits for the oldest step. Returns it with its samples and with the rows that the model failed on, as
+        `run_step` does. Every step before it has been committed. Raises RunnerBrokenError."""
+        flight = self._flights.popleft()
+        step, sampled = flight.step, self._collect_launched(flight)
+        if sampled is not None:
+            return step, sampled, {}
+        fill_in(self._table, step.batch)
+        aside = None if step.side_copies is None else partial(self._copy_aside, step.side_copies)
+        return step, *run_step(self._runner, step.copies, step.batch, aside)
+
+    def _launch(self, step: RunningStep) -> Launched | None:
+        if self._ahead is None or not may_launch(step):
+            return None
+        try:
+            return self._ahead.launch(step.batch, step.ahead)
+        except Exception:  # whatever it is: it is run in its turn, where the culprit is found
+            logger.exception("a step could not be launched ahead")
+            return None
+
+    def _collect_launched(self, flight: _Flight) -> Sampled | None:
+        """None: it was not launched, or has to be run again."""
+        if self._ahead is None or flight.launched is None:
+            return None
+        try:
+            return self._ahead.collect(flight.launched)
+        except Exception:
+            logger.exception("a launched step failed")
+        for later in self._flights:
+            self._abandon(later)
+        return None
+
+    def _abandon(self, flight: _Flight) -> None:
+        """A step that was launched on what a failed one left behind: it is run again in its turn, at the same
+        positions."""
+        assert self._ahead is not None
+        if flight.launched is None:
+            return
+        try:
+            self._ahead.collect(flight.launched)
+        except Exception as error:
+            logger.info("the step after it failed too: %s", error)
+        flight.launched = None
+
+
+def fill_in(table: RequestTable, batch: Batch) -> None:
+    """Puts into a batch the tokens that were in flight when it was built."""
+    first = batch.query_starts[: batch.num_decode_rows]
+    batch.token_ids[first] = table.tokens[batch.slots[: batch.num_decode_rows], batch.positions[first]]
