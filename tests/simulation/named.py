@@ -26,6 +26,9 @@ def simulate(
     compile_s: float = 0.3,
     grammar_failures: float = 0.0,
     acceptance: float = 0.6,
+    copy_s: float = 0.05,
+    copy_failures: float = 0.0,
+    runs_ahead: bool = False,
     **settings: object,
 ) -> Simulation:
     """A ring with one worker and plenty of everything but what is named."""
@@ -41,6 +44,9 @@ def simulate(
         num_host_blocks=num_host_blocks,
         compile_s=compile_s,
         grammar_failures=grammar_failures,
+        copy_s=copy_s,
+        copy_failures=copy_failures,
+        runs_ahead=runs_ahead,
     )
     values: dict[str, object] = {
         "max_num_seqs": 6,

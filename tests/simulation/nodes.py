@@ -16,16 +16,25 @@ from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from signalbox.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.session import MODEL, Session, Setup
 from tests.simulation.vectors import PoolingSimRunner
 from tests.simulation.world import Link, World
 from worker_svc import delta as worker_delta
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.isolation import run_step
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.request_state import SlotStatus
 from worker_svc.core.running_step import RunningStep
-from worker_svc.core.step import Failure, FinishReason, FrontendOutput, NewRequest, RequestRef, StepDelta
+from worker_svc.core.step import (
+    Failure,
+    FinishReason,
+    FrontendOutput,
+    NewRequest,
+    RequestRef,
+    SideCopies,
+    StepDelta,
+)
+from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
 from worker_svc.runner.sim import SimDrafter, SimRunner
 
@@ -84,6 +93,9 @@ class SchedulerNode:
         for event in message.events:
             kind = event.WhichOneof("event")
             body = getattr(event, kind)
+            if kind == "fence_ended":
+                self.core.fence_ended(worker_id, body.fence, failed=body.HasField("error"))
+                continue
             take = self.core.grammar_ready if kind == "grammar_ready" else self.core.grammar_failed
             take(worker_id, body.slot, body.ref.request_id, body.ref.attempt)
 
@@ -171,15 +183,22 @@ class WorkerNode:
             SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
         )
         self.core = WorkerCore(self.info, self.setup.num_slots, drafter)
-        self.runner = PoolingSimRunner(self.info)
+        self.use(AheadSimRunner(self.info) if self.setup.runs_ahead else PoolingSimRunner(self.info))
         self.inbox: deque[NewRequest | StepDelta] = deque()
-        self.running: RunningStep | None = None
+        self.open_fences: list[SideCopies] = []
         self.ready: dict[int, RequestRef] = {}
         """By slot, whose grammar is compiled."""
         self.logs: dict[str, OutboundLog] = {}
         self.output_links: dict[str, tuple[Link, FrontendNode]] = {}
         self.link = None
         self._connect()
+
+    def use(self, runner: SimRunner) -> None:
+        """Nothing has run yet."""
+        self.runner, self.in_flight = runner, StepsInFlight(self.core.table, runner, self._copy_aside)
+        self.owners: BlockOwners | None = None
+        if isinstance(runner, AheadSimRunner):
+            self.owners = runner.owners = BlockOwners(self.info)
 
     def kill(self) -> None:
         self.world.kill(self)
@@ -191,7 +210,7 @@ class WorkerNode:
     def _hello(self, incarnation: int) -> None:
         if not self.alive or incarnation != self.incarnation or self.link is not None:
             return
-        if not self.scheduler.alive or self.running is not None or self.inbox:
+        if not self.scheduler.alive or self.in_flight or self.inbox or self.open_fences:
             self._connect()
             return
         self.core.rest()
@@ -252,37 +271,50 @@ class WorkerNode:
                 del self.output_links[instance]
 
     def _next(self) -> None:
-        while self.running is None and self.inbox:
-            item = self.inbox.popleft()
+        while self.inbox and not self.in_flight.is_full:
+            item = self.inbox[0]
+            if isinstance(item, StepDelta) and self.in_flight and self.core.has_to_wait(item):
+                return
+            self.inbox.popleft()
             if isinstance(item, NewRequest):
                 self.core.add(item)
                 if scheduler_pb2.RequestMeta.FromString(item.scheduler_meta).has_grammar:
                     self._compile(item.slot, item.ref)
                 continue
             try:
-                self.running = self.core.apply(item)
+                step = self.core.apply(item)
             except StepRefusedError:
                 if self.link is not None:
                     self.link.break_()
                 continue
             for start in item.started:
                 self._check_started(start.slot)
+            check_untouched(self.open_fences, item, step, self.info.block_size)
+            if item.side_copies is not None:
+                self.open_fences.append(item.side_copies)
             poison(self.runner, item)
-            done = functools.partial(self._done, self.incarnation)
-            self.world.at(self.world.rng.uniform(0.002, 0.03), done)
+            if self.owners is not None:
+                self.owners.follow(item)
+            self.in_flight.start(step)
+            if len(self.in_flight) == 1:
+                self._expect_done()
+
+    def _expect_done(self) -> None:
+        done = functools.partial(self._done, self.incarnation)
+        self.world.at(self.world.rng.uniform(0.002, 0.03), done)
 
     def _done(self, incarnation: int) -> None:
         if not self.alive or incarnation != self.incarnation:
             return
         self.dirty = True
-        step, self.running = self.running, None
-        assert step is not None
-        sampled, failed = run_step(self.runner, step.copies, step.batch)
+        step, sampled, failed = self.in_flight.collect()
         report, outputs = self.core.commit(step, sampled, failed)
         self._put_out(outputs)
         if self.link is not None:
             message = scheduler_pb2.AttachWorkerRequest(outputs=[worker_delta.build_report(report)])
             self.link.send(self.scheduler, (self, message))
+        if self.in_flight:
+            self._expect_done()
         self._next()
 
     def _put_out(self, outputs: list[FrontendOutput]) -> None:
@@ -293,6 +325,29 @@ class WorkerNode:
             if output.frontend_instance in self.output_links:
                 link, node = self.output_links[output.frontend_instance]
                 link.send(node, (self, self.incarnation, batch))
+
+    # -- copies beside the steps: made at once, at any time --
+
+    def _copy_aside(self, group: SideCopies) -> None:
+        rng, incarnation = self.world.rng, self.incarnation
+        fails = rng.random() < self.setup.copy_failures
+        sources = {copy.source for copy in group.copies if not copy.source_is_host}
+        targets = [copy.target for copy in group.copies if not copy.target_is_host]
+        saved = [copy.target for copy in group.copies if copy.target_is_host]
+        self.runner.poison([block for block in targets if block not in sources], saved)
+        self.world.at(rng.uniform(0, self.setup.copy_s), lambda: self._copied(incarnation, group, fails))
+
+    def _copied(self, incarnation: int, group: SideCopies, fails: bool) -> None:
+        if not self.alive or incarnation != self.incarnation:
+            return
+        self.dirty = True
+        self.open_fences.remove(group)
+        if not fails:
+            self.runner.copy_blocks(group.copies)
+        if self.link is not None:
+            failure = Failure("InternalError", "the copies failed") if fails else None
+            event = worker_delta.build_fence_ended(group.fence, failure)
+            self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(events=[event])))
 
     # -- grammars: nothing is compiled here, it only takes its time --
 
@@ -330,6 +385,27 @@ class WorkerNode:
         body = event.grammar_ready if is_ready else event.grammar_failed
         body.slot, body.ref.request_id, body.ref.attempt = slot, ref.request_id, ref.attempt
         self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(events=[event])))
+
+
+def check_untouched(fences: list[SideCopies], delta: StepDelta, step: RunningStep, block_size: int) -> None:
+    """Asserts that nothing of a step reads or writes what is copied beside it."""
+    copies = [copy for group in fences for copy in group.copies]
+    fenced = {copy.source for copy in copies if not copy.source_is_host}
+    fenced |= {copy.target for copy in copies if not copy.target_is_host}
+    host_targets = {copy.target for copy in copies if copy.target_is_host}
+    host = host_targets | {copy.source for copy in copies if copy.source_is_host}
+    used = set(delta.grant_blocks.tolist())
+    for start in (*delta.started, *delta.resumed):
+        used |= set(start.blocks.tolist())
+    batch = step.batch
+    for row, length in enumerate(batch.seq_lens.tolist()):
+        used |= set(batch.block_tables[row, : -(-length // block_size)].tolist())
+    others = [*delta.copies, *(delta.side_copies.copies if delta.side_copies else [])]
+    used |= {copy.source for copy in others if not copy.source_is_host}
+    used |= {copy.target for copy in others if not copy.target_is_host}
+    assert not used & fenced, f"step {delta.step_id} touches fenced blocks {sorted(used & fenced)}"
+    assert not {copy.target for copy in others if copy.target_is_host} & host, "a host block is overwritten"
+    assert not {copy.source for copy in others if copy.source_is_host} & host_targets, "a host block is torn"
 
 
 def poison(runner: SimRunner, delta: StepDelta) -> None:
@@ -425,6 +501,8 @@ class FrontendNode:
                 max_tokens=session.max_tokens, stop_token_ids=session.stop_token_ids, seed=1
             ),
         )
+        if session.never_repeats:
+            payload.sampling.repetition_penalty = 2.0
         if session.pooling is not None:
             payload.pooling.mode = int(session.pooling)  # type: ignore[assignment]
             payload.pooling.raw = True

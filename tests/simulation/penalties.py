@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tests.simulation.session import Session
 from tests.simulation.vectors import PoolingSimRunner
 from worker_svc.core.batch import Batch, Sampled
 from worker_svc.runner.sim import content, next_token
@@ -36,15 +33,11 @@ class NoRepeatRunner(PoolingSimRunner):
         return sampled
 
 
-@dataclass
-class NoRepeatSession(Session):
-    """A request to that model."""
-
-    def expected(self, vocab_size: int, limit: int) -> list[int]:
-        """The output of an undisturbed run, token by token."""
-        tokens = list(self.prompt)
-        for _ in range(min(self.max_tokens, limit - len(self.prompt))):
-            known = np.array(tokens, np.int32)
-            total = content(known, np.arange(len(known), dtype=np.int32)).sum(keepdims=True, dtype=np.uint64)
-            tokens.append(first_unseen(int(next_token(total, vocab_size)[0]), set(tokens), vocab_size))
-        return tokens[len(self.prompt) :]
+def continuation_without_repeats(prompt: list[int], count: int, vocab_size: int) -> list[int]:
+    """The output of an undisturbed run, token by token."""
+    tokens = list(prompt)
+    for _ in range(count):
+        known = np.array(tokens, np.int32)
+        total = content(known, np.arange(len(known), dtype=np.int32)).sum(keepdims=True, dtype=np.uint64)
+        tokens.append(first_unseen(int(next_token(total, vocab_size)[0]), set(tokens), vocab_size))
+    return tokens[len(prompt) :]

@@ -14,11 +14,18 @@ class Scenario(Simulation):
     """One simulated run. `inflight` and `drafts` are fixed by the caller, all else by the seed."""
 
     def __init__(
-        self, seed: int, inflight: int, drafts: int, faults: bool = True, vocab_size: int | None = None
+        self,
+        seed: int,
+        inflight: int,
+        drafts: int,
+        faults: bool = True,
+        vocab_size: int | None = None,
+        runs_ahead: bool = False,
     ) -> None:
         rng = random.Random(seed * 1000 + inflight * 10 + drafts)
         self.fate = random.Random(f"policy {seed}/{inflight}/{drafts}")
         """Of its own, so that a seed keeps its plot when policies are added."""
+        copies = random.Random(f"copies {seed}/{inflight}/{drafts}")
         with_faults = faults and rng.random() < 0.6
         setup = Setup(
             num_workers=rng.choice((1, 1, 2)),
@@ -32,8 +39,12 @@ class Scenario(Simulation):
             num_host_blocks=rng.choice((0, 0, 4, 40)),
             compile_s=rng.choice((0.01, 0.3)),
             grammar_failures=rng.choice((0.0, 0.3)),
+            runs_ahead=runs_ahead,
+            copy_s=copies.choice((0.0, 0.05, 0.5)),
+            copy_failures=copies.choice((0.0, 0.0, 0.3)) if faults else 0.0,
         )
         seqs = rng.choice((2, 4, 6))
+        policy = self.fate.choice(("fcfs", "priority", "priority", "fair", "priority+fair"))
         config = SchedulerConfig(
             max_num_seqs=seqs,
             max_num_batched_tokens=rng.choice((seqs * (1 + drafts), 16 + seqs * (1 + drafts), 200)),
@@ -46,14 +57,19 @@ class Scenario(Simulation):
             no_worker_grace_s=5.0,
             frontend_grace_s=3.0,
             start_grace_s=1.0,
-            policy=self.fate.choice(("fcfs", "priority", "priority", "fair", "priority+fair")),
+            policy=_with_deadlines(policy) if random.Random(f"deadlines {seed}").random() < 0.3 else policy,
+            ttft_targets="0:50,1:500",
+            lower_class_prefill_tokens=random.Random(f"lower {seed}").choice((0, 3)),
             aging_s=self.fate.choice((0.0, 0.1, 1.0)),
+            side_copy_blocks=copies.choice((0, 1, 2, 4)),
         )
         super().__init__(rng, setup, config)
         self.faults = with_faults
         self._plan_requests()
         if self.faults:
             self._plan_faults()
+        if config.has_classes:
+            self._plan_safe_mode(random.Random(f"safe mode {seed}/{inflight}/{drafts}"))
 
     # -- the plot --
 
@@ -118,6 +134,25 @@ class Scenario(Simulation):
             )
             self.world.at(1.5 + rng.uniform(0.0, 1.5), fault)
 
+    def _plan_safe_mode(self, dice: random.Random) -> None:
+        """An operator suspends classes and lets them go on again."""
+        for _ in range(dice.choice((0, 0, 1, 3))):
+            at = 1.5 + dice.uniform(0.0, 1.5)
+            level = dice.choice((-1, 0, 1))
+            self.world.at(at, lambda level=level: self._set_safe_mode(level))  # type: ignore[misc]
+            self.world.at(at + dice.uniform(0.0, 1.0), lambda: self._set_safe_mode(None))
+
+    def _set_safe_mode(self, level: int | None) -> None:
+        node, now = self.scheduler, self.world.now
+        if not node.alive:
+            return
+        node.dirty = True
+        if level is None:
+            node.core.lift_safe_mode(now)
+        else:
+            node.core.set_safe_mode(level, now)
+        node.pump()
+
     def _break_worker(self) -> None:
         link = self.rng.choice(self.workers).link
         if link is not None:
@@ -141,3 +176,7 @@ class Scenario(Simulation):
         if self.scheduler.alive:
             self.scheduler.kill()
             self.world.at(self.rng.uniform(0.01, 1.0), self.scheduler.restart)
+
+
+def _with_deadlines(policy: str) -> str:
+    return "deadline" if policy == "fcfs" else f"{policy}+deadline"

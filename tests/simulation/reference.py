@@ -8,6 +8,7 @@ from scheduler_svc.core.request_table import SlotState
 from scheduler_svc.core.worker import Worker
 from worker_svc.core.request_state import RequestTable as WorkerTable
 from worker_svc.core.request_state import SlotStatus
+from worker_svc.core.step import SideCopies
 
 
 def bound(worker: Worker, slot: int) -> int:
@@ -36,6 +37,20 @@ def check_scheduler(worker: Worker) -> None:
     for record in worker.records:
         assert int(record.advance.sum()) + record.num_prefill_tokens <= budget, "the budget is exceeded"
         assert record.num_decode_rows == int(np.count_nonzero(record.advance))
+
+
+def check_fences(worker: Worker, theirs: list[SideCopies]) -> None:
+    """Asserts that what a worker still copies beside its steps is nobody's in the scheduler's eyes: the news of an end
+    may lag, and never leads."""
+    for group in theirs:
+        fence = worker.fences.get(group.fence)
+        assert fence is not None, f"fence {group.fence} ended before its copies"
+        ends = [(copy.source, copy.source_is_host) for copy in group.copies]
+        ends += [(copy.target, copy.target_is_host) for copy in group.copies]
+        blocks = {block for block, is_host in ends if not is_host}
+        assert blocks <= set(fence.blocks.tolist()), "a block that is copied has no fence"
+        assert not worker.pool.ref_counts[sorted(blocks)].any(), "a block that is copied has a holder"
+        assert not worker.pool.has_content[sorted(blocks)].any(), "a block that is copied can be hit"
 
 
 def check_lag(worker: Worker, theirs: WorkerTable) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
 from tests.simulation.nodes import FrontendNode, SchedulerNode, WorkerNode
-from tests.simulation.reference import check_lag, check_scheduler
+from tests.simulation.reference import check_fences, check_lag, check_scheduler
 from tests.simulation.session import MODEL, Session, Setup
 from tests.simulation.world import World
 from worker_svc.core.batch import RequestKind, RunnerInfo
@@ -29,6 +29,7 @@ class Outcome:
     num_displacements: int
     num_hit_tokens: int
     num_host_hit_tokens: int
+    num_fences: int
 
 
 class Simulation:
@@ -83,6 +84,7 @@ class Simulation:
             attached = self.scheduler.worker_links.get(node.worker_id)
             if node.alive and attached is not None and attached is node.link and attached.open:
                 check_lag(self.scheduler.core.workers[node.worker_id], node.core.table)
+                check_fences(self.scheduler.core.workers[node.worker_id], node.open_fences)
 
     def run(self) -> Outcome:
         """Runs to the end and checks what clients saw."""
@@ -101,6 +103,7 @@ class Simulation:
             num_displacements=sum(s.num_displacements for s in stats),
             num_hit_tokens=sum(s.num_prefix_hit_tokens for s in stats),
             num_host_hit_tokens=sum(s.num_host_hit_tokens for s in stats),
+            num_fences=sum(s.num_fences for s in stats),
         )
 
     def _is_over(self) -> bool:
@@ -118,6 +121,7 @@ class Simulation:
             and len(workers) == len(self.workers)
             and not self.scheduler.core.requests
             and all(w.attached and w.table.num_free_slots == w.table.num_slots for w in workers)
+            and not any(w.fences for w in workers)
         )
 
     def _check_end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.simulation.penalties import continuation_without_repeats
 from tests.simulation.vectors import expected_vector
 from worker_svc.core.pooling import PoolingMode
 from worker_svc.runner.sim import continuation
@@ -22,6 +23,8 @@ class Session:
     pooling: PoolingMode | None = None
     """It asks for a vector, not for tokens."""
     has_grammar: bool = False
+    never_repeats: bool = False
+    """It asks for the sharpest of repetition penalties."""
     priority: int = 0
     tenant: str = ""
     stop_after: int | None = None
@@ -43,7 +46,8 @@ class Session:
         if self.pooling is not None:
             return []
         count = min(self.max_tokens, limit - len(self.prompt))
-        output = continuation(self.prompt, count, vocab_size)
+        continue_ = continuation_without_repeats if self.never_repeats else continuation
+        output = continue_(self.prompt, count, vocab_size)
         ends = [i + 1 for i, token in enumerate(output) if token in self.stop_token_ids]
         return output[: ends[0]] if ends else output
 
@@ -69,3 +73,9 @@ class Setup:
     """Longest time that a grammar takes."""
     grammar_failures: float = 0.0
     """Share of grammars that cannot be compiled."""
+    runs_ahead: bool = False
+    """The workers' devices compute beside their hosts."""
+    copy_s: float = 0.05
+    """Longest time that copies beside the steps take."""
+    copy_failures: float = 0.0
+    """Share of groups of such copies that fail."""

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core import report_reader, starts, step_builder
+from scheduler_svc.core.prefix_sharing import Prefix
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import RequestTable, SlotState
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.side_copies import end_fence
 from scheduler_svc.core.step import Chunk, StepDecision
 from scheduler_svc.core.worker import Worker
 from tests.simulation.random_scenario import Scenario
@@ -78,6 +80,17 @@ def decode_row_behind_a_pooling_request(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "settle", settle)
 
 
+def fence_ended_before_its_copies(patch: pytest.MonkeyPatch) -> None:
+    """Gives blocks away while they are copied beside the steps."""
+    copy_aside = starts.copy_aside
+
+    def copy_and_end(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: StepDecision) -> None:
+        copy_aside(worker, slot, prefix, num_new, step)
+        end_fence(worker, step.step_id, failed=False)
+
+    patch.setattr(starts, "copy_aside", copy_and_end)
+
+
 RULES_AND_OUTPUTS, OUTPUTS_ONLY = True, False
 
 
@@ -93,6 +106,8 @@ RULES_AND_OUTPUTS, OUTPUTS_ONLY = True, False
         (count_advanced_at_scheduling, RULES_AND_OUTPUTS),
         (news_of_another_attempts_grammar_believed, OUTPUTS_ONLY),
         (decode_row_behind_a_pooling_request, OUTPUTS_ONLY),
+        (fence_ended_before_its_copies, RULES_AND_OUTPUTS),
+        (fence_ended_before_its_copies, OUTPUTS_ONLY),
     ],
 )
 def test_a_planted_bug_is_found(

@@ -20,7 +20,8 @@ from tests.simulation.named import (
     request,
     simulate,
 )
-from tests.simulation.penalties import NoRepeatRunner, NoRepeatSession
+from tests.simulation.penalties import NoRepeatRunner
+from tests.simulation.session import Session
 from worker_svc.core.request_state import SlotStatus
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import StepDelta, StepReport
@@ -342,10 +343,11 @@ def test_a_broken_request_fails_alone(inflight: int, damage: str, monkeypatch: p
 def test_a_repetition_penalty_is_the_same_at_every_depth(inflight: int, drafts: int, num_blocks: int) -> None:
     """The sampler looks at all tokens so far: one that is missing, or a rejected draft that stays, shows."""
     simulation = simulate(inflight, drafts, num_blocks, vocab_size=60)
-    simulation.workers[0].runner = NoRepeatRunner(simulation.workers[0].info)
+    simulation.workers[0].use(NoRepeatRunner(simulation.workers[0].info))
+    prompts = {f"r{n}": [(7 * n + i) % 60 for i in range(8)] for n in range(4)}
     sessions = [
-        simulation.plan(NoRepeatSession(f"r{n}", [(7 * n + i) % 60 for i in range(8)], 30, []), at=1.5)
-        for n in range(4)
+        simulation.plan(Session(name, prompt, 30, [], never_repeats=True), at=1.5)
+        for name, prompt in prompts.items()
     ]
     assert (simulation.run().num_preemptions > 0) == (num_blocks == 14)
     assert all(len({*session.prompt, *session.output}) == 38 for session in sessions)

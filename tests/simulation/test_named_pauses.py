@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from tests.simulation.named import INFLIGHT, preemptions, request, simulate
@@ -72,3 +74,19 @@ def test_clients_that_stop_and_go_never_have_more_places_than_there_are(inflight
     simulation.run()
     assert all(session.ends == ["FINISH_REASON_LENGTH"] for session in sessions)
     assert simulation.scheduler.num_divergences == 0
+
+
+@pytest.mark.parametrize("inflight", [1, 2])
+def test_an_older_request_that_goes_on_and_a_younger_one_that_lacks_a_block_do_not_wait_for_each_other(
+    inflight: int,
+) -> None:
+    """The client goes on just when the pool is full, whenever that is."""
+    for moment in range(26):
+        simulation = simulate(inflight, num_blocks=12, max_num_seqs=2)
+        first = simulation.plan(request("first", 8, 30), at=1.5)
+        simulation.plan(request("second", 8, 34, 300), at=1.52)
+        simulation.world.at(1.7, functools.partial(simulation.frontend.set_paused, first, True))
+        simulation.world.at(
+            1.8 + 0.02 * moment, functools.partial(simulation.frontend.set_paused, first, False)
+        )
+        simulation.run()

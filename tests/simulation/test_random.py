@@ -18,7 +18,7 @@ SEEDS_PER_TEST = 20
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 def test_every_scenario_keeps_every_rule(first: int, record_property: pytest.RecordProperty) -> None:
     started = time.perf_counter()
-    events = scenarios = preemptions = displacements = hits = replays = 0
+    events = scenarios = preemptions = displacements = hits = fences = replays = 0
     for seed in range(first, first + SEEDS_PER_TEST):
         for inflight in INFLIGHT:
             for drafts in DRAFTS:
@@ -32,13 +32,14 @@ def test_every_scenario_keeps_every_rule(first: int, record_property: pytest.Rec
                 preemptions += outcome.num_preemptions
                 displacements += outcome.num_displacements
                 hits += outcome.num_hit_tokens
+                fences += outcome.num_fences
                 replays += outcome.num_attempts - outcome.num_requests
     seconds = time.perf_counter() - started
     print(
         f"simulation: {scenarios} scenarios, {events} events, {preemptions} preemptions, "
-        f"{displacements} displacements, {hits} tokens hit, {replays} replays in {seconds:.1f} s"
+        f"{displacements} displacements, {hits} tokens hit, {fences} fences, {replays} replays in {seconds:.1f} s"
     )
-    assert preemptions and displacements and hits and replays, "the scenarios have become too easy"
+    assert preemptions and displacements and hits and fences and replays, "the scenarios have become too easy"
 
 
 def test_a_seed_reproduces_exactly() -> None:
