@@ -12,12 +12,14 @@ import orjson
 from frontend_svc.link import Backoff
 from signalbox.board import Board
 from signalbox.board_link import watch_board
-from signalbox.errors import ResourceExhaustedError, SignalboxError
+from signalbox.errors import SignalboxError, limit_reached
 from signalbox.newest import Newest
 
 log = logging.getLogger(__name__)
 MAX_BOARDS = 256
 """Open at one time."""
+RETRY_S = 10.0
+"""A board stays open as long as somebody looks."""
 
 
 class BoardStream:
@@ -33,7 +35,7 @@ class BoardStream:
     def check_room(self) -> None:
         """Raises ResourceExhaustedError when too many boards are open."""
         if self._num_boards >= MAX_BOARDS:
-            raise ResourceExhaustedError(f"{MAX_BOARDS} boards are open already; try again later")
+            raise limit_reached(f"{self._num_boards} of {MAX_BOARDS} boards are open already", RETRY_S)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """One event after another: `data` with a snapshot as JSON, or `away` while there is no scheduler. A board that

@@ -120,6 +120,8 @@ class Asked:
     """Whether the tokenizer puts its own tokens around the text; a chat template has put them already."""
     request_id: str = ""
     """The client's own name for it; empty: we make one."""
+    request_id_field: str = "request_id"
+    """How this face calls that, for errors."""
     id_prefix: str = ""
     """Of a name that we make."""
     priority: int = 0

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator
 
-from frontend_svc.choices import Choices, open_choices
+from frontend_svc.choices import open_choices
 from frontend_svc.generate_input import Asked
-from frontend_svc.grpc_request import Context, read_embed, read_generate, refuse_unknown_fields
+from frontend_svc.grpc_call import Context, accept
+from frontend_svc.grpc_request import read_embed, read_generate, refuse_unknown_fields
 from frontend_svc.grpc_response import make_accepted, make_embeddings, make_responses
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.validation import check_token_ids
 from signalbox import rpc
-from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
+from signalbox.errors import InvalidRequestError
 from signalbox.v1 import frontend_pb2 as frontend
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceServicer
 
 SERVICE = "signalbox.v1.GenerationService"
-R = TypeVar("R")
 
 
 class GenerationServicer(GenerationServiceServicer):
@@ -34,7 +33,7 @@ class GenerationServicer(GenerationServiceServicer):
         self, request: frontend.GenerateRequest, context: Context
     ) -> AsyncIterator[frontend.GenerateResponse]:
         """Streams the output of one request, all choices in one stream."""
-        choices = await self._accept(request, context)
+        choices = await accept(self._intake, self._metrics, lambda: read_generate(request, context), context)
         try:
             yield make_accepted(choices)
             while news := await choices.next_deltas():
@@ -51,13 +50,15 @@ class GenerationServicer(GenerationServiceServicer):
 
         async def embed() -> frontend.EmbedResponse:
             with self._metrics.counting_refusals():
-                choices = await self._open(read_embed(request, context), 1)
+                asked = read_embed(request, context)
+                self._check_count(asked)
+                choices = await open_choices(self._intake, asked, 1)
             try:
                 return make_embeddings(choices, await choices.collect())
             finally:
                 choices.cancel()
 
-        return await self._answer(context, embed)
+        return await rpc.answer(context, embed)
 
     async def Tokenize(  # noqa: N802
         self, request: frontend.TokenizeRequest, context: Context
@@ -71,7 +72,7 @@ class GenerationServicer(GenerationServiceServicer):
             token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
             return frontend.TokenizeResponse(token_ids=token_ids)
 
-        return await self._answer(context, tokenize)
+        return await rpc.answer(context, tokenize)
 
     async def Detokenize(  # noqa: N802
         self, request: frontend.DetokenizeRequest, context: Context
@@ -85,7 +86,7 @@ class GenerationServicer(GenerationServiceServicer):
             check_token_ids(request.token_ids, model.vocab_size, "token_ids")
             return frontend.DetokenizeResponse(text=tokenizer.decode(list(request.token_ids)))
 
-        return await self._answer(context, detokenize)
+        return await rpc.answer(context, detokenize)
 
     async def ListModels(  # noqa: N802
         self, request: frontend.ListModelsRequest, context: Context
@@ -100,37 +101,7 @@ class GenerationServicer(GenerationServiceServicer):
             ]
         )
 
-    async def _accept(self, request: frontend.GenerateRequest, context: Context) -> Choices:
-        """The choices once the first is placed; a refusal ends the call with its status."""
-        choices = None
-        try:
-            with self._metrics.counting_refusals():
-                asked, count = read_generate(request, context)
-                choices = await self._open([asked], count)
-            await choices.wait_accepted()
-            return choices
-        except SignalboxError as error:
-            await rpc.abort(context, error)
-        except Exception as error:
-            await rpc.abort(context, InternalError(f"internal error ({type(error).__name__})"))
-        except BaseException:
-            if choices is not None:
-                choices.cancel()
-            raise
-
-    async def _open(self, prompts: list[Asked], num_per_prompt: int) -> Choices:
+    def _check_count(self, inputs: list[Asked]) -> None:
         most = self._intake.limits.max_choices
-        if len(prompts) > most:
-            raise InvalidRequestError(
-                f"inputs has {len(prompts)}, at most {most} are allowed", field="inputs"
-            )
-        return await open_choices(self._intake, prompts, num_per_prompt)
-
-    async def _answer(self, context: Context, work: Callable[[], Awaitable[R]]) -> R:
-        """Of a unary call."""
-        try:
-            return await work()
-        except SignalboxError as error:
-            await rpc.abort(context, error)
-        except Exception as error:
-            await rpc.abort(context, InternalError(f"internal error ({type(error).__name__})"))
+        if len(inputs) > most:
+            raise InvalidRequestError(f"inputs has {len(inputs)}, at most {most} are allowed", field="inputs")

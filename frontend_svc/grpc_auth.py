@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import grpc
 
 from frontend_svc.gate import FIELD, Gate
-from frontend_svc.grpc_request import Context
+from frontend_svc.grpc_call import Context
 from frontend_svc.metrics import Metrics
 from signalbox import rpc
 from signalbox.errors import SignalboxError

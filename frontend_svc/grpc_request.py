@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
-import grpc
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -16,9 +12,8 @@ from frontend_svc.generate_input import (
     PoolingMode,
     Sampling,
     StructuredOutput,
-    Trace,
-    read_trace,
 )
+from frontend_svc.grpc_call import Context, deadline_ms, trace_of
 from signalbox.attributes import OPERATION_EMBEDDINGS
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.v1 import frontend_pb2 as frontend
@@ -48,8 +43,6 @@ _POOLING_MODES: dict[int, PoolingMode | None] = {
     generation.POOLING_MODE_CLS: PoolingMode.CLS,
 }
 
-Context = grpc.aio.ServicerContext[Any, Any]
-
 
 def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[Asked, int]:
     """What is asked, and for how many choices."""
@@ -68,8 +61,8 @@ def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[
         request_id=request.request_id,
         priority=request.priority,
         cache_salt=request.cache_salt,
-        deadline_ms=_deadline_ms(context.time_remaining()),
-        trace=_read_trace(context),
+        deadline_ms=deadline_ms(context),
+        trace=trace_of(context),
     )
     return asked, request.n or 1
 
@@ -80,7 +73,7 @@ def read_embed(request: frontend.EmbedRequest, context: Context) -> list[Asked]:
     if not request.inputs:
         raise InvalidRequestError("inputs is empty", field="inputs")
     pooling = _read_pooling(request.pooling)
-    deadline_ms, trace = _deadline_ms(context.time_remaining()), _read_trace(context)
+    deadline, trace = deadline_ms(context), trace_of(context)
     asked = []
     for index, given in enumerate(request.inputs):
         kind = given.WhichOneof("input")
@@ -95,7 +88,7 @@ def read_embed(request: frontend.EmbedRequest, context: Context) -> list[Asked]:
                 prompt_field=f"inputs[{index}].{kind}",
                 priority=request.priority,
                 cache_salt=request.cache_salt,
-                deadline_ms=deadline_ms,
+                deadline_ms=deadline,
                 trace=trace,
                 operation=OPERATION_EMBEDDINGS,
                 pooling=pooling,
@@ -158,13 +151,3 @@ def _read_pooling(params: generation.PoolingParams) -> Pooling:
             f"{field} must be at most {MAX_DIMENSIONS}, got {params.dimensions}", field=field
         )
     return Pooling(_POOLING_MODES[params.mode], params.raw, params.dimensions)
-
-
-def _deadline_ms(remaining_s: float | None) -> int:
-    """Unix time; 0: none. A deadline of a year is none."""
-    return 0 if remaining_s is None or remaining_s > 366 * 86_400 else int((time.time() + remaining_s) * 1000)
-
-
-def _read_trace(context: Context) -> Trace:
-    metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    return read_trace(metadata.get("traceparent", ""), metadata.get("tracestate", ""))

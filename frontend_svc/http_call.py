@@ -27,6 +27,7 @@ from signalbox.errors import InvalidRequestError, SignalboxError
 
 TIMEOUT_HEADER = "x-request-timeout"
 PRIORITY_HEADER = "x-priority"
+REQUEST_ID_HEADER = "x-request-id"
 MAX_TIMEOUT_S = 86_400.0
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -68,7 +69,7 @@ class Face:
         return parse_body(await read_bytes(request, self.max_request_bytes), schema)
 
     async def open(self, request: Request, prompts: Sequence[Asked], num_per_prompt: int = 1) -> Choices:
-        """Opens the sessions of the call, with the priority and under the time limit that its headers give."""
+        """Opens the sessions of the call, with the id and priority and under the time limit that its headers give."""
         most = self.intake.limits.max_choices
         if len(prompts) * num_per_prompt > most:
             raise InvalidRequestError(
@@ -76,7 +77,7 @@ class Face:
                 f"at most {most} choices are allowed",
                 field=prompts[0].prompt_field,
             )
-        prompts = read_priority(request, prompts)
+        prompts = read_request_id(request, read_priority(request, prompts))
         timeout_s = read_timeout(request)
         if timeout_s is not None:
             deadline_ms = int((time.time() + timeout_s) * 1000)
@@ -168,6 +169,17 @@ def read_priority(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]
                 field=PRIORITY_HEADER,
             )
     return [replace(asked, priority=priority, priority_field=PRIORITY_HEADER) for asked in prompts]
+
+
+def read_request_id(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]:
+    """`prompts` with the id of X-Request-Id, if that is there: the client then knows it while the request waits."""
+    given = request.headers.get(REQUEST_ID_HEADER)
+    if given is None:
+        return prompts
+    return [
+        replace(asked, request_id=f"{given}:{index}" if index else given, request_id_field=REQUEST_ID_HEADER)
+        for index, asked in enumerate(prompts)
+    ]
 
 
 def read_timeout(request: Request) -> float | None:

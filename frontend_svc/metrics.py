@@ -24,6 +24,23 @@ _FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.
 _OUTPUT_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
 # Our own.
 _INTER_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_DELIVERY_S = (
+    0.00025,
+    0.0005,
+    0.001,
+    0.0015,
+    0.002,
+    0.003,
+    0.004,
+    0.006,
+    0.008,
+    0.012,
+    0.016,
+    0.024,
+    0.05,
+    0.1,
+    0.5,
+)
 _GEN_AI = (names.LABEL_OPERATION, names.LABEL_PROVIDER, names.LABEL_MODEL)
 
 
@@ -62,6 +79,11 @@ class Metrics:
             "Between two deliveries of output of a request, divided by the tokens of the later one.",
             _INTER_TOKEN_S,
         )
+        self._delivery_s = self._histogram(
+            names.METRIC_DELIVERY,
+            "From a worker's message to the last piece of its output on the way to a client.",
+            _DELIVERY_S,
+        )
         info = Gauge(
             names.METRIC_FRONTEND_INFO,
             "Always 1.",
@@ -96,6 +118,10 @@ class Metrics:
             self._inter_token_s.observe((now - session.last_output_s) / num_tokens)
         else:
             self._first_token_s.labels(*_labels(session)).observe(now - session.arrival_s)
+
+    def on_delivered(self, seconds: float) -> None:
+        """The output of one message is on its way."""
+        self._delivery_s.observe(seconds)
 
     def on_end(self, session: Session, finished: Finished) -> None:
         """A request ended: by its finish reason, or by the error that ended it."""

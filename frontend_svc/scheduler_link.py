@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 FIRST_MESSAGE_S = 10.0
 EXPIRE_EVERY_S = 0.1
-QUEUE_RETRY_S = 1.0
-"""When to try again after the scheduler's queue was full: it moves with every step."""
 
 
 class SchedulerLink:
@@ -150,7 +148,7 @@ class SchedulerLink:
 def _error_of(message: generation.Error) -> SignalboxError:
     error = from_code(message.code, message.message, message.field)
     if isinstance(error, ResourceExhaustedError):
-        error.retry_after_s = QUEUE_RETRY_S
+        error.retry_after_s = message.retry_after_ms / 1e3 or None
     return error
 
 

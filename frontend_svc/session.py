@@ -64,6 +64,9 @@ class Observer(Protocol):
     def on_output(self, session: Session, num_tokens: int, now: float) -> None:
         """Output came; called before `session.last_output_s` moves to `now`."""
 
+    def on_delivered(self, seconds: float) -> None:
+        """All handlers that a worker's message woke have passed its output on, so long after it came."""
+
     def on_end(self, session: Session, finished: Finished) -> None:
         """The terminal event is out."""
 

@@ -10,8 +10,11 @@ from frontend_svc.generate_input import GenerateInput
 from frontend_svc.session import Observer, Operations, Session
 from frontend_svc.text_stream import TextStream
 from frontend_svc.usage import Ticket
-from signalbox.errors import CancelledError, DuplicateRequestError, ResourceExhaustedError
+from signalbox.errors import CancelledError, DuplicateRequestError, limit_reached
 from signalbox.telemetry import Span
+
+OPEN_RETRY_S = 1.0
+"""Nobody knows when a request ends."""
 
 
 class SessionTable:
@@ -59,7 +62,10 @@ class SessionTable:
                 field="request_id",
             )
         if len(self) >= self._max_open_requests:
-            raise ResourceExhaustedError("too many requests are open", retry_after_s=1)
+            most = self._max_open_requests
+            raise limit_reached(
+                f"max_open_requests: {len(self)} of {most} requests are open here", OPEN_RETRY_S
+            )
         session = Session(given, self, text, hashes, span, ticket)
         if ticket is not None:
             ticket.start()

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from frontend_svc.generate_input import Asked, StructuredOutput
-from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
+from signalbox.errors import InternalError, InvalidRequestError, UnsupportedError, limit_reached
 from signalbox.grammar.form import Form, FormError, FormKind
 from signalbox.grammar.vetting import Vetter, check_size
 
 MAX_WAITING = 32
 """Forms that may wait to be vetted. They are vetted one by one, each in limited time: further ones are refused."""
+RETRY_S = 1.0
 
 
 class FormCheck:
@@ -37,9 +38,8 @@ class FormCheck:
 
     async def _vet(self, form: Form, field: str) -> None:
         if self._num_waiting >= MAX_WAITING:
-            raise ResourceExhaustedError(
-                "too many new forms are being checked", field=field, retry_after_s=1.0
-            )
+            waiting = f"{self._num_waiting} of {MAX_WAITING} new forms wait to be checked already"
+            raise limit_reached(waiting, RETRY_S, field=field)
         self._num_waiting += 1
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._vetter.vet, form)

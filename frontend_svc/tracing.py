@@ -49,6 +49,7 @@ class TracedSessions:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self.on_output: Callable[[Session, int, float], None] = observer.on_output
+        self.on_delivered: Callable[[float], None] = observer.on_delivered
 
     def on_end(self, session: Session, finished: Finished) -> None:
         """The terminal event is out."""

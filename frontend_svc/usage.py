@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from frontend_svc.keys import Key
-from signalbox.errors import PermissionDeniedError, ResourceExhaustedError
+from signalbox.errors import PermissionDeniedError, limit_reached
 
 AT_ONCE_RETRY_S = 1.0
 """Nobody knows when a request ends."""
@@ -23,20 +23,21 @@ class Bucket:
 
     def wait_s(self, count: int, now: float) -> float:
         """Seconds until `count` can be taken; 0: now."""
-        missing = min(count, self.per_minute) - self._fill(now)
+        missing = min(count, self.per_minute) - self.level(now)
         return max(0.0, missing * 60 / self.per_minute)
 
     def take(self, count: int, now: float) -> None:
         """Below zero if need be."""
-        self._level = self._fill(now) - count
+        self._level = self.level(now) - count
 
     def resize(self, per_minute: int, now: float) -> None:
         """Another limit; what was taken stays taken."""
-        taken = self.per_minute - self._fill(now)
+        taken = self.per_minute - self.level(now)
         self.per_minute = per_minute
         self._level = per_minute - taken
 
-    def _fill(self, now: float) -> float:
+    def level(self, now: float) -> float:
+        """What can be taken; below zero: what has to come first."""
         self._level = min(self.per_minute, self._level + (now - self._at_s) * self.per_minute / 60)
         self._at_s = now
         return self._level
@@ -71,8 +72,9 @@ class Usage:
             message = f"the call asks for {count} choices; this key may have {self._at_once} requests at once"
             raise PermissionDeniedError(message, field="n")
         if self._at_once is not None and self.num_open + count > self._at_once:
-            message = f"this key has {self.num_open} of {self._at_once} requests at once"
-            raise ResourceExhaustedError(message, retry_after_s=AT_ONCE_RETRY_S)
+            now_open = f"this key has {self.num_open} of {self._at_once} requests at once"
+            message = f"requests_at_once: {now_open}, and {count} more are asked for"
+            raise limit_reached(message, AT_ONCE_RETRY_S)
         _check(self._requests, count, now, "requests")
         _check(self._tokens, 1, now, "tokens")
         if self._requests is not None:
@@ -130,5 +132,8 @@ def _adjust(bucket: Bucket | None, per_minute: int | None, now: float) -> Bucket
 
 def _check(bucket: Bucket | None, count: int, now: float, what: str) -> None:
     if bucket is not None and (wait_s := bucket.wait_s(count, now)):
-        message = f"this key has used up its {bucket.per_minute} {what} per minute"
-        raise ResourceExhaustedError(message, retry_after_s=wait_s)
+        left = (
+            f"this key has {max(bucket.level(now), 0):.0f} left of its {bucket.per_minute} {what} per minute"
+        )
+        message = f"{what}_per_minute: {left}, and {count} more are asked for"
+        raise limit_reached(message, wait_s)

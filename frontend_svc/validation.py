@@ -43,7 +43,8 @@ def check_request(asked: Asked) -> None:
     """What stands beside prompt and sampling parameters."""
     if len(asked.request_id) > MAX_REQUEST_ID_CHARS or not asked.request_id.isprintable():
         raise InvalidRequestError(
-            f"request_id must be at most {MAX_REQUEST_ID_CHARS} printable characters", field="request_id"
+            f"{asked.request_id_field} must be at most {MAX_REQUEST_ID_CHARS} printable characters",
+            field=asked.request_id_field,
         )
     if not -1000 <= asked.priority <= 1000:
         raise InvalidRequestError(

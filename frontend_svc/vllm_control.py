@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from frontend_svc.gate import Gate
-from frontend_svc.grpc_request import Context
+from frontend_svc.grpc_call import Context
 from frontend_svc.models import ModelDirectory
 from frontend_svc.sessions import SessionTable
 from frontend_svc.vllm_call import VERSION, abort
@@ -45,8 +45,7 @@ class ControlServicer(Servicer):
                 kv_block_size=model.block_size,
             )
 
-        answer: control.ServerInfo = await rpc.answer(context, work)
-        return answer
+        return await rpc.answer(context, work)
 
     async def GetModelInfo(  # noqa: N802
         self, request: control.GetModelInfoRequest, context: Context
@@ -62,8 +61,7 @@ class ControlServicer(Servicer):
                 supports_token_ids_input=True,
             )
 
-        answer: control.ModelInfo = await rpc.answer(context, work)
-        return answer
+        return await rpc.answer(context, work)
 
     async def Abort(  # noqa: N802
         self, request: control.AbortRequest, context: Context

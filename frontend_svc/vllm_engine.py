@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from frontend_svc.grpc_request import Context
+from frontend_svc.grpc_call import Context, accept
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.session import SessionStatus
 from frontend_svc.sessions import SessionTable
-from frontend_svc.vllm_call import VERSION, abort, accept, next_deltas
+from frontend_svc.vllm_call import VERSION, abort, next_deltas
 from frontend_svc.vllm_engine_messages import make_responses, read_request
 from frontend_svc.vllm_model_facts import ModelFacts, read_model_facts
 from frontend_svc.vllm_tokenizer_archive import make_archive, split
@@ -87,8 +87,7 @@ class VllmEngineServicer(Servicer):
         self, request: engine.GetModelInfoRequest, context: Context
     ) -> engine.GetModelInfoResponse:
         """The one model served."""
-        answer: engine.GetModelInfoResponse = await rpc.answer(context, self._describe_model)
-        return answer
+        return await rpc.answer(context, self._describe_model)
 
     async def GetServerInfo(  # noqa: N802
         self, request: engine.GetServerInfoRequest, context: Context
@@ -104,8 +103,7 @@ class VllmEngineServicer(Servicer):
                 block_size=self._directory.resolve("").block_size,
             )
 
-        answer: engine.GetServerInfoResponse = await rpc.answer(context, work)
-        return answer
+        return await rpc.answer(context, work)
 
     async def GetLoads(  # noqa: N802
         self, request: engine.GetLoadsRequest, context: Context

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from frontend_svc.events import Delta, Finished, FinishReason
 from frontend_svc.generate_input import Asked, Sampling
-from frontend_svc.grpc_request import MAX_CHOICES, Context, refuse_unknown_fields
+from frontend_svc.grpc_call import Context, deadline_ms, trace_of
+from frontend_svc.grpc_request import MAX_CHOICES, refuse_unknown_fields
 from frontend_svc.session import Session
-from frontend_svc.vllm_call import deadline_ms, matched_token, read_form, refuse_unserved, trace_of
+from frontend_svc.vllm_call import matched_token, read_form, refuse_unserved
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.vllm import engine_pb2 as engine
 

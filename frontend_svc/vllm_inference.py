@@ -6,21 +6,13 @@ from collections.abc import AsyncIterator
 
 from frontend_svc.events import Delta, Finished, FinishReason
 from frontend_svc.generate_input import Asked, Sampling
-from frontend_svc.grpc_request import Context, refuse_unknown_fields
+from frontend_svc.grpc_call import Context, accept, deadline_ms, metadata_of, trace_of
+from frontend_svc.grpc_request import refuse_unknown_fields
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from frontend_svc.session import Session
 from frontend_svc.tokenizer import Tokenizer
-from frontend_svc.vllm_call import (
-    accept,
-    deadline_ms,
-    matched_token,
-    metadata_of,
-    next_deltas,
-    read_form,
-    refuse_unserved,
-    trace_of,
-)
+from frontend_svc.vllm_call import matched_token, next_deltas, read_form, refuse_unserved
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.vllm import inference_pb2 as inference
 from signalbox.vllm.inference_pb2_grpc import InferenceServicer as Servicer

@@ -105,6 +105,12 @@ class WorkerLink:
                 outputs.feed(batch, self._table, now)
             except ValueError as error:
                 self._recover(f"sent a broken message: {error}")
+        if response.batches:
+            # The handlers that were woken stand in the loop's queue ahead of this.
+            asyncio.get_running_loop().call_soon(self._tell_delivered, now)
+
+    def _tell_delivered(self, since: float) -> None:
+        self._table.observer.on_delivered(time.monotonic() - since)
 
     def _recover(self, what: str) -> None:
         """An end may be among what is missing, so that its client would wait for ever."""

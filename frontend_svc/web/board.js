@@ -4,6 +4,7 @@ import { showWorkers } from "./block_map.js";
 import { Charts } from "./charts.js";
 import { setText } from "./dom.js";
 import { History } from "./history.js";
+import { showSafeMode } from "./safe_mode.js";
 import { showQueues, showRequests } from "./tables.js";
 import { showTiles } from "./tiles.js";
 
@@ -19,6 +20,7 @@ export function startBoard() {
 
   const draw = () => {
     if (!newest) return;
+    showSafeMode(newest.safe_mode);
     showTiles(newest, history.last);
     charts.draw(history.points);
     showWorkers(newest.workers);

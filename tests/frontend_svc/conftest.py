@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
 import openai
 import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from frontend_svc import key_file
 from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
 from frontend_svc.tokenizer import Tokenizer, load_tokenizer
+from signalbox import rpc
+from signalbox.vllm.engine_pb2_grpc import VllmEngineStub
+from signalbox.vllm.inference_pb2_grpc import InferenceStub
+from tests.frontend_svc.guarded import KeyRing, Start
 from tests.frontend_svc.helpers import until
 from tests.frontend_svc.scripted_cluster import Cluster
 
@@ -98,3 +105,60 @@ async def sdk(frontend: Frontend) -> AsyncIterator[openai.AsyncOpenAI]:
     url = f"http://127.0.0.1:{frontend.http_port}/v1"
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=5) as client:
         yield client
+
+
+@pytest.fixture
+async def channel(frontend: Frontend) -> AsyncIterator[grpc.aio.Channel]:
+    async with rpc.channel(f"127.0.0.1:{frontend.grpc_port}") as channel:
+        yield channel
+
+
+@pytest.fixture
+def router(channel: grpc.aio.Channel) -> Any:
+    return InferenceStub(channel)
+
+
+@pytest.fixture
+def smg(channel: grpc.aio.Channel) -> Any:
+    return VllmEngineStub(channel)
+
+
+@pytest.fixture
+def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeyRing:
+    """Keys of two tenants, with nothing special."""
+    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.02)
+    ring = KeyRing(tmp_path / "keys.toml")
+    ring.add("acme")
+    ring.add("other", tenant="other")
+    return ring
+
+
+@pytest.fixture
+async def start(cluster: Cluster, model_directory: Path, ring: KeyRing) -> AsyncIterator[Start]:
+    """Starts the frontend of the test with these settings."""
+    frontends: list[Frontend] = []
+
+    async def start_one(**settings: Any) -> Frontend:
+        given = {
+            "scheduler": f"127.0.0.1:{cluster.scheduler_port}",
+            "http": "127.0.0.1:0",
+            "grpc": "127.0.0.1:0",
+            "model": model_directory,
+            "drain_s": 0.2,
+            "max_request_bytes": 100_000,
+            "key_file": ring.path,
+        }
+        frontend = Frontend(FrontendSettings.model_validate(given | settings))
+        frontends.append(frontend)
+        await frontend.start()
+        await until(lambda: frontend.is_ready)
+        return frontend
+
+    yield start_one
+    for frontend in frontends:
+        await frontend.stop()
+
+
+@pytest.fixture
+async def guarded(start: Start) -> Frontend:
+    return await start()

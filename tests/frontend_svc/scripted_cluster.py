@@ -59,8 +59,10 @@ class ScriptedScheduler(SchedulerServiceServicer):
     def lose(self, ref: scheduler.RequestRef) -> None:
         self.send(lost=[scheduler.RequestLost(ref=ref, reason="its worker died")])
 
-    def reject(self, ref: scheduler.RequestRef, code: str, message: str, name: str = "") -> None:
-        error = generation.Error(code=code, message=message, field=name)
+    def reject(
+        self, ref: scheduler.RequestRef, code: str, message: str, name: str = "", retry_after_ms: int = 0
+    ) -> None:
+        error = generation.Error(code=code, message=message, field=name, retry_after_ms=retry_after_ms)
         self.send(rejected=[scheduler.RequestRejected(ref=ref, error=error)])
 
     def break_link(self) -> None:

@@ -78,6 +78,24 @@ async def test_streamed_chat(sdk: openai.AsyncOpenAI, cluster: Cluster, tokenize
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"), [("completions", COMPLETION | {"prompt": ["the", "fox"]}), ("chat/completions", CHAT)]
+)
+async def test_a_client_may_name_its_request(
+    http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer, path: str, body: dict[str, Any]
+) -> None:
+    serve_text(cluster, tokenizer, "x")
+    answer = await http.post(f"/v1/{path}", json=body, headers={"x-request-id": "mine-7"})
+    assert answer.json()["id"] == "mine-7"
+    names = [(await cluster.scheduler.next("submit")).ref.request_id for _ in body.get("prompt", [1])]
+    assert names == ["mine-7", "mine-7:1"][: len(names)]
+
+
+async def test_a_name_that_is_too_long(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/v1/completions", json=COMPLETION, headers={"x-request-id": "x" * 300})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "x-request-id")
+
+
 async def test_default_of_completions_is_16(http: httpx.AsyncClient, cluster: Cluster) -> None:
     cluster.serve(lambda payload: [9])
     await http.post("/v1/completions", json=COMPLETION)

@@ -8,8 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
+from frontend_svc.events import Delta
 from frontend_svc.outputs import read_outputs
 from frontend_svc.server import Frontend
+from frontend_svc.session import Session
 from frontend_svc.tokenizer import Tokenizer
 from signalbox import rpc
 from signalbox.v1 import frontend_pb2, worker_pb2
@@ -17,6 +19,7 @@ from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from signalbox.v1.scheduler_pb2 import WorkerDirectory
 from tests.frontend_svc.helpers import character_ids, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row, make_batch
+from tests.frontend_svc.test_sessions import make_given
 
 
 async def generate(frontend: Frontend) -> str:
@@ -32,6 +35,30 @@ async def test_hello(frontend: Frontend, cluster: Cluster) -> None:
     assert (len(hello.frontend_instance), list(hello.live)) == (32, [])
     assert cluster.worker.hellos[0].frontend_instance == hello.frontend_instance
     assert cluster.worker.hellos[0].acknowledged == 0
+
+
+async def test_a_message_is_delivered_when_its_readers_have_had_it(
+    frontend: Frontend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Delta] = []
+    told: list[tuple[int, float]] = []
+    monkeypatch.setattr(
+        frontend.table.observer, "on_delivered", lambda seconds: told.append((len(read), seconds))
+    )
+    sessions = [frontend.table.open(make_given(name)) for name in ("a", "b")]
+
+    async def read_one(session: Session) -> None:
+        read.append(await session.next_delta())
+
+    async with asyncio.TaskGroup() as tasks:
+        for session in sessions:
+            tasks.create_task(read_one(session))
+        attempts = [(await cluster.scheduler.next("submit")).ref.attempt for _ in sessions]
+        cluster.worker.emit(*(Row(attempt, 0, [5]) for attempt in attempts))
+    await until(lambda: told)
+    ((count, seconds),) = told
+    assert count == 2
+    assert seconds > 0
 
 
 async def test_a_new_scheduler_hears_what_is_live(

@@ -59,6 +59,9 @@ class Recorder:
     def on_output(self, session: Session, num_tokens: int, now: float) -> None:
         pass
 
+    def on_delivered(self, seconds: float) -> None:
+        pass
+
     def on_end(self, session: Session, finished: Finished) -> None:
         self.ended.append(finished)
 
@@ -265,7 +268,8 @@ async def test_ids_of_running_requests_are_taken(session: Session, table: Sessio
 async def test_open_requests_are_bounded(recorder: Recorder) -> None:
     table = make_table(recorder, max_open_requests=1)
     table.open(make_given("a"))
-    with pytest.raises(ResourceExhaustedError):
+    words = "max_open_requests: 1 of 1 requests are open here; try again in 1 s"
+    with pytest.raises(ResourceExhaustedError, match=words):
         table.open(make_given("b"))
 
 

@@ -65,7 +65,7 @@ async def test_forms_do_not_pile_up(check: FormCheck, monkeypatch: pytest.Monkey
     await check(regex("known"))
     waiting = [asyncio.create_task(check(endless(number))) for number in (20, 21)]
     await asyncio.sleep(0)
-    with pytest.raises(ResourceExhaustedError):
+    with pytest.raises(ResourceExhaustedError, match=r"2 of 2 new forms wait .*; try again in 1 s"):
         await check(regex("one more"))
     await check(regex("known"))
     results = await asyncio.gather(*waiting, return_exceptions=True)

@@ -65,6 +65,9 @@ def test_requests_at_once() -> None:
     with pytest.raises(ResourceExhaustedError, match="2 of 3 requests at once") as caught:
         usage.enter(2)
     assert caught.value.retry_after_s == 1
+    assert caught.value.message == (
+        "requests_at_once: this key has 2 of 3 requests at once, and 2 more are asked for; try again in 1 s"
+    )
     first.start()
     first.close()
     assert usage.num_open == 1, "one of two began"
@@ -85,6 +88,10 @@ def test_requests_per_minute() -> None:
     with pytest.raises(ResourceExhaustedError) as caught:
         usage.enter(1)
     assert caught.value.retry_after_s == pytest.approx(30)
+    assert caught.value.message == (
+        "requests_per_minute: this key has 0 left of its 2 requests per minute, and 1 more are asked for; "
+        "try again in 30 s"
+    )
     clock.now += 30
     usage.enter(1)
 

@@ -1,0 +1,64 @@
+"""What every gRPC face reads of a call itself, and how a call becomes sessions, or a refusal with its status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from frontend_svc.choices import Choices, open_choices
+from frontend_svc.generate_input import Asked, Trace, read_trace
+from frontend_svc.intake import Intake
+from frontend_svc.metrics import Metrics
+from signalbox import rpc
+from signalbox.errors import InternalError, SignalboxError
+
+NO_DEADLINE_S = 366 * 86_400
+"""A deadline so far away is none."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+async def accept(
+    intake: Intake, metrics: Metrics, read: Callable[[], tuple[Asked, int]], context: Context
+) -> Choices:
+    """The choices once the first is placed; a refusal ends the call with its status.
+
+    `read` returns what is asked and for how many choices, or raises the SignalboxError that refuses it.
+    """
+    choices = None
+    try:
+        with metrics.counting_refusals():
+            asked, count = read()
+            choices = await open_choices(intake, [asked], count)
+        await choices.wait_accepted()
+        return choices
+    except SignalboxError as error:
+        await rpc.abort(context, error)
+    except Exception as error:
+        await rpc.abort(context, InternalError(f"internal error ({type(error).__name__})"))
+    except BaseException:
+        if choices is not None:
+            choices.cancel()
+        raise
+
+
+def deadline_ms(context: Context) -> int:
+    """Of the call, as Unix time; 0: none."""
+    remaining_s = context.time_remaining()
+    if remaining_s is None or remaining_s > NO_DEADLINE_S:
+        return 0
+    return int((time.time() + remaining_s) * 1000)
+
+
+def metadata_of(context: Context) -> dict[str, str]:
+    """Headers of the call that are text."""
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+def trace_of(context: Context) -> Trace:
+    """W3C trace context of the call."""
+    metadata = metadata_of(context)
+    return read_trace(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
