@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from signalbox.safe_mode import SafeMode
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Request:
     worker_id: str
     slot: int
     phase: str
-    """preparing, prefill, decode, preempted, held, paused or displaced."""
+    """preparing, prefill, decode, preempted, held, paused, displaced or suspended."""
     priority: int
     tenant: str
     num_prompt_tokens: int
@@ -101,3 +103,4 @@ class Board:
     workers: tuple[Worker, ...]
     requests: tuple[Request, ...]
     times: Times
+    safe_mode: SafeMode = field(default_factory=SafeMode)

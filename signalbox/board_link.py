@@ -10,7 +10,8 @@ from google.protobuf.message import Message
 
 from signalbox import rpc
 from signalbox.board import Board, Percentiles, Queue, Request, Times, Worker
-from signalbox.client import error_of
+from signalbox.rpc_errors import error_of
+from signalbox.safe_mode import SafeMode
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 T = TypeVar("T")
@@ -49,7 +50,14 @@ def read_board(snapshot: scheduler_pb2.WatchBoardResponse) -> Board:
         times=Times(
             _values(Percentiles, snapshot.times.first_token), _values(Percentiles, snapshot.times.inter_token)
         ),
+        safe_mode=read_safe_mode(snapshot.safe_mode),
     )
+
+
+def read_safe_mode(status: scheduler_pb2.SafeModeStatus) -> SafeMode:
+    """The message as values; what is unset becomes None."""
+    unset = ("operator_level", "budget_level", "burn_rate")
+    return _values(SafeMode, status, **{name: None for name in unset if not status.HasField(name)})
 
 
 def _values(kind: type[T], message: Message, **given: object) -> T:

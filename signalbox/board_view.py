@@ -12,25 +12,39 @@ from rich.text import Text
 
 from signalbox.board import Board, Percentiles, Request, Worker
 from signalbox.board_rates import Rates
+from signalbox.safe_mode import describe
 
 MAP_COLUMNS = 48
 MAP_ROWS = 6
 HELD, CACHED, FREE = ("█", "blue"), ("▒", "yellow"), ("·", "bright_black")
 BAR_CHARS = 12
 MAX_ROWS = 24
-PHASE_STYLES = {"decode": "blue", "prefill": "green", "preempted": "red", "held": "red", "displaced": "red"}
+PHASE_STYLES = {
+    "decode": "blue",
+    "prefill": "green",
+    "preempted": "red",
+    "held": "red",
+    "displaced": "red",
+    "suspended": "red",
+}
 
 
 def render(board: Board, rates: Rates, scheduler: str) -> RenderableType:
     """One look."""
     return Group(
         Text(f"signalbox top, scheduler {scheduler}", style="bold"),
+        *_safe_mode(board),
         _figures(board, rates),
         Columns([_worker(worker) for worker in board.workers], padding=(0, 1)),
         _legend(),
         *_queue(board),
         *_requests(board),
     )
+
+
+def _safe_mode(board: Board) -> Iterable[RenderableType]:
+    if board.safe_mode.level is not None:
+        yield Text(describe(board.safe_mode), "red")
 
 
 def _figures(board: Board, rates: Rates) -> Table:

@@ -21,13 +21,15 @@ COMMANDS = {
     "serve": "run one service in the foreground: scheduler, worker or frontend",
     "generate": "continue a prompt and stream the text",
     "chat": "talk with the model",
-    "status": "show queue, workers and cache",
+    "status": "show queue, workers and cache, or why a request waits",
     "top": "watch queue, requests and KV blocks, live in the terminal",
     "drain": "let a worker, or everything, end its requests and take no new ones",
+    "safe-mode": "have lower classes wait while the higher ones are in trouble",
+    "reload-tenants": "have the scheduler read its file of tenants again",
     "key": "make an API key for a frontend",
     "bench": "measure: a server under load, this machine, the scheduler",
 }
-"""Name of each command, which is its file, and its summary."""
+"""Name of each command, which is its file (with _ for -), and its summary."""
 
 EXAMPLE = """\
 example:
@@ -95,7 +97,7 @@ def make_parsers(
             allow_abbrev=False,
         )
         if name == asked:
-            module = import_module(f"signalbox.commands.{name}")
+            module = import_module(f"signalbox.commands.{name.replace('-', '_')}")
             command.epilog = module.EXAMPLE
             module.add_arguments(command)
             command.set_defaults(run=module.run)

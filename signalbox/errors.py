@@ -19,6 +19,7 @@ SignalboxError
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -72,6 +73,12 @@ class ResourceExhaustedError(SignalboxError):
     def __init__(self, message: str, *, field: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, field=field)
         self.retry_after_s = retry_after_s
+
+
+def limit_reached(message: str, retry_after_s: float, *, field: str = "") -> ResourceExhaustedError:
+    """The error of a limit, which `message` names with its value and what is there now."""
+    told = f"{message}; try again in {math.ceil(retry_after_s)} s"
+    return ResourceExhaustedError(told, field=field, retry_after_s=retry_after_s)
 
 
 class UnavailableError(SignalboxError):

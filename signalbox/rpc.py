@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -26,6 +26,8 @@ MAX_MESSAGE_BYTES = 64 << 20
 """Far above any step (below 256 KB); a payload is bounded by the longest context."""
 KEEPALIVE_TIME_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
+
+R = TypeVar("R")
 
 RETRY_AFTER = "retry-after"
 """Trailing metadata of a call that was refused for a limit, as in HTTP."""
@@ -128,7 +130,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxErr
     raise AssertionError("context.abort returned")
 
 
-async def answer(context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Awaitable[Any]]) -> Any:
+async def answer(context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Awaitable[R]]) -> R:
     """Runs a unary handler and maps its errors: ours as they are, any other to INTERNAL without its inside."""
     try:
         return await work()

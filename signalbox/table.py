@@ -1,4 +1,4 @@
-"""Tables for a terminal."""
+"""Tables and counts for a terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ def render(rows: Sequence[Sequence[str]], num_word_columns: int) -> list[str]:
     """Lines of a table whose first row is its heads: words to the left, the columns behind them to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(_padded(row, widths, num_word_columns)).rstrip() for row in rows]
+
+
+def count(number: int, noun: str) -> str:
+    """`1 request`, `2 requests`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _padded(row: Sequence[str], widths: Sequence[int], num_word_columns: int) -> list[str]:

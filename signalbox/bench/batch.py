@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from signalbox.bench.deliveries import read_deliveries
 from signalbox.bench.driver import Limit, Link, closed_loop
 from signalbox.bench.record import Record
 from signalbox.bench.reference import Shape
@@ -23,27 +24,35 @@ async def measure_batch(
     vocab_size: int,
     seed: str,
     worker_metrics: str,
+    frontend: str,
     cpu_s: Callable[[], dict[str, float]],
 ) -> Figures:
-    """Runs the batch once. Raises InternalError when a request fails: the figures would be of something else."""
+    """Runs the batch once; `worker_metrics` and `frontend` are host:port with /metrics. Raises InternalError when a
+    request fails: the figures would be of something else."""
     lengths = (
         Lengths(shape.prompt_tokens, shape.prompt_tokens),
         Lengths(shape.output_tokens, shape.output_tokens),
     )
     plans = list(islice(Workload(*lengths, vocab_size, seed).plans(), shape.streams))
     watch = SelfWatch()
-    steps, cpu = await read_totals(worker_metrics), cpu_s()
+    steps, deliveries, cpu = await read_totals(worker_metrics), await read_deliveries(frontend), cpu_s()
     async with watch.running():
         records, (start, end) = await closed_loop(link, iter(plans), shape.streams, Limit(shape.streams))
     cpu_after = cpu_s()
     steps = (await read_totals(worker_metrics)).since(steps)
+    deliveries = (await read_deliveries(frontend)).since(deliveries)
     _check(records, shape)
     client = watch.figures()
+    num_tokens = shape.streams * shape.output_tokens
+    frontend_s = cpu_after.get("frontend", 0.0) - cpu.get("frontend", 0.0)
     return {
-        "output_tok_s": round(shape.streams * shape.output_tokens / (end - start), 1),
+        "output_tok_s": round(num_tokens / (end - start), 1),
         "decode_tok_s": decode_rate(records),
         **percentiles_ms("ttft", [record.ttft_s for record in records]),
         **percentiles_ms("itl", [gap for record in records for gap in record.gaps_s()]),
+        **deliveries.figures(),
+        "messages_per_token": round(sum(len(record.arrivals) for record in records) / num_tokens, 4),
+        "frontend_tok_cpu_s": round(num_tokens / frontend_s) if frontend_s else None,
         "duration_s": round(end - start, 3),
         **steps.figures(end - start),
         **{f"cpu_s_{name}": round(cpu_after[name] - before, 2) for name, before in cpu.items()},

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from signalbox.bench import pinning
 from signalbox.bring_up import first_of, warn
 from signalbox.errors import SignalboxError
 from signalbox.readiness import tell_serving, wait_ready
@@ -57,6 +58,10 @@ class LocalRing:
         """Processor time of each service so far, in seconds; empty where the kernel is not Linux."""
         pids = self._supervisor.pids()
         return {name: cpu for name, pid in pids.items() if (cpu := _cpu_of(pid)) is not None}
+
+    def move(self, name: str, core: int) -> None:
+        """Has a service run on one core."""
+        pinning.move(self._supervisor.pids()[name], core)
 
     async def _wait_until_ready(self) -> None:
         ring = self._ring

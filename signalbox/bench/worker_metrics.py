@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 
 from signalbox.attributes import METRIC_WORKER_STEP_SECONDS, METRIC_WORKER_STEPS
-from signalbox.bench.http_stream import HttpPool
+from signalbox.bench.metrics_page import read_page
 from signalbox.bench.summary import Figures
 from signalbox.errors import InternalError
 
@@ -46,12 +46,7 @@ class StepTotals:
 
 async def read_totals(address: str) -> StepTotals:
     """Asks the worker's metrics server at `host:port`."""
-    pool = HttpPool(f"http://{address}")
-    async with pool.connection() as connection:
-        await connection.send("GET", "/metrics", b"")
-        body = b"".join([chunk async for chunk in connection.chunks()])
-    pool.close()
-    return parse_totals(body.decode())
+    return parse_totals(await read_page(address))
 
 
 def parse_totals(text: str) -> StepTotals:

@@ -1,6 +1,6 @@
 """`signalbox bench serve`: measures serving on this machine, through a ring of its own.
 
-Scheduler, worker and frontend start on free ports; the client sends prompts of random token ids over gRPC.
+Scheduler, worker and frontend start on free ports; the client sends prompts of random token ids over gRPC or HTTP.
 Each line is a batch whose streams all start together. --reference runs the same batch with plain
 transformers, and says what the machine's memory and arithmetic allow.
 """
@@ -11,14 +11,18 @@ import argparse
 import asyncio
 import json
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from signalbox.bench import reference
 from signalbox.bench.batch import measure_batch, median_of
+from signalbox.bench.driver import Link
 from signalbox.bench.grpc_link import GrpcLink
+from signalbox.bench.http_link import HttpLink
 from signalbox.bench.local_ring import LocalRing, free_addresses
 from signalbox.bench.output import Column, Printer
+from signalbox.bench.pinning import core_for_one
 from signalbox.bench.reference import Shape
 from signalbox.bench.summary import Figures
 from signalbox.commands import up
@@ -33,10 +37,13 @@ examples:
   signalbox bench serve --streams 1 32 64
   signalbox bench serve --model ~/models/Qwen3-0.6B --dtype bfloat16 --reference --json
   signalbox bench serve --runner sim --worker-set sim-base-ms=0 --streams 256
+  signalbox bench serve --runner sim --worker-set sim-base-ms=16 --streams 256 --over http --pin-frontend
 
 out tok/s     over the whole batch, prompts included    decode tok/s  while all streams decode
 step          wall clock per step of the worker         execute       of it, in the model
 else          share of the time outside the model       idle          share in which the worker does nothing
+deliver       from a worker's message to the last piece of it that the frontend sends on
+tok/cpu s F   output tokens per processor second of the frontend
 cpu F/S/W/C   processor seconds of frontend, scheduler, worker and this client
 """
 WARM_UP_TOKENS = 8
@@ -55,6 +62,9 @@ COLUMNS = (
     Column("execute", "step_execute_ms", 2),
     Column("else", "step_else_share", percent=True),
     Column("idle", "worker_idle_share", percent=True),
+    Column("deliver p50", "delivery_ms_p50", 2),
+    Column("deliver p99", "delivery_ms_p99", 2),
+    Column("tok/cpu s F", "frontend_tok_cpu_s"),
     Column("cpu F", "cpu_s_frontend"),
     Column("cpu S", "cpu_s_scheduler"),
     Column("cpu W", "cpu_s_worker-0"),
@@ -70,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prompt-tokens", type=at_least_one, default=128, metavar="N", help="(%(default)s)")
     add("--output-tokens", type=at_least_one, default=128, metavar="N", help="(%(default)s)")
     add("--repeat", type=at_least_one, default=3, metavar="N", help="medians of N runs (%(default)s)")
+    add("--over", choices=("grpc", "http"), default="grpc", help="face of the frontend (%(default)s)")
+    add(
+        "--pin-frontend",
+        action="store_true",
+        help="the frontend alone on the first core, everything else on the others (Linux)",
+    )
     add("--reference", action="store_true", help="also transformers, and the machine's ceiling")
     add("--json", action="store_true", help="one JSON object per line, with everything that was measured")
     add("--plot", type=Path, metavar="FILE", help="also draw the figures (.svg, .png, .pdf)")
@@ -85,6 +101,13 @@ def run(args: argparse.Namespace) -> int:
         raise StartupError(f"the model directory {args.model} does not exist")
     if args.reference and args.runner == "sim":
         raise InvalidRequestError("--reference needs a model; the sim runner has none", field="reference")
+    with core_for_one("pin_frontend") if args.pin_frontend else nullcontext() as core:
+        _measure(args, core)
+    return 0
+
+
+def _measure(args: argparse.Namespace, core: int | None) -> None:
+    """`core` is the frontend's own; None: it shares them with all others."""
     args.threads = args.threads or threads_per_worker()
     shapes = [Shape(streams, args.prompt_tokens, args.output_tokens) for streams in args.streams]
     head: Figures = {
@@ -95,22 +118,22 @@ def run(args: argparse.Namespace) -> int:
         "prompt_tokens": args.prompt_tokens,
         "output_tokens": args.output_tokens,
         "repeat": args.repeat,
+        "over": args.over,
     }
     printer = Printer(COLUMNS, as_json=args.json)
     printer.note(
         f"{args.model.name}: {args.prompt_tokens} prompt and {args.output_tokens} output tokens, worker with "
-        f"{args.threads} threads, medians of {args.repeat}; times in ms"
+        f"{args.threads} threads, over {args.over}, medians of {args.repeat}; times in ms"
     )
-    measured = _measure_ring(args, shapes, head, printer)
+    measured = _measure_ring(args, shapes, head, printer, core)
     if args.reference:
         _print_reference(args, shapes, head, measured, printer)
     if args.plot is not None:
         draw("serve", printer.lines, args.plot)
-    return 0
 
 
 def _measure_ring(
-    args: argparse.Namespace, shapes: list[Shape], head: Figures, printer: Printer
+    args: argparse.Namespace, shapes: list[Shape], head: Figures, printer: Printer, core: int | None
 ) -> dict[int, Figures]:
     """Figures by number of streams; each line is printed as soon as it is there."""
     addresses = free_addresses(5)
@@ -118,12 +141,15 @@ def _measure_ring(
     options: Any = {
         "vocab_size": SIM_VOCAB_SIZE if args.runner == "sim" else read_vocab_size(args.model),
         "worker_metrics": addresses[-1],
+        "frontend": addresses[1],
         "cpu_s": ring.cpu_s,
     }
     measured: dict[int, Figures] = {}
 
     async def measure() -> None:
-        link = GrpcLink(addresses[2], MODEL_NAME)
+        if core is not None:
+            ring.move("frontend", core)
+        link = _make_link(args.over, addresses)
         for shape in shapes:
             short = Shape(shape.streams, shape.prompt_tokens, min(shape.output_tokens, WARM_UP_TOKENS))
             await measure_batch(link, short, seed=_new_seed(), **options)
@@ -137,6 +163,12 @@ def _measure_ring(
 
     asyncio.run(ring.use(measure))
     return measured
+
+
+def _make_link(over: str, addresses: list[str]) -> Link:
+    if over == "http":
+        return HttpLink(f"http://{addresses[1]}", MODEL_NAME)
+    return GrpcLink(addresses[2], MODEL_NAME)
 
 
 def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:

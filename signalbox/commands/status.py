@@ -1,23 +1,34 @@
-"""`signalbox status`: what the scheduler knows of queue, workers and cache."""
+"""`signalbox status`: what the scheduler knows of queue, workers and cache, or of one request."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.message import Message
 
+from signalbox import explanation_view
+from signalbox.board_link import read_safe_mode
 from signalbox.commands.arguments import address
+from signalbox.errors import RequestNotFoundError
+from signalbox.safe_mode import describe
 from signalbox.scheduler_link import is_drained, scheduler_link
-from signalbox.table import render
+from signalbox.table import count, render
 from signalbox.v1 import scheduler_pb2
 
 EXAMPLE = """\
 examples:
   signalbox status
   signalbox status --scheduler 127.0.0.1:7300 --json
+  signalbox status cmpl-2f1c...         # where that request is, and why it waits
+
+A request is named by the id that its client has (`id` of an answer, `request_id` over gRPC). Further
+choices of its call are shown with it, and all requests of that id when several frontends use it. Exit
+status 1 when the scheduler knows none: it has ended, was refused, or has not come to the scheduler.
 """
 HEADS = (
     *("worker", "model", "address", "state", "running", "preempted"),
@@ -29,12 +40,20 @@ NUM_WORD_COLUMNS = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     add = parser.add_argument
+    add("request", nargs="?", metavar="REQUEST", help="a request's id (queue, workers and cache)")
     add("--scheduler", type=address, default="127.0.0.1:7300", help="gRPC of the scheduler (%(default)s)")
     add("--json", action="store_true", help="print the answer as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Asks once and prints."""
+    """Asks once and prints. Raises RequestNotFoundError for a request that the scheduler does not know."""
+    if args.request is not None:
+        explained = asyncio.run(_explain(args.scheduler, args.request))
+        if args.json:
+            print(json.dumps({"requests": [explanation_view.to_json(each) for each in explained]}, indent=2))
+        else:
+            print("\n\n".join(map(explanation_view.to_text, explained)))
+        return 0
     status = asyncio.run(_ask(args.scheduler))
     if args.json:
         print(json.dumps(to_json(status), indent=2))
@@ -48,9 +67,23 @@ async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
         return await link.status()
 
 
+async def _explain(scheduler: str, request_id: str) -> Sequence[scheduler_pb2.RequestExplanation]:
+    async with scheduler_link(scheduler) as link:
+        explained = (await link.explain(request_id)).requests
+    if not explained:
+        raise RequestNotFoundError(
+            f"the scheduler knows no request {request_id!r}: it has ended, was refused, or has not come there"
+        )
+    return explained
+
+
 def to_json(status: scheduler_pb2.GetStatusResponse) -> dict[str, Any]:
     """All fields by their names in the proto; numbers stay numbers, where MessageToDict quotes some."""
-    return {**_fields(status), "workers": [_fields(worker) for worker in status.workers]}
+    return {
+        **_fields(status),
+        "workers": [_fields(worker) for worker in status.workers],
+        "safe_mode": dataclasses.asdict(read_safe_mode(status.safe_mode)),
+    }
 
 
 def _fields(message: Message) -> dict[str, Any]:
@@ -60,9 +93,12 @@ def _fields(message: Message) -> dict[str, Any]:
 def to_table(status: scheduler_pb2.GetStatusResponse, scheduler: str) -> str:
     """A line on the scheduler and one per worker."""
     summary = (
-        f"scheduler {scheduler}: {_count(status.num_waiting, 'request')} waiting, "
-        f"{_count(status.num_frontends, 'frontend')}, {_count(len(status.workers), 'worker')}"
+        f"scheduler {scheduler}: {count(status.num_waiting, 'request')} waiting, "
+        f"{count(status.num_frontends, 'frontend')}, {count(len(status.workers), 'worker')}"
     )
+    mode = read_safe_mode(status.safe_mode)
+    if mode.level is not None or mode.burn_rate is not None:
+        summary += f"\n{describe(mode)}"
     if not status.workers:
         return summary
     rows = [HEADS, *map(_row, status.workers)]
@@ -94,7 +130,3 @@ def _state(worker: scheduler_pb2.WorkerStatus) -> str:
     if not worker.draining:
         return "attached"
     return "drained" if is_drained(worker) else "draining"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

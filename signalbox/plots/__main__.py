@@ -14,10 +14,10 @@ EXAMPLE = """\
 examples:
   signalbox bench scheduler --running 64 256 1024 4096 > scheduler.jsonl
   signalbox bench scheduler --running 64 256 1024 4096 --speculative 4 >> scheduler.jsonl
-  python -m signalbox.plots scheduler docs/scheduler.svg scheduler.jsonl
+  python -m signalbox.plots scheduler scheduler.svg scheduler.jsonl
 
-  python -m tests.bench.qos > qos.jsonl
-  python -m signalbox.plots qos docs/qos.svg qos.jsonl
+  python -m tests.bench.qos > docs/data/qos.jsonl
+  make plots      # each docs/data/KIND.jsonl or KIND-NAME.jsonl becomes a figure in docs/figures
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from signalbox.plots import Line
 
 COLORS = ("#2468d8", "#d9822b", "#177a4b", "#8250c4", "#b3261e", "#5b6675")
 PANEL_INCHES = (5.0, 3.6)
+MOST_IN_A_ROW = 3
 _STYLE: Any = {
     "axes.prop_cycle": cycler(color=COLORS),
     "axes.spines.top": False,
@@ -40,11 +42,18 @@ _STYLE: Any = {
 
 @contextmanager
 def panels(count: int, path: Path) -> Iterator[Sequence[Axes]]:
-    """A figure of `count` axes side by side, written when the block ends. The same lines make the same file."""
+    """A figure of `count` axes side by side, or two by two when they are many, written when the block ends. The same
+    lines make the same file."""
+    width = count if count <= MOST_IN_A_ROW else 2
+    height = math.ceil(count / width)
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(PANEL_INCHES[0] * count, PANEL_INCHES[1]), layout="constrained")
+        size = (PANEL_INCHES[0] * width, PANEL_INCHES[1] * height)
+        figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
-        yield list(figure.subplots(1, count, squeeze=False)[0])
+        places = list(figure.subplots(height, width, squeeze=False).flat)
+        for spare in places[count:]:
+            spare.remove()
+        yield places[:count]
         figure.savefig(path, metadata=_METADATA.get(path.suffix, {}))
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from signalbox.plots import Line
-from signalbox.plots.frame import log_y, need, panels
+from signalbox.plots.frame import log_y, need, panels, series
 
 BAR = 0.8
 """Width of the bars of one place together."""
 
 
 def draw(lines: Sequence[Line], path: Path) -> None:
-    """A panel for each experiment that is in the lines: fairness, flood, priority."""
+    """A panel for each experiment that is in the lines: fairness, flood, priority, deadline."""
     lines = need(lines, "experiment", "tests.bench.qos")
     found = {name: own for name in PANELS if (own := [line for line in lines if line["experiment"] == name])}
     need([line for own in found.values() for line in own], "experiment", " or ".join(PANELS))
@@ -67,6 +67,14 @@ def _priority(axes: Axes, lines: Sequence[Line]) -> None:
     axes.legend()
 
 
+def _deadline(axes: Axes, lines: Sequence[Line]) -> None:
+    """Requests whose first token came in time, by policy."""
+    for policy in dict.fromkeys(str(line["policy"]) for line in lines):
+        series(axes, [line for line in lines if line["policy"] == policy], "overload", "in_time", policy)
+    axes.set(title="first tokens in time, share", xlabel="load, of what the worker can do", ylim=(0, 1.05))
+    axes.legend()
+
+
 def _bars(axes: Axes, places: Sequence[str], groups: dict[str, list[float]]) -> None:
     """Bars side by side at each place, one of each group."""
     width = BAR / len(groups)
@@ -77,4 +85,4 @@ def _bars(axes: Axes, places: Sequence[str], groups: dict[str, list[float]]) -> 
     axes.grid(visible=False, axis="x")
 
 
-PANELS = {"fairness": _fairness, "flood": _flood, "priority": _priority}
+PANELS = {"fairness": _fairness, "flood": _flood, "priority": _priority, "deadline": _deadline}

@@ -11,6 +11,7 @@ from signalbox.plots.frame import columns, log_y, need, panels, powers_of_two, s
 from signalbox.plots.peers import SCHEDULERS
 
 PARTS = ("schedule", "update", "parse", "encode")
+PEER_NAMES = tuple(dict.fromkeys(peer.name for peer in SCHEDULERS))
 
 
 def draw(lines: Sequence[Line], path: Path) -> None:
@@ -23,10 +24,10 @@ def draw(lines: Sequence[Line], path: Path) -> None:
             own = [line for line in lines if line["speculative"] == drafts]
             label = f"signalbox, {drafts} drafts" if drafts else "signalbox"
             series(totals, own, "running", "total_us_p50", label, color="C0", linestyle=style)
-            for number, peer in enumerate(peer for peer in SCHEDULERS if peer.speculative == drafts):
+            for peer in (peer for peer in SCHEDULERS if peer.speculative == drafts):
                 label = f"{peer.name}, {drafts} drafts" if drafts else peer.name
                 points = [(running, us) for running, us in peer.total_us.items() if running in marks]
-                color = f"C{number + 1}"
+                color = f"C{PEER_NAMES.index(peer.name) + 1}"
                 if points:
                     totals.plot(
                         *zip(*points, strict=True), marker="s", label=label, color=color, linestyle=style

@@ -9,6 +9,7 @@ import pytest
 
 from signalbox.bench import reference
 from signalbox.bench.batch import decode_rate, median_of
+from signalbox.bench.deliveries import parse_deliveries
 from signalbox.bench.record import Record
 from signalbox.bench.reference import Machine, Shape
 from signalbox.bench.self_watch import judge
@@ -24,6 +25,14 @@ signalbox_worker_step_seconds_total{part="queued"} 9.0
 signalbox_worker_step_seconds_total{part="prepare"} 1.0
 signalbox_worker_step_seconds_total{part="execute"} 2.5e+00
 signalbox_worker_step_seconds_total{part="commit"} 0.5
+"""
+
+DELIVERIES = """\
+signalbox_frontend_delivery_seconds_bucket{le="0.001"} 10.0
+signalbox_frontend_delivery_seconds_bucket{le="0.002"} 90.0
+signalbox_frontend_delivery_seconds_bucket{le="0.004"} 99.0
+signalbox_frontend_delivery_seconds_bucket{le="+Inf"} 100.0
+signalbox_frontend_delivery_seconds_sum 0.2
 """
 
 
@@ -195,3 +204,27 @@ def test_a_comparison_leaves_out_what_is_missing() -> None:
 def test_a_failed_reference_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="status 1"):
         reference.measure(tmp_path, [Shape(1, 1, 1)], dtype="float32", threads=1, repeat=1)
+
+
+def test_percentiles_of_deliveries_lie_inside_their_buckets() -> None:
+    deliveries = parse_deliveries(DELIVERIES)
+    assert deliveries.figures() == {
+        "delivery_ms_p50": 1.5,
+        "delivery_ms_p90": 2.0,
+        "delivery_ms_p99": 4.0,
+    }
+    assert deliveries.percentile_s(99.5) is None  # above all that the histogram tells apart
+
+
+def test_deliveries_before_the_run_do_not_count() -> None:
+    deliveries = parse_deliveries(DELIVERIES)
+    assert deliveries.since(deliveries).percentile_s(50) is None
+    fast = parse_deliveries(
+        DELIVERIES.replace("90.0", "10.0").replace("99.0", "10.0").replace("100.0", "10.0")
+    )
+    assert deliveries.since(fast).percentile_s(50) == pytest.approx(0.001 + 45 / 80 * 0.001)
+
+
+def test_a_page_without_deliveries_is_said() -> None:
+    with pytest.raises(InternalError, match="delivery_seconds"):
+        parse_deliveries("")

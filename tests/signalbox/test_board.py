@@ -12,6 +12,7 @@ import pytest
 
 from signalbox.board import Board, Percentiles, Queue, Request, Times, Worker
 from signalbox.board_rates import Rates
+from signalbox.safe_mode import SafeMode
 from tests.scheduler_svc.attached import dial, make_hello, serve
 
 pytest.importorskip("rich", reason="rich is not installed: pip install 'signalbox[terminal]'")
@@ -63,6 +64,16 @@ def test_another_scheduler_begins_anew() -> None:
     rates.add(make_board(at_ms=1000))
     rates.add(make_board(at_ms=10, epoch=2))
     assert rates.output_tokens_s is None
+
+
+def test_safe_mode_is_drawn_while_it_is_on() -> None:
+    board = dataclasses.replace(
+        make_board(), safe_mode=SafeMode(budget_level=1, num_waiting=7, burn_rate=12.0)
+    )
+    assert "priority numbers above 1 are suspended by the error budget; 7 requests wait" in draw(
+        board, Rates()
+    )
+    assert "safe mode" not in draw(make_board(), Rates())
 
 
 def test_what_is_drawn() -> None:

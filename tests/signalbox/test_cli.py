@@ -123,6 +123,8 @@ def test_no_command_is_a_usage_error(capsys: Capture) -> None:
         (("generate", "a"), "--address", ""),
         (("status",), "--scheduler", ""),
         (("drain",), "--scheduler", ""),
+        (("safe-mode", "off"), "--scheduler", ""),
+        (("reload-tenants",), "--scheduler", ""),
         (("chat",), "--url", "http://"),
     ],
 )
@@ -131,6 +133,18 @@ def test_nothing_answers(command: tuple[str, ...], flag: str, scheme: str, capsy
     assert run_main(*command, flag, place) == 1
     expected = f"signalbox: nothing answers at {place}; start it with `signalbox up`\n"
     assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("on",), "safe-mode on needs --level"),
+        (("off", "--level", "1"), "--level goes with on, not with off"),
+    ],
+)
+def test_a_level_goes_with_on(arguments: tuple[str, ...], words: str, capsys: Capture) -> None:
+    assert run_main("safe-mode", *arguments) == 1
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["8000", "localhost", "localhost:http", "localhost:70000", "localhost:0"])

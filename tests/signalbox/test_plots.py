@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,12 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip insta
 
 from signalbox.errors import InvalidRequestError
 from signalbox.plots import check_plot, draw
+from signalbox.plots.__main__ import read
+from signalbox.plots.frame import panels
 from signalbox.plots.peers import SCHEDULERS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FIGURE = re.compile(r"\]\(figures/([\w-]+)\.svg\)")
 
 LOADS = [
     {"rate": rate, "output_tok_s": 100.0 * rate, "prompt_tok_s": 50.0 * rate}
@@ -74,7 +80,7 @@ def test_the_scheduler_stands_beside_peers_with_as_many_drafts(tmp_path: Path) -
 
 def test_peers_are_as_the_document_says() -> None:
     """One truth: the table of docs/performance.md."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text()
+    text = (DOCS / "performance.md").read_text()
     for peer in SCHEDULERS:
         for us in peer.total_us.values():
             assert f"{us:,.0f}" in text, (peer.name, us)
@@ -84,6 +90,38 @@ def test_experiments_without_a_panel_are_left_out_of_the_quality_figure(tmp_path
     svg = draw_svg("qos", QOS, tmp_path)
     assert has_text(svg, "largest difference of service, of the bound")
     assert has_text(svg, "the bound")
+
+
+def test_first_tokens_in_time_stand_against_the_load(tmp_path: Path) -> None:
+    lines = [
+        {"experiment": "deadline", "policy": policy, "overload": overload, "in_time": 1 / overload}
+        for policy in ("fcfs", "deadline")
+        for overload in (1.0, 1.5, 2.0)
+    ]
+    svg = draw_svg("qos", lines, tmp_path)
+    assert has_text(svg, "first tokens in time, share")
+    assert has_text(svg, "fcfs") and has_text(svg, "deadline")
+
+
+def test_many_panels_stand_two_by_two(tmp_path: Path) -> None:
+    sizes = {}
+    for count in (3, 4, 5):
+        path = tmp_path / f"{count}.png"
+        with panels(count, path) as axes:
+            assert len(axes) == count
+        sizes[count] = tuple(int.from_bytes(path.read_bytes()[at : at + 4]) for at in (16, 20))
+    (wide, low), (narrow, high), (same, higher) = sizes.values()
+    assert narrow == same < wide
+    assert (high, higher) == (2 * low, 3 * low)
+
+
+def test_figures_of_the_documents_are_drawn_from_their_data(tmp_path: Path) -> None:
+    """`make plots` draws docs/figures/NAME.svg from docs/data/NAME.jsonl."""
+    shown = {name for text in DOCS.glob("*.md") for name in FIGURE.findall(text.read_text())}
+    assert shown == {path.stem for path in (DOCS / "figures").glob("*")}
+    assert shown == {path.stem for path in (DOCS / "data").glob("*.jsonl")}
+    for name in shown:
+        draw(name.partition("-")[0], read(DOCS / "data" / f"{name}.jsonl"), tmp_path / f"{name}.svg")
 
 
 def test_the_same_lines_make_the_same_file(tmp_path: Path) -> None:
