@@ -5,8 +5,10 @@ BIN := .venv/bin
 # More extras, each with a comma before it: make install EXTRAS=,routers
 EXTRAS ?=
 STAMP := .venv/.installed
+# Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.plots --help`.
+FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 
-.PHONY: help install up test lint rehearse protos clean
+.PHONY: help install up test lint rehearse plots protos clean FORCE
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +33,13 @@ lint: install  ## ruff and mypy
 	$(BIN)/mypy signalbox scheduler_svc worker_svc frontend_svc tools
 
 rehearse: install  ## run k8s/overlays/cpu-demo on this machine as its manifests say (needs kubectl)
-	@$(BIN)/python tools/rehearse.py $(ARGS)
+	@$(BIN)/python -m tools.rehearsal $(ARGS)
+
+plots: $(FIGURES)  ## draw the figures of docs/ from docs/data/
+
+docs/figures/%.svg: docs/data/%.jsonl FORCE | $(STAMP)
+	@mkdir -p $(@D)
+	$(BIN)/python -m signalbox.plots $(firstword $(subst -, ,$*)) $@ $<
 
 protos: install  ## write signalbox/v1 anew from protos/
 	$(BIN)/python protos/generate.py

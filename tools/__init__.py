@@ -1,0 +1,1 @@
+"""What is used to make and to try signalbox, and is no part of it."""

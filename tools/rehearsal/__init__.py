@@ -1,0 +1,1 @@
+"""Runs an overlay on one machine as its manifests say."""
