@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from scheduler_svc.core.policy.deadlines import parse_ttft_targets
 from scheduler_svc.core.policy.tenants import TenantLimits, Tenants
 from tests.bench.qos_plan import BLOCK_SIZE, QosPlan, Stream, make_qos_plan
 
@@ -26,6 +27,12 @@ MIXES = {
 """(prompt, output) of the one tenant, (prompt, output) of the other."""
 ONLINE = Stream("online", (100, 800), (50, 150), priority=0, rate=5.0)
 BATCH = Stream("batch", (200, 600), (100, 300), priority=2, backlog=300)
+
+PROMPTS = ((100, 800), (500, 2000), (20, 100))
+"""Of the high class."""
+URGENT = Stream("urgent", (50, 400), (50, 150), priority=0, rate=1.0)
+PATIENT = Stream("patient", (200, 1000), (50, 150), priority=1, rate=1.0)
+TTFT_TARGETS = "0:300,1:3000"
 
 
 def served_of(plan: QosPlan) -> dict[str, float]:
@@ -139,12 +146,16 @@ def run_priority(
         plan.run()
     before, after = _p99(idle, online), _p99(loaded, online)
     return {
-        "experiment": "priority",
+        "experiment": "lower classes" if "lower_class_prefill_tokens" in settings else "priority",
         "prompt": f"{prompt[0]} to {prompt[1]}",
+        "lower_class_prefill_tokens": str(values.get("lower_class_prefill_tokens", "no limit")),
         "batch_requests_per_s": round(rate, 1),
         "ttft_p99_ms_idle": round(before, 1),
         "ttft_p99_ms_overloaded": round(after, 1),
         "ratio": round(after / before, 3),
+        "batch_done_per_s": round(
+            sum(stream is batch for stream, _, _ in loaded.done) / loaded.duration_s, 1
+        ),
         "displacements": loaded.scheduler.workers["w0"].stats.num_displacements,
     }
 
@@ -168,6 +179,67 @@ def run_aging(aging_s: float = 5.0) -> Figures:
     }
 
 
+def run_deadline(overload: float, policy: str = "deadline", duration_s: float = 120.0) -> Figures:
+    """Share of requests with a first token in time, with so many times what the worker can do: half of them want it
+    ten times as soon as the others."""
+    rate = overload * _capacity((URGENT, PATIENT)) / 2
+    streams = [replace(stream, rate=rate) for stream in (URGENT, PATIENT)]
+    plan = make_qos_plan(*streams, policy=policy, ttft_targets=TTFT_TARGETS, duration_s=duration_s)
+    plan.run()
+    plan.scheduler.check_integrity()
+    targets = parse_ttft_targets(TTFT_TARGETS)
+    shares = [plan.share_in_time(stream, targets[stream.priority]) for stream in streams]
+    return {
+        "experiment": "deadline",
+        "policy": policy,
+        "overload": overload,
+        "requests_per_s": round(2 * rate, 1),
+        "urgent_in_time": round(shares[0], 3),
+        "patient_in_time": round(shares[1], 3),
+        "in_time": round(sum(shares) / 2, 3),
+        "done_per_s": round(len(plan.done) / duration_s, 1),
+        "longest_wait_s": round(plan.longest_wait_s(), 1),
+    }
+
+
+def run_safe_mode(ttft_ms: float = 20.0, surge_s: float = 60.0, **settings: object) -> Figures:
+    """First tokens of the high class during and after a surge of batch work, which comes at three times the capacity;
+    safe mode by the error budget."""
+    online = Stream("online", PROMPTS[2], ONLINE.output, priority=0, rate=ONLINE.rate)
+    rate = 3.0 * _capacity((BATCH,))
+    batch = replace(BATCH, backlog=0, rate=rate, most=int(rate * surge_s))
+    levels: list[int | None] = [None]
+
+    def look(plan: QosPlan) -> None:
+        level = plan.scheduler.safe_mode.level
+        if level != levels[-1]:
+            levels.append(level)
+
+    values: dict[str, object] = {"policy": "priority", "aging_s": 600.0, "duration_s": 8 * surge_s} | settings
+    plan = make_qos_plan(online, batch, **values)  # type: ignore[arg-type]
+    plan.on_step = look
+    plan.run()
+    waits = np.array([t.first_token - t.arrived for s, t, _ in plan.done if s is online]) * 1e3
+    num_done = sum(stream is batch for stream, _, _ in plan.done)
+    return {
+        "experiment": "safe mode",
+        "safe_mode_ttft_ms": str(values.get("safe_mode_ttft_ms", "off")),
+        "safe_mode_lift_s": plan.scheduler.config.safe_mode_lift_s,
+        "late": round(float(np.mean(waits > ttft_ms)), 4),
+        "ttft_p99_ms": round(float(np.percentile(waits, 99)), 1),
+        "times_set": sum(level is not None for level in levels),
+        "batch_done": f"{num_done} of {batch.most}",
+        "preemptions": plan.scheduler.workers["w0"].stats.num_preemptions,
+    }
+
+
+def _capacity(streams: tuple[Stream, ...], duration_s: float = 30.0) -> float:
+    """Requests per second of which one worker gets done as many as come, the streams in equal parts."""
+    plan = make_qos_plan(*(replace(s, rate=0.0, backlog=100) for s in streams), duration_s=duration_s)
+    plan.run()
+    return len(plan.done) / duration_s
+
+
 def _p99(plan: QosPlan, stream: Stream) -> float:
     return float(np.percentile(plan.ttft_ms(stream, after_s=5.0), 99))
 
@@ -177,8 +249,17 @@ EXPERIMENTS: dict[str, Callable[[], list[Figures]]] = {
     "weights": lambda: [run_weights(weight) for weight in (1.0, 3.0)],
     "throughput": lambda: [run_throughput(mix) for mix in MIXES],
     "flood": lambda: [run_flood(policy) for policy in ("fcfs", "fair")],
-    "priority": lambda: [run_priority(prompt) for prompt in ((100, 800), (500, 2000), (20, 100))],
+    "priority": lambda: [run_priority(prompt) for prompt in PROMPTS],
+    "lower classes": lambda: [run_priority(prompt, lower_class_prefill_tokens=112) for prompt in PROMPTS],
     "aging": lambda: [run_aging()],
+    "safe mode": lambda: [
+        run_safe_mode(),
+        run_safe_mode(safe_mode_ttft_ms=20.0),
+        run_safe_mode(safe_mode_ttft_ms=20.0, safe_mode_lift_s=30.0),
+    ],
+    "deadline": lambda: [
+        run_deadline(overload, policy) for overload in (0.9, 1.1, 1.5, 3.0) for policy in ("fcfs", "deadline")
+    ],
 }
 
 

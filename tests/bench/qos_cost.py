@@ -19,14 +19,20 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import StepReport
 
-POLICIES = ("fcfs", "priority", "fair", "priority+fair")
+POLICIES = ("fcfs", "priority", "fair", "deadline", "priority+fair", "priority+fair+deadline")
+
+TTFT_TARGETS = "0:1000,1:10000,2:100000"
 
 
 def measure(policy: str, running: int, waiting: int, steps: int) -> float:
     """Median microseconds per steady step."""
     load = bench_tables.Load(running, 0, 2, 512, 0, steps)
     config = SchedulerConfig(
-        max_num_seqs=running + 1, max_num_batched_tokens=1 << 30, max_waiting=1 << 30, policy=policy
+        max_num_seqs=running + 1,
+        max_num_batched_tokens=1 << 30,
+        max_waiting=1 << 30,
+        policy=policy,
+        ttft_targets=TTFT_TARGETS,
     )
     scheduler, (table,) = bench_tables.make_scheduler(load, config)
     _spread(scheduler)

@@ -47,6 +47,8 @@ class QosPlan(Plan):
     on_step: Callable[[QosPlan], None] = lambda plan: None
     done: list[tuple[Stream, Turn, float]] = field(default_factory=list)
     """Requests that have ended, and when."""
+    begun: list[tuple[Stream, Turn]] = field(default_factory=list)
+    """All that have come."""
     ended_inputs: Counter[str] = field(default_factory=Counter)
     ended_outputs: Counter[str] = field(default_factory=Counter)
     """Computed prompt tokens and output tokens of requests that have ended, by tenant."""
@@ -69,6 +71,7 @@ class QosPlan(Plan):
 
     def _tick(self) -> None:
         """As the service does: what time alone changes is seen then. The last one is when nothing is left to happen."""
+        self.scheduler.tick(self.now)
         self._pump()
         if self._events or self.scheduler.requests:
             self._at(self.now + TICK_S, self._tick)
@@ -84,6 +87,7 @@ class QosPlan(Plan):
         prompt, output = dice.randint(*stream.prompt), dice.randint(*stream.output)
         turn = Turn(number, 0, prompt, output, 0, stream.tenant, stream.priority)
         self._stream_of[f"{number}.0"] = stream
+        self.begun.append((stream, turn))
         self._submit(turn)
         if stream.rate:
             self._at(self.now + dice.expovariate(stream.rate), lambda: self._arrive(stream))
@@ -109,6 +113,17 @@ class QosPlan(Plan):
                 inputs[request.tenant] += request.num_prompt_tokens - request.num_cached_tokens
                 outputs[request.tenant] += int(worker.table.num_output[request.slot])
         return inputs, outputs
+
+    def share_in_time(self, stream: Stream, target_s: float, after_s: float = 5.0) -> float:
+        """Of the stream's requests that came after that time, and early enough to be late by now, those that had their
+        first token in time."""
+        last = self.duration_s - target_s
+        turns = [turn for s, turn in self.begun if s is stream and after_s <= turn.arrived <= last]
+        return sum(0 < turn.first_token <= turn.arrived + target_s for turn in turns) / len(turns)
+
+    def longest_wait_s(self) -> float:
+        """For a first token, of all requests: up to now if there is none yet."""
+        return max((turn.first_token or self.now) - turn.arrived for _, turn in self.begun)
 
     def ttft_ms(self, stream: Stream, after_s: float = 0.0) -> np.ndarray:  # type: ignore[type-arg]
         """Of the stream's requests that have ended and came after that time."""

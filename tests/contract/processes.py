@@ -51,6 +51,11 @@ class Process:
                 start_new_session=True,
             )
 
+    def wait(self, timeout_s: float) -> int:
+        """Its exit status. Fails with what it printed when it does not end in time."""
+        until(lambda: self._popen.poll() is not None, f"it does not end: {self.log}", timeout_s)
+        return int(self._popen.returncode)
+
     def stop(self) -> None:
         """Ends it, by force when asking does not help."""
         if self._popen.poll() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -31,6 +32,31 @@ def test_a_simulated_ring_is_measured() -> None:
         assert line["itl_ms_p50"] >= 3.9
         assert {f"cpu_s_{name}" for name in ("scheduler", "frontend", "worker-0", "client")} <= set(line)
     assert one["output_tok_s"] < 250 < four["decode_tok_s"]
+
+
+def test_the_http_face_is_measured_with_a_core_for_the_frontend_alone() -> None:
+    options = (
+        "--runner",
+        "sim",
+        "--worker-set",
+        "sim-base-ms=4",
+        "--over",
+        "http",
+        "--pin-frontend",
+        "--json",
+    )
+    done = subprocess.run(
+        [*COMMAND, *SMALL, *options], capture_output=True, text=True, timeout=90, check=False
+    )
+    if len(os.sched_getaffinity(0)) < 2:
+        assert "a core for the frontend alone needs" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    for line in map(json.loads, done.stdout.splitlines()):
+        assert line["over"] == "http"
+        assert 0.5 < line["messages_per_token"] <= 1
+        assert 0 < line["delivery_ms_p50"] <= line["delivery_ms_p99"]
+        assert line["frontend_tok_cpu_s"] > 0
 
 
 @pytest.mark.slow

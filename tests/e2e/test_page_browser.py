@@ -18,6 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from signalbox.client import Client
+from signalbox.scheduler_link import scheduler_link
 from tests.e2e.browser import IS_THERE, open_browser
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.ports import free_ports
@@ -37,7 +38,7 @@ def metrics_address() -> str:
 
 @pytest.fixture(scope="module")
 def page_ring(start_ring: StartRing, metrics_address: str) -> RunningRing:
-    return start_ring("--scheduler-set", f"metrics={metrics_address}")
+    return start_ring("--scheduler-set", f"metrics={metrics_address}", "--scheduler-set", "policy=priority")
 
 
 @pytest.fixture
@@ -255,6 +256,22 @@ def test_the_block_map_has_each_state_of_a_block(page: Chrome, page_ring: Runnin
     label = page.find_element(By.CSS_SELECTOR, ".worker canvas").get_attribute("aria-label")
     assert label is not None
     assert re.match(r"KV blocks: 0 held, [\d,]+ cached, [\d,]+ free of ", label)
+
+
+def test_the_board_says_that_classes_are_suspended(page: Chrome, page_ring: RunningRing) -> None:
+    async def order(level: int | None) -> None:
+        async with scheduler_link(page_ring.scheduler) as link:
+            await (link.lift_safe_mode() if level is None else link.set_safe_mode(level))
+
+    line = page.find_element(By.ID, "safe-mode")
+    assert not line.is_displayed()
+    asyncio.run(order(3))
+    wait(line.is_displayed)
+    assert line.text == (
+        "Safe mode: priority numbers above 3 are suspended by an operator; 0 waiting, 0 paused."
+    )
+    asyncio.run(order(None))
+    wait(lambda: not line.is_displayed())
 
 
 @pytest.mark.parametrize("width", [360, 768, 1400])

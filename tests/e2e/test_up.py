@@ -15,6 +15,9 @@ import pytest
 
 from tests.e2e.conftest import MODEL, Launch, RunningRing
 
+SIM = ("--no-proof", "--runner", "sim")
+"""Where it does not matter what the worker runs."""
+
 
 def kill_and_name(ring: RunningRing, package: str) -> None:
     """SIGKILL for the first service of that package."""
@@ -60,7 +63,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(launch_ring: Launch, delay_s: fl
 
 @pytest.mark.parametrize("package", ["scheduler_svc", "worker_svc", "frontend_svc"])
 def test_the_death_of_any_service_ends_the_ring(launch_ring: Launch, package: str) -> None:
-    ring = launch_ring("--no-proof")
+    ring = launch_ring(*SIM)
     ring.wait_for("signalbox is up")
     children = ring.children()
     kill_and_name(ring, package)
@@ -108,7 +111,7 @@ def test_a_model_that_cannot_be_loaded(launch_ring: Launch, tmp_path: Path, dama
 
 
 def test_a_second_ring_on_the_same_ports(launch_ring: Launch) -> None:
-    ring = launch_ring("--no-proof")
+    ring = launch_ring(*SIM)
     ring.wait_for("signalbox is up")
     options = ["--scheduler", ring.scheduler, "--grpc", ring.grpc, "--http", ring.http, "--model", str(MODEL)]
     command = [sys.executable, "-m", "signalbox", "up", *options]

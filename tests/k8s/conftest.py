@@ -6,18 +6,19 @@ from functools import cache
 
 import pytest
 
-from tools import rehearse
-from tools.rehearse import Cluster, Pod
+from tools.rehearsal import cluster as manifests
+from tools.rehearsal.cluster import Cluster, Pod
+from tools.rehearsal.rehearse import STOP_ORDER
 
-OVERLAYS = sorted(path.name for path in rehearse.OVERLAYS.iterdir())
+OVERLAYS = sorted(path.name for path in manifests.OVERLAYS.iterdir())
 
 
 @cache
 def rendered(overlay: str) -> Cluster:
     """The manifests of an overlay; skips the test where nothing can render them."""
-    if not rehearse.renderers():
+    if not manifests.renderers():
         pytest.skip("neither kubectl nor kustomize is installed; .ci/run installs one")
-    return Cluster(rehearse.render(overlay))
+    return Cluster(manifests.render(overlay))
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -32,7 +33,7 @@ def cluster(overlay: str) -> Cluster:
     return rendered(overlay)
 
 
-@pytest.fixture(params=rehearse.STOP_ORDER)
+@pytest.fixture(params=STOP_ORDER)
 def pod(request: pytest.FixtureRequest, cluster: Cluster) -> Pod:
     """One pod of each service in turn."""
     return next(pod for pod in cluster.pods if pod.component == request.param)

@@ -11,26 +11,27 @@ import pytest
 
 from frontend_svc.config import FrontendSettings
 from signalbox import config
-from tools import rehearse
-from tools.rehearse import Cluster, environment_of
+from tools.rehearsal import cluster as manifests
+from tools.rehearsal.cluster import Cluster
+from tools.rehearsal.environment import environment_of
 
-COMPONENT = rehearse.OVERLAYS.parent / "components" / "api-keys"
+COMPONENT = manifests.OVERLAYS.parent / "components" / "api-keys"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The overlay cpu-demo with the component."""
-    if not rehearse.renderers():
+    if not manifests.renderers():
         pytest.skip("neither kubectl nor kustomize is installed; .ci/run installs one")
     overlay = tmp_path / "keys"
     overlay.mkdir()
     kustomization = {
-        "resources": [os.path.relpath(rehearse.OVERLAYS / "cpu-demo", overlay.resolve())],
+        "resources": [os.path.relpath(manifests.OVERLAYS / "cpu-demo", overlay.resolve())],
         "components": [os.path.relpath(COMPONENT, overlay.resolve())],
     }
     (overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
-    monkeypatch.setattr(rehearse, "OVERLAYS", tmp_path)
-    return Cluster(rehearse.render("keys"))
+    monkeypatch.setattr(manifests, "OVERLAYS", tmp_path)
+    return Cluster(manifests.render("keys"))
 
 
 def test_every_document_is_valid(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from signalbox.ring import DEMO_MODEL
 from tests.k8s.conftest import rendered
-from tools.rehearse import IMAGE_PATHS
+from tools.rehearsal.environment import IMAGE_PATHS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES = ("scheduler", "frontend", "worker")

@@ -12,7 +12,8 @@ from frontend_svc.config import FrontendSettings
 from scheduler_svc.config import SchedulerSettings
 from signalbox import config, rpc
 from signalbox.config import Settings
-from tools.rehearse import Cluster, Pod, container_port, environment_of
+from tools.rehearsal.cluster import Cluster, Pod, container_port
+from tools.rehearsal.environment import environment_of
 from worker_svc.config import WorkerSettings
 from worker_svc.server import STOP_S
 

@@ -12,9 +12,12 @@ import psutil
 import pytest
 
 from tests.k8s.conftest import rendered
-from tools import rehearse
-from tools.rehearse import Cluster, RehearsalError, environment_of, expand, quantity, relocate
+from tools.rehearsal import cluster as manifests
+from tools.rehearsal.cluster import OVERLAYS, Cluster, RehearsalError
+from tools.rehearsal.environment import environment_of, expand, quantity, relocate
+from tools.rehearsal.rehearse import rehearse
 
+ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 280
 
 
@@ -26,7 +29,7 @@ def write_overlay(folder: Path, service: str, name: str, value: str) -> None:
     patch = [{"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": variable}]
     target = {"kind": "Deployment|StatefulSet", "name": f"signalbox-{service}"}
     kustomization = {
-        "resources": [os.path.relpath(rehearse.OVERLAYS / "cpu-demo", overlay.resolve())],
+        "resources": [os.path.relpath(OVERLAYS / "cpu-demo", overlay.resolve())],
         "patches": [{"target": target, "patch": json.dumps(patch)}],
     }
     (overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
@@ -36,8 +39,8 @@ def write_overlay(folder: Path, service: str, name: str, value: str) -> None:
 @pytest.mark.timeout(TIMEOUT_S + 10)
 def test_the_demo_overlay_serves_requests() -> None:
     rendered("cpu-demo")
-    command = [sys.executable, str(Path(rehearse.__file__)), "--overlay", "cpu-demo"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    command = [sys.executable, "-m", "tools.rehearsal", "--overlay", "cpu-demo"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("the overlay cpu-demo works\n")
     for pod in rendered("cpu-demo").pods:
@@ -76,11 +79,11 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     rendered("cpu-demo")
     write_overlay(tmp_path, service, name, value)
-    monkeypatch.setattr(rehearse, "OVERLAYS", tmp_path)
+    monkeypatch.setattr(manifests, "OVERLAYS", tmp_path)
     (tmp_path / "run").mkdir()
     before = psutil.Process().children()
     with pytest.raises(RehearsalError) as caught:
-        rehearse.rehearse("broken", tmp_path / "run")
+        rehearse("broken", tmp_path / "run")
     sentence, *rest = str(caught.value).splitlines()
     assert words in sentence
     assert not rest or rest[0].startswith("(log: ")
@@ -90,7 +93,7 @@ def test_a_mistake_is_one_sentence(
 def test_a_claim_cannot_be_rehearsed(tmp_path: Path) -> None:
     rendered("gpu")
     with pytest.raises(RehearsalError, match="persistentVolumeClaim"):
-        rehearse.rehearse("gpu", tmp_path)
+        rehearse("gpu", tmp_path)
 
 
 def make_cluster() -> Cluster:

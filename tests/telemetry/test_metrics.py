@@ -86,7 +86,14 @@ async def test_the_scheduler_counts_what_was_sent(measured: Measured) -> None:
     assert value(f"{prefix}_steps_total") >= MAX_TOKENS
     assert value(f"{prefix}_step_execute_seconds_total") > 0
     now = scrape(measured.scheduler)
-    for name in ("requests_waiting", "requests_running", "requests_preempted"):
+    nothing = (
+        "requests_waiting",
+        "requests_running",
+        "requests_preempted",
+        "requests_suspended",
+        "safe_mode",
+    )
+    for name in nothing:
         assert now(f"{prefix}_{name}") == 0
     assert now(f"{prefix}_worker_attached", worker_id="worker-0", model="demo") == 1
     assert now(f"{prefix}_frontends") == 1
