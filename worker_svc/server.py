@@ -124,7 +124,8 @@ class _Worker:
     async def run(self, server: rpc.Server, stopping: asyncio.Task[bool]) -> None:
         """Until it is told to stop, and has drained. Raises what the step loop or the link failed with."""
         self._steps.start()
-        tasks = [asyncio.create_task(self._link.run()), asyncio.create_task(self._watch(server))]
+        watch = _watch(self._settings, server, self._link, self._steps, self._outputs)
+        tasks = [asyncio.create_task(self._link.run()), asyncio.create_task(watch)]
         await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
         if stopping.done() and self._settings.drain_s:
             tasks.append(asyncio.create_task(self._drain()))
@@ -179,20 +180,22 @@ class _Worker:
     def _leave(self, reason: str) -> None:
         self._link.reconnect(reason)
 
-    async def _watch(self, server: rpc.Server) -> None:
-        """Health is what a frontend or an operator can rely on: attached, and the step loop does not hang. Only a step
-        that hangs asks for a restart: a scheduler that is gone comes back."""
-        steps, link = self._steps, self._link
-        while True:
-            if steps.failure is not None:
-                raise steps.failure  # requests go on elsewhere, and whoever runs us starts a new process
-            alive = steps.step_age_s < self._settings.step_timeout_s
-            await server.set_alive(alive)
-            await server.set_serving(alive and link.is_attached)
-            for instance in self._outputs.take_lost():
-                logger.warning("frontend %s is lost: its output is not read", instance)
-                link.frontend_lost(instance)
-            await asyncio.sleep(CHECK_S)
+
+async def _watch(
+    settings: WorkerSettings, server: rpc.Server, link: SchedulerLink, steps: StepLoop, outputs: Outputs
+) -> None:
+    """Health is what a frontend or an operator can rely on: attached, and the step loop does not hang. Only a step
+    that hangs asks for a restart: a scheduler that is gone comes back."""
+    while True:
+        if steps.failure is not None:
+            raise steps.failure  # requests go on elsewhere, and whoever runs us starts a new process
+        alive = steps.step_age_s < settings.step_timeout_s
+        await server.set_alive(alive)
+        await server.set_serving(alive and link.is_attached)
+        for instance in outputs.take_lost():
+            logger.warning("frontend %s is lost: its output is not read", instance)
+            link.frontend_lost(instance)
+        await asyncio.sleep(CHECK_S)
 
 
 def _hello(

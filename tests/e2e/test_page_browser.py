@@ -150,7 +150,7 @@ def test_the_keyboard_runs_and_stops(page: Chrome) -> None:
     fill(page, "max_tokens", "600")
     page.execute_script(
         "new MutationObserver((_, watch) => {"
-        " if (document.getElementById('output').textContent.length < 9) return;"
+        " if (document.getElementById('output').textContent.trim().length < 9) return;"
         " watch.disconnect();"
         " document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}));"
         "}).observe(document.getElementById('output'), {childList: true, subtree: true})"

@@ -146,10 +146,13 @@ async def test_constrained_output_is_the_same_at_every_depth_and_preempted(
     async with connect(ring) as http:
         alone = await constrained_texts(http, together=False)
         (before,) = workers_of(ring)
-        crowded = await constrained_texts(http, together=True)
-        (worker,) = workers_of(ring)
-    assert before["num_preemptions"] == 0 < worker["num_preemptions"]
-    assert crowded == alone
+        assert before["num_preemptions"] == 0
+        for _ in range(10):  # on a busy machine ten requests may come one after another
+            assert await constrained_texts(http, together=True) == alone
+            (worker,) = workers_of(ring)
+            if worker["num_preemptions"]:
+                break
+    assert worker["num_preemptions"]
     TEXTS.append(alone)
     assert TEXTS[0] == alone, "at every depth"
     assert all(re.fullmatch(r"([a-z_]{1,8} )*([a-z_]{1,8})?(end)?", text) for text in alone[::2])
