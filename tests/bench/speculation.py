@@ -128,6 +128,7 @@ def summary(case: Case, name: str, results: dict[str, Measured]) -> dict[str, An
         "speedups": [round(ratio, 3) for ratio in ratios],
         "tokens_per_s": round(statistics.median(measured.tokens_per_s), 1),
         "accepted_length": round(measured.num_tokens / (measured.num_tokens - accepted), 2),
+        "drafted_per_token": round(drafted / measured.num_tokens, 3),
         "acceptance": round(accepted / drafted, 3) if drafted else None,
     }
 
@@ -150,13 +151,14 @@ def main() -> None:
     add("--requests", type=int, default=4, help="requests per stream and run (%(default)s)")
     add("--tokens", type=int, default=192, help="output tokens per request (%(default)s)")
     add("--rounds", type=int, default=5, help="runs of each kind (%(default)s)")
+    add("--only", default="", metavar="TEXT", help="cases with this in their name")
     add("--null", action="store_true", help="draft nowhere")
     args = parser.parse_args()
     with ExitStack() as stack:
         rings = {"none": start(stack)}
         for name, method in (("ngram", args.ngram), ("draft", args.draft)):
             rings[name] = start(stack, *(() if args.null else ("--speculative", method)))
-        for case in CASES:
+        for case in (case for case in CASES if args.only in case.name):
             results = asyncio.run(compare(rings, case, args))
             for name in rings:
                 print(json.dumps(summary(case, name, results)), flush=True)
