@@ -57,8 +57,9 @@ class SchedulerSettings(Settings):
     """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
     safe_mode_ttft_ms: float | None = Field(None, gt=0)
     """By when first tokens of the classes kept by safe mode are promised, in milliseconds; too many later ones set safe
-    mode. Unset: only `signalbox safe-mode` does. Needs the policy priority."""
-    safe_mode_level: int = 0
+    mode. Unset: only `signalbox safe-mode` does, and level, budget, window and lift time below are refused. Needs the
+    policy priority."""
+    safe_mode_level: int = Field(0, ge=-1000, le=1000)
     """Highest priority number that goes on when late first tokens have set safe mode."""
     safe_mode_budget: float = Field(0.01, gt=0, le=0.1)
     """Share of first tokens that may be late. Ten times as many set safe mode."""
@@ -132,6 +133,15 @@ class SchedulerSettings(Settings):
         if ttft_ms is not None and policy is not None and not parse_policy(policy).has_classes:
             raise ValueError(f"safe mode suspends classes, and the policy {policy!r} has none; add priority")
         return ttft_ms
+
+    @field_validator("safe_mode_level", "safe_mode_budget", "safe_mode_window_s", "safe_mode_lift_s")
+    @classmethod
+    def _check_error_budget(cls, value: float, info: ValidationInfo) -> float:
+        is_alone = "safe_mode_ttft_ms" in info.data and info.data["safe_mode_ttft_ms"] is None
+        assert info.field_name is not None
+        if is_alone and value != cls.model_fields[info.field_name].default:  # defaults come here too
+            raise ValueError("without a promised time there is no error budget; add --safe-mode-ttft-ms")
+        return value
 
     def core(self) -> SchedulerConfig:
         """What the core has to know of them."""

@@ -27,6 +27,7 @@ def make_explanation(explained: Explanation, wall_ms: float) -> scheduler_pb2.Re
         age_ms=max(int(wall_ms) - request.arrival_ms, 0),
         waiting_ms=None if explained.waited_s is None else int(explained.waited_s * 1e3),
         num_ahead=place.num_ahead,
+        more_ahead=place.is_cut,
         ahead=_groups(place.ahead),
         turns=_groups(place.turns),
         num_prompt_tokens=request.num_prompt_tokens,

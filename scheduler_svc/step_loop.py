@@ -12,6 +12,7 @@ from collections.abc import Callable
 from scheduler_svc import delta
 from scheduler_svc.board_snapshot import make_safe_mode
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
+from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
 from scheduler_svc.core.notices import Lost, Notice, Placed
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
@@ -159,7 +160,8 @@ class StepLoop:
     def explain(self, request_id: str) -> list[Explanation]:
         """Why the requests of that id run or do not, the oldest first, at most MAX_EXPLAINED."""
         found = find_requests(self.core, request_id)[:MAX_EXPLAINED]
-        return [explain(self.core, request, self._clock()) for request in found]
+        share = MAX_LOOKED_AT // max(len(found), 1)
+        return [explain(self.core, request, self._clock(), share) for request in found]
 
     # -- orders to all --
 

@@ -64,10 +64,11 @@ def _lines(explained: Explanation) -> Iterator[tuple[str, str]]:
 
 def _in_line(explained: Explanation) -> str:
     number = explained.num_ahead
-    if not number:
+    if not number and not explained.more_ahead:
         return "first"
     goes = "request goes" if number == 1 else "requests go"
-    return f"{number} {goes} first: {_told(explained.ahead)}"
+    least = "at least " if explained.more_ahead else ""
+    return f"{least}{number} {goes} first: {_told(explained.ahead)}"
 
 
 def _told(groups: Sequence[Group]) -> str:

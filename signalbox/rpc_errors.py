@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import grpc
@@ -26,7 +27,7 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
     if "signalbox-error" in trailing:
         ours = from_code(str(trailing["signalbox-error"]), details, str(trailing.get("signalbox-field", "")))
         if isinstance(ours, ResourceExhaustedError) and rpc.RETRY_AFTER in trailing:
-            ours.retry_after_s = float(trailing[rpc.RETRY_AFTER])
+            ours.retry_after_s = _read_seconds(str(trailing[rpc.RETRY_AFTER]))
         return ours
     if code == grpc.StatusCode.UNAVAILABLE and "onnect" in details and "failed" in details.lower():
         return UnavailableError(f"nothing answers at {address}; start it with `signalbox up`")
@@ -35,6 +36,15 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return UnsupportedError(f"{address} is another service, or another version of it: {details}")
     return _BY_STATUS.get(code, InternalError)(details or f"{address} answered {code.name}")
+
+
+def _read_seconds(text: str) -> float | None:
+    """None for what is no number of seconds, as a proxy may send."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 _BY_STATUS: dict[grpc.StatusCode, type[SignalboxError]] = {}

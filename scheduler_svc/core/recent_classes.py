@@ -12,14 +12,22 @@ class RecentClasses:
 
     def __init__(self) -> None:
         self._started_at: dict[int, float] = {}
+        """The class that started one longest ago first."""
 
     def started(self, rank: int, now: float) -> None:
         """A request that came with this class starts."""
+        self._started_at.pop(rank, None)
         self._started_at[rank] = now
+        self._forget_old(now)
 
     def highest(self, now: float) -> float:
         """The highest class that has started a request within `LATELY_S`; `inf` when none has."""
-        old = [rank for rank, at in self._started_at.items() if now - at > LATELY_S]
-        for rank in old:
-            del self._started_at[rank]
+        self._forget_old(now)
         return min(self._started_at, default=math.inf)
+
+    def _forget_old(self, now: float) -> None:
+        while self._started_at:
+            rank, at = next(iter(self._started_at.items()))
+            if now - at <= LATELY_S:
+                return
+            del self._started_at[rank]

@@ -100,7 +100,7 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
         request.status, request.preempted_at = RequestStatus.PREEMPTED, 0
         worker.preempted.append(slot)
         return
-    request.status = RequestStatus.RUNNING
+    request.status, request.waits_since = RequestStatus.RUNNING, None
     worker.pool.claim(snapshot.blocks)
     table.set_blocks(slot, snapshot.blocks, worker.pool.generations[snapshot.blocks])
     table.num_computed[slot] = table.num_sent[slot] = min(

@@ -185,8 +185,7 @@ class Scheduler:
         answered = first_tokens(worker, record, report) if record is not None else []
         finishes = read_report(worker, report)
         for request in answered:
-            self.safe_mode.answered(request, now)
-            self.queues.deadlines.first_token(request, now)
+            self._answered(request, now)
         if record is not None:
             self.queues.charge_outputs(worker, record, report)
             self.queues.stepped(worker, record, report)
@@ -349,6 +348,7 @@ class Scheduler:
                     self._end(request, RequestStatus.FINISHED_ABORTED)
                 del self.frontends[instance]
         self._resolve_unsure(now)
+        self.queues.deadlines.now = now
         self.safe_mode.look(now)
         self._suspend(now)
 
@@ -490,12 +490,20 @@ class Scheduler:
             )
             if known is None or not same or elsewhere:
                 discard_slot(worker, slot, slot.request)
-            elif slot.status == SlotStatus.ENDED:
+                continue
+            if slot.num_output_tokens and not known.num_prior_output_tokens and not known.is_pooling:
+                self._answered(known, now)  # unless its report came: it may have been lost with the link
+            if slot.status == SlotStatus.ENDED:
                 discard_slot(worker, slot, slot.request)
                 self._forget(known)
             else:
                 adopt_slot(worker, slot, known)
         make_places(worker)
+
+    def _answered(self, request: Request, now: float) -> None:
+        """Its first token has come. Saying so twice changes nothing."""
+        self.safe_mode.answered(request, now)
+        self.queues.deadlines.first_token(request, now)
 
     def _is_orphan(self, request: Request, snapshot: WorkerSnapshot) -> bool:
         """Placed by an earlier scheduler and still wanted. One that this scheduler placed, it would know."""

@@ -70,9 +70,12 @@ class _Starter:
         self._budget = self._whole_budget = budget
         self._is_cut = False
         """What lower classes may add to the step has been cut."""
+        self._withheld = 0
+        """By so many tokens, which are there for rows that decode."""
         self._may_displace = config.has_classes or config.is_fair
         self._busy: set[int] = set()
         """Slots that have a chunk in the step, or got their place back with it."""
+        self._may_prepare = worker.may_prepare
         self._num_passed = 0
         """Waiting requests that were passed over, up to as many as could run at all."""
 
@@ -145,7 +148,7 @@ class _Starter:
             request = self._offers.peek()
             if request is None:
                 return None
-            if not self._awaits_blocks(request) and (not request.has_grammar or worker.may_prepare):
+            if not self._awaits_blocks(request) and (not request.has_grammar or self._may_prepare):
                 return request
             self._pass_over()
         return None
@@ -182,7 +185,8 @@ class _Starter:
             return
         self._is_cut = True
         num_used = self._whole_budget - self._budget
-        self._budget = min(self._budget, max(most - num_used, -(-most // 4)))
+        cut = min(self._budget, max(most - num_used, -(-most // 4)))
+        self._withheld, self._budget = self._budget - cut, cut
 
     def _excessive_row(self, request: Request) -> int | None:
         if not self._config.is_fair or self._worker.num_displaced >= self._worker.limits.max_num_seqs // 2:
@@ -209,6 +213,7 @@ class _Starter:
         owing.popleft()
         if request.status is RequestStatus.WAITING_FOR_FSM:
             worker.prepared.remove(slot)
+            self._may_prepare = worker.may_prepare
             request.num_cached_tokens = start.chunk.start
             self._offers.charge(request, start.chunk.start)
             self._step.prepared.append(request)
@@ -225,7 +230,7 @@ class _Starter:
         worker, table = self._worker, self._worker.table
         advance = 1 + int(table.drafts[slot]) if table.state[slot] == SlotState.DECODE else 0
         lacking = table.blocks_needed(int(table.bound[slot]) + advance, slot) if advance else 0
-        if advance > self._budget or not self._have_room(worker.request(slot), lacking):
+        if advance > self._budget + self._withheld or not self._have_room(worker.request(slot), lacking):
             return False
         self._take_place(worker.request(slot))
         if lacking > 0:
@@ -233,7 +238,9 @@ class _Starter:
         worker.replace(slot, self._step)
         if advance:  # a prompt goes on in this step, when its turn comes
             self._busy.add(slot)
-        self._budget -= advance
+        of_withheld = min(advance, self._withheld)
+        self._withheld -= of_withheld
+        self._budget -= advance - of_withheld
         return True
 
     # -- waiting requests --
@@ -246,6 +253,7 @@ class _Starter:
         slot = table.place(request, worker.limit_of(request), worker.limits.num_draft_tokens)
         if request.has_grammar:
             worker.prepare(slot)
+            self._may_prepare = worker.may_prepare
             self._step.placed.append(self._offers.take())
             return True
         prefix = find_prefix(worker, slot, self._config.enable_prefix_caching)
@@ -305,7 +313,7 @@ class _Starter:
         if request.fence is not None:
             return True
         num_new = worker.table.blocks_to_start(slot) - len(prefix.hits)
-        if count_copies(worker, prefix, num_new) < limit or not self._could_start(slot, prefix):
+        if not self._could_start(slot, prefix) or count_copies(worker, prefix, num_new) < limit:
             return False
         copy_aside(worker, slot, prefix, num_new, self._step)
         worker.stats.num_host_hit_tokens += len(prefix.host_hits) * worker.table.block_size
@@ -332,15 +340,17 @@ class _Starter:
         return make_idle_room(self._worker, num_lacking, self._step)
 
     def _take_place(self, request: Request) -> None:
+        """Somebody leaves a place to `request`, unless one is free that nobody before it is to have."""
         worker = self._worker
-        if worker.num_active < worker.limits.max_num_seqs:
+        reserved, _ = reserved_for_others(worker, request)
+        if worker.num_active + reserved < worker.limits.max_num_seqs:
             return
         if self._config.has_classes and may_displace(worker, request):
             make_place(worker, request, self._step)
         else:
             slot = self._excessive_row(request)
-            assert slot is not None
-            worker.displace(slot, self._step)
+            if slot is not None:
+                worker.displace(slot, self._step)
 
     def _send_chunk(self, slot: int) -> Chunk:
         """The next chunk of `slot`, at least one token."""

@@ -111,6 +111,8 @@ class Worker:
     """First step after the last reset of the prefix cache: what started before is never published."""
     toggled: list[int] = field(default_factory=list)
     """Slots that have begun to rest, or have ended it, since the last delta."""
+    may_suspend: bool = False
+    """Safe mode pauses requests here, or did when it was last told."""
     wanted_drafts: dict[int, int] = field(default_factory=dict)
     """Drafts that slots have asked for since the last delta, which allows them."""
     _owing: tuple[list[int], float, list[int]] = field(default_factory=lambda: ([], 0.0, []))
@@ -160,7 +162,10 @@ class Worker:
     @property
     def num_preparing(self) -> int:
         """Requests that wait for their grammar, those of suspended classes apart."""
-        slots = np.flatnonzero(self.table.state == SlotState.PREPARING).tolist()
+        is_preparing = self.table.state == SlotState.PREPARING
+        if not self.may_suspend:
+            return int(np.count_nonzero(is_preparing))
+        slots = np.flatnonzero(is_preparing).tolist()
         return sum(not self.request(slot).suspended for slot in slots)
 
     @property
@@ -468,6 +473,7 @@ class Worker:
         below.sort(key=lambda request: (request.suspended, request.order), reverse=True)
         most = max(self.table.num_slots - self.limits.max_num_seqs, 0)
         paused = {id(request) for request in below[:most]}
+        self.may_suspend = bool(paused)
         for request in requests:
             suspended = id(request) in paused
             if request.suspended != suspended:

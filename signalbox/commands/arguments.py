@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+MAX_PRIORITY = 1000
+
 
 def address(text: str) -> str:
     """`host:port`."""
@@ -18,6 +20,19 @@ def at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def priority(text: str) -> int:
+    """A class of requests, -1000 to 1000."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = MAX_PRIORITY + 1
+    if not -MAX_PRIORITY <= number <= MAX_PRIORITY:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}"
+        )
+    return number
 
 
 def above_zero(text: str) -> float:

@@ -734,7 +734,7 @@ class ExplainRequestResponse(_message.Message):
     def __init__(self, requests: _Optional[_Iterable[_Union[RequestExplanation, _Mapping]]] = ...) -> None: ...
 
 class RequestExplanation(_message.Message):
-    __slots__ = ("ref", "frontend_instance", "model", "tenant", "priority", "status", "reason", "sentence", "age_ms", "waiting_ms", "num_ahead", "ahead", "turns", "num_prompt_tokens", "worker_id", "num_cached_tokens", "num_computed_tokens", "num_output_tokens", "max_output_tokens", "num_blocks", "num_preemptions", "num_displacements")
+    __slots__ = ("ref", "frontend_instance", "model", "tenant", "priority", "status", "reason", "sentence", "age_ms", "waiting_ms", "num_ahead", "more_ahead", "ahead", "turns", "num_prompt_tokens", "worker_id", "num_cached_tokens", "num_computed_tokens", "num_output_tokens", "max_output_tokens", "num_blocks", "num_preemptions", "num_displacements")
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -746,6 +746,7 @@ class RequestExplanation(_message.Message):
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     WAITING_MS_FIELD_NUMBER: _ClassVar[int]
     NUM_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    MORE_AHEAD_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -768,6 +769,7 @@ class RequestExplanation(_message.Message):
     age_ms: int
     waiting_ms: int
     num_ahead: int
+    more_ahead: bool
     ahead: _containers.RepeatedCompositeFieldContainer[WaitingGroup]
     turns: _containers.RepeatedCompositeFieldContainer[WaitingGroup]
     num_prompt_tokens: int
@@ -779,7 +781,7 @@ class RequestExplanation(_message.Message):
     num_blocks: int
     num_preemptions: int
     num_displacements: int
-    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., status: _Optional[_Union[RequestStatus, str]] = ..., reason: _Optional[_Union[WaitReason, str]] = ..., sentence: _Optional[str] = ..., age_ms: _Optional[int] = ..., waiting_ms: _Optional[int] = ..., num_ahead: _Optional[int] = ..., ahead: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., num_prompt_tokens: _Optional[int] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_displacements: _Optional[int] = ...) -> None: ...
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., status: _Optional[_Union[RequestStatus, str]] = ..., reason: _Optional[_Union[WaitReason, str]] = ..., sentence: _Optional[str] = ..., age_ms: _Optional[int] = ..., waiting_ms: _Optional[int] = ..., num_ahead: _Optional[int] = ..., more_ahead: bool = ..., ahead: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., num_prompt_tokens: _Optional[int] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_displacements: _Optional[int] = ...) -> None: ...
 
 class WaitingGroup(_message.Message):
     __slots__ = ("priority", "tenant", "num_requests")

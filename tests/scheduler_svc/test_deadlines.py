@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from scheduler_svc.config import SchedulerSettings
@@ -11,9 +12,10 @@ from scheduler_svc.core.policy.class_queue import ClassQueue
 from scheduler_svc.core.policy.deadline_queue import TURN, DeadlineQueue, Turns
 from scheduler_svc.core.policy.deadlines import parse_ttft_targets
 from scheduler_svc.core.policy.ledger import Ledger
-from scheduler_svc.core.policy.prospects import Prospects
+from scheduler_svc.core.policy.prospects import MEMORY_S, Prospects
 from scheduler_svc.core.policy.sorted_queue import ArrivalQueue
 from scheduler_svc.core.policy.tenants import TenantLimits
+from scheduler_svc.core.recovery import WorkerSnapshot
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.metrics import read
@@ -23,7 +25,14 @@ from signalbox.config import load
 from signalbox.errors import StartupError
 from signalbox.telemetry import SpanCounts
 from tests.bench import qos
-from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
+from tests.scheduler_svc.harness import (
+    WORKER,
+    make_info,
+    make_request,
+    make_scheduler,
+    make_slot,
+    report_for,
+)
 
 TARGETS = "0:100,1:1000,2:10000"
 
@@ -121,6 +130,26 @@ def test_small_steps_say_nothing_of_how_fast_prompts_are_computed() -> None:
     assert prospects.can_be_met(request)
 
 
+def test_one_slow_step_among_many_makes_nobody_late() -> None:
+    prospects = Prospects(lambda request: 0)
+    for duration_s in (20.0, *3 * [0.05]):
+        prospects.observe(100, 100, duration_s)
+    request = make_request("r", 200)
+    request.deadline = 0.5
+    assert prospects.can_be_met(request)
+
+
+def test_steps_of_long_ago_say_nothing() -> None:
+    prospects = Prospects(lambda request: 0)
+    prospects.observe(100, 100, 20.0)
+    request = make_request("r", 100)
+    request.deadline = MEMORY_S + 1.5
+    prospects.now = 59.0
+    assert not prospects.can_be_met(request)
+    prospects.now = MEMORY_S + 1.0
+    assert prospects.can_be_met(request)
+
+
 # -- nobody starves --
 
 
@@ -142,6 +171,22 @@ def test_the_late_of_one_tenant_have_their_turn_beside_the_punctual_of_another()
     scheduler = make(targets="0:100")
     scheduler.queues.set_limits(TenantLimits(max_running=100), {})
     submit(scheduler, "late", 0, tenant="a")
+    names = []
+    for number in range(TURN):
+        submit(scheduler, f"urgent{number}", 0, now=1.0, tenant="b")
+        names.append(start_one(scheduler, now=1.0))
+    assert names[-1] == "late"
+    assert "late" not in names[:-1]
+
+
+def test_a_tenant_at_its_limit_does_not_keep_the_turn_of_the_late() -> None:
+    scheduler = make(targets="0:100", max_num_seqs=2)
+    scheduler.queues.set_limits(TenantLimits(), {"a": TenantLimits(max_running=1)})
+    submit(scheduler, "runs", 0, tenant="a")
+    scheduler.schedule(WORKER, 0.0)
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    submit(scheduler, "may not", 0, tenant="a")
+    submit(scheduler, "late", 0, tenant="b")
     names = []
     for number in range(TURN):
         submit(scheduler, f"urgent{number}", 0, now=1.0, tenant="b")
@@ -313,6 +358,51 @@ def test_a_late_request_that_is_given_up_counts_as_missed_and_a_hasty_one_not() 
     scheduler.cancel(hasty.key, 1)
     assert scheduler.queues.deadlines.met == {0: 1}
     assert scheduler.queues.deadlines.missed == {0: 1}
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "deadline"])
+def test_what_is_cancelled_past_its_deadline_counts_as_missed_under_any_policy(policy: str) -> None:
+    scheduler = make(policy, "0:100,1:1000")
+    late, hasty = submit(scheduler, "late", 0), submit(scheduler, "hasty", 1)
+    scheduler.tick(0.5)
+    scheduler.cancel(late.key, 1)
+    scheduler.cancel(hasty.key, 1)
+    assert scheduler.queues.deadlines.missed == {0: 1}
+
+
+def test_a_first_token_whose_report_was_lost_with_the_link_came_in_time() -> None:
+    scheduler = make_scheduler(
+        policy="priority", ttft_targets="0:1000", safe_mode_ttft_ms=1000.0, max_inflight_steps=1
+    )
+    for number in range(6):
+        submit(scheduler, str(number), 0, num_prompt=30)
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None and len(step.placed) == 6
+    slots = [
+        make_slot(
+            slot=request.slot,
+            request=make_request(request.key.request_id, 30),
+            blocks=np.arange(10 * number, 10 * number + 10, dtype=np.int32),
+            num_output_tokens=1,
+        )
+        for number, request in enumerate(step.placed)
+    ]
+    scheduler.detach_worker(WORKER, 0.1)
+    scheduler.attach_worker(make_info(), WorkerSnapshot(scheduler.epoch, 1, slots), 0.2)
+    scheduler.tick(1.5)
+    assert scheduler.queues.deadlines.met == {0: 6}
+    assert scheduler.safe_mode.level is None
+
+
+def test_a_first_token_is_counted_once_though_the_worker_says_hello_again() -> None:
+    scheduler = make_scheduler(ttft_targets="0:1000", max_inflight_steps=1)
+    submit(scheduler, "r", 0, num_prompt=30)
+    scheduler.schedule(WORKER, 0.0)
+    scheduler.update(WORKER, report_for(scheduler), 0.1)
+    slot = make_slot(request=make_request("r", 30), num_output_tokens=1)
+    scheduler.attach_worker(make_info(), WorkerSnapshot(scheduler.epoch, 1, [slot]), 5.0)
+    assert scheduler.queues.deadlines.met == {0: 1}
+    assert not scheduler.queues.deadlines.missed
 
 
 def test_a_request_that_had_tokens_before_its_loss_is_not_counted_again() -> None:

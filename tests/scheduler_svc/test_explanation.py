@@ -10,8 +10,9 @@ import pytest
 
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.obstacle import Reason
-from scheduler_svc.core.explain.queue_place import Group
+from scheduler_svc.core.explain.queue_place import Group, Key, Order
 from scheduler_svc.core.policy.tenants import TenantLimits
+from scheduler_svc.core.recovery import WorkerSnapshot
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.explanation_message import make_explanation
@@ -22,8 +23,10 @@ from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,
+    make_info,
     make_request,
     make_scheduler,
+    make_slot,
     report_for,
     run_step,
 )
@@ -195,6 +198,33 @@ def test_better_classes_ahead_are_counted_by_class_and_tenant() -> None:
     submit(scheduler, "urgent", priority=6, tenant="z")
     assert why(scheduler, "later").place.num_ahead == 5
     assert why(scheduler, "p1").place.num_ahead == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"policy": "deadline", "ttft_targets": "0:500"}, {"policy": "priority"}]
+)
+def test_of_many_ahead_only_some_are_looked_at(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = full(**settings)
+    for number in range(200):
+        submit(scheduler, f"before{number}")
+    submit(scheduler, "last")
+    (last,) = find_requests(scheduler, "last")
+    place = explain(scheduler, last, 0.0, max_looked_at=300).place
+    assert (place.num_ahead, place.is_cut) == (200, False)
+    num_asked, key = 0, Order.key
+
+    def ask(order: Order, request: Request) -> Key:
+        nonlocal num_asked
+        num_asked += 1
+        return key(order, request)
+
+    monkeypatch.setattr(Order, "key", ask)
+    place = explain(scheduler, last, 0.0, max_looked_at=50).place
+    assert (place.num_ahead, place.is_cut) == (50, True)
+    assert place.first is not None and place.first.key.request_id == "before0"
+    assert num_asked < 60
 
 
 def test_with_deadlines_the_earlier_one_goes_before() -> None:
@@ -480,3 +510,10 @@ async def test_a_question_without_an_id_is_refused_and_an_unknown_one_finds_noth
         assert not (await link.explain("nobody")).requests
         with pytest.raises(InvalidRequestError, match="a request has an id"):
             await link.explain("")
+
+
+def test_one_that_a_worker_brought_back_running_does_not_wait() -> None:
+    scheduler = make_scheduler()
+    scheduler.detach_worker(WORKER, 0.0)
+    scheduler.attach_worker(make_info(), WorkerSnapshot(0, 5, [make_slot()]), 1.0)
+    assert why(scheduler, "long", now=100.0).waited_s is None

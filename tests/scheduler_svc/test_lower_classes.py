@@ -5,14 +5,21 @@ from __future__ import annotations
 import pytest
 
 from scheduler_svc.config import SchedulerSettings
-from scheduler_svc.core.recent_classes import LATELY_S
+from scheduler_svc.core.recent_classes import LATELY_S, RecentClasses
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import StepDecision
 from signalbox.config import load
 from signalbox.errors import StartupError
 from tests.bench import qos
-from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, tokens_by_name
+from tests.scheduler_svc.harness import (
+    WORKER,
+    make_info,
+    make_request,
+    make_scheduler,
+    report_for,
+    tokens_by_name,
+)
 
 
 def make(**settings: object) -> Scheduler:
@@ -111,3 +118,26 @@ def test_short_prompts_of_the_high_class_start_as_soon_as_on_an_idle_system_at_t
 def test_a_limit_that_could_not_be_kept_is_refused_by_name(arguments: list[str]) -> None:
     with pytest.raises(StartupError, match="--lower-class-prefill-tokens"):
         load(SchedulerSettings, [*arguments, "--lower-class-prefill-tokens", "112"])
+
+
+def test_a_displaced_row_goes_on_though_the_limit_is_less_than_its_drafts() -> None:
+    scheduler = make(num_speculative_tokens=4, lower_class_prefill_tokens=4, max_num_seqs=2)
+    scheduler.attach_worker(make_info(num_blocks=400, max_draft_tokens=4), None, 0.0)
+    low = submit(scheduler, "low", 3, 1)
+    run_step(scheduler)
+    run_step(scheduler)
+    high = [submit(scheduler, name, 3, 0, now=1.0) for name in ("a", "b")]
+    run_step(scheduler, 1.0)
+    worker = scheduler.workers[WORKER]
+    assert worker.displaced == [low.slot]
+    scheduler.cancel(high[1].key, 1)
+    run_step(scheduler, 1.1)
+    assert worker.displaced == []
+
+
+def test_classes_that_have_not_started_lately_are_forgotten_by_the_next_start() -> None:
+    recent = RecentClasses()
+    for rank in range(100):
+        recent.started(rank, float(rank))
+    assert len(recent._started_at) <= LATELY_S + 1
+    assert recent.highest(99.0) == 99 - LATELY_S

@@ -10,6 +10,7 @@ from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.step import StepDecision
+from scheduler_svc.core.worker import Worker
 from scheduler_svc.step_loop import StepLoop
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.harness import (
@@ -228,3 +229,24 @@ def event(kind: str, slot: int, name: str) -> scheduler_pb2.WorkerEvent:
     body = getattr(made, kind)
     body.slot, body.ref.request_id, body.ref.attempt = slot, name, 1
     return made
+
+
+def test_how_many_prepare_is_counted_once_for_those_that_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler = make_scheduler(max_inflight_steps=1, num_slots=16)
+    place(scheduler, *(f"placed{number}" for number in range(8)))
+    for number in range(8):
+        scheduler.submit(make_request(f"waits{number}", 6, has_grammar=True), 0.0)
+    num_asked = 0
+    worker, count = scheduler.workers[WORKER], Worker.num_preparing.fget
+    assert count is not None
+
+    def ask(worker: Worker) -> int:
+        nonlocal num_asked
+        num_asked += 1
+        return count(worker)
+
+    monkeypatch.setattr(Worker, "num_preparing", property(ask))
+    scheduler.schedule(WORKER, 0.0)
+    assert worker.num_preparing == 8 and num_asked <= 4

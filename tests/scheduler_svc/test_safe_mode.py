@@ -291,3 +291,22 @@ def test_settings_that_suspend_nobody_are_refused() -> None:
     with pytest.raises(StartupError, match=r"--safe-mode-ttft-ms .* add priority"):
         config.load(SchedulerSettings, ["--safe-mode-ttft-ms", "500"])
     assert config.load(SchedulerSettings, ["--policy=priority", "--safe-mode-ttft-ms=500"]).safe_mode_ttft_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("level", "3"), ("budget", "0.05"), ("window-s", "5"), ("lift-s", "5")]
+)
+def test_a_setting_of_the_error_budget_without_a_promise_is_refused(name: str, value: str) -> None:
+    arguments = ["--policy", "priority", f"--safe-mode-{name}", value]
+    with pytest.raises(StartupError, match=f"--safe-mode-{name}"):
+        config.load(SchedulerSettings, arguments)
+    config.load(SchedulerSettings, [*arguments, "--safe-mode-ttft-ms", "500"])
+    config.load(SchedulerSettings, [])
+
+
+def test_a_level_that_no_priority_has_is_refused() -> None:
+    with pytest.raises(StartupError, match="--safe-mode-level"):
+        config.load(
+            SchedulerSettings,
+            ["--policy", "priority", "--safe-mode-ttft-ms", "5", "--safe-mode-level", "3000000000"],
+        )

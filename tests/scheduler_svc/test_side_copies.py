@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scheduler_svc.core import starts
 from scheduler_svc.core.host_cache import HOST_BIT, HostCache
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
@@ -166,3 +167,32 @@ def test_host_blocks_that_are_copied_are_given_to_nobody() -> None:
     cache.unpin([read, written])
     cache.check_integrity()
     assert {cache.store(b"c", frozenset()), cache.store(b"d", frozenset())} == {read, written}
+
+
+def test_a_place_that_is_kept_for_one_that_waits_for_copies_costs_a_lower_class_its_own() -> None:
+    scheduler, worker = with_host_tier(
+        60, policy="priority", max_num_seqs=2, aging_s=0.0, max_inflight_steps=1
+    )
+    scheduler.submit(make_request("low", 8, priority=2), 0.0)
+    schedule(scheduler)
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    scheduler.submit(make_request("copies", 26, hashes=hashes(1, 6)), 0.0)
+    scheduler.submit(make_request("middle", 8, priority=1), 0.0)
+    step = schedule(scheduler)
+    assert step.fence is not None
+    assert [request.key.request_id for request in step.placed] == ["middle"]
+    assert worker.num_active == 1 and len(worker.displaced) == 1
+
+
+def test_copies_are_not_counted_for_a_start_that_lacks_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, worker = with_host_tier(num_blocks=20)
+    worker.pool.take(18)
+    scheduler.submit(make_request("d", 4), 0.0)
+    scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
+    counted: list[int] = []
+    count = starts.count_copies
+    monkeypatch.setattr(starts, "count_copies", lambda *args: counted.append(args[2]) or count(*args))
+    assert [
+        request.key.request_id for request in (scheduler.schedule(WORKER, 0.0) or StepDecision(0)).placed
+    ] == ["d"]
+    assert counted == [1]

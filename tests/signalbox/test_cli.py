@@ -147,6 +147,12 @@ def test_a_level_goes_with_on(arguments: tuple[str, ...], words: str, capsys: Ca
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", ["99999999999", "-1001", "low"])
+def test_a_level_is_a_class(value: str, capsys: Capture) -> None:
+    assert run_main("safe-mode", "on", f"--level={value}") == 2
+    assert "is not a whole number from -1000 to 1000" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("value", ["8000", "localhost", "localhost:http", "localhost:70000", "localhost:0"])
 def test_an_address_is_host_and_port(value: str, capsys: Capture) -> None:
     assert run_main("up", "--http", value) == 2

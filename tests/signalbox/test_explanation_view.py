@@ -45,6 +45,11 @@ def test_who_waits_is_shown_its_place_by_class_and_tenant() -> None:
     ]
 
 
+def test_a_count_that_was_cut_is_called_the_least() -> None:
+    text = to_text(make_explanation(num_ahead=50, more_ahead=True, ahead=[group(0, "", 50)]))
+    assert "  in line   at least 50 requests go first: 50 of class 0" in text.split("\n")
+
+
 def test_who_runs_is_shown_how_far_it_is() -> None:
     explained = make_explanation(
         status=scheduler_pb2.REQUEST_STATUS_RUNNING,

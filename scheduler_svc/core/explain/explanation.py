@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from scheduler_svc.core.explain.obstacle import Reason
 from scheduler_svc.core.explain.placed_reason import reason_on
-from scheduler_svc.core.explain.queue_place import NOWHERE, Order, QueuePlace, owed, place_on
+from scheduler_svc.core.explain.queue_place import (
+    MAX_LOOKED_AT,
+    NOWHERE,
+    Order,
+    QueuePlace,
+    owed,
+    place_on,
+)
 from scheduler_svc.core.explain.waiting_reason import reason_to_wait
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import SlotState
@@ -54,10 +61,11 @@ def find_requests(core: Scheduler, request_id: str) -> list[Request]:
     return sorted(found, key=lambda request: (request.arrival, request.key))
 
 
-def explain(core: Scheduler, request: Request, now: float) -> Explanation:
-    """Why `request`, which has not ended, runs or does not."""
+def explain(core: Scheduler, request: Request, now: float, max_looked_at: int = MAX_LOOKED_AT) -> Explanation:
+    """Why `request`, which has not ended, runs or does not. Of those before it, not many more than `max_looked_at` are
+    looked at."""
     aging_s = core.config.aging_s if core.config.has_classes else 0.0
-    order = Order(core.queues, aging_s, now)
+    order = Order(core.queues, aging_s, now, max_looked_at)
     waited_s = None if request.waits_since is None else max(now - request.waits_since, 0.0)
     if request.worker_id is None:
         place, obstacle = reason_to_wait(core, request, order)

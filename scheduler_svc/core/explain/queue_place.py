@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from scheduler_svc.core.policy.account import Account
 from scheduler_svc.core.policy.deadline_queue import inner_order
 from scheduler_svc.core.queues import Queues
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.worker import Worker
+
+MAX_LOOKED_AT = 5_000
+"""Requests that are looked at to find who goes before one: nothing else goes on meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,9 @@ class QueuePlace:
     turns: tuple[Group, ...] = ()
     """Tenants of its class with whom its own takes turns: whoever has had least is next."""
     first: Request | None = None
-    """Who is next, if it is not the request itself."""
+    """Who is next, if it is not the request itself. Of those that were looked at."""
+    is_cut: bool = False
+    """More may go before it: not all were looked at."""
 
 
 NOWHERE = QueuePlace()
@@ -52,6 +57,8 @@ class Order:
     aging_s: float
     """0: nobody rises."""
     now: float
+    most: int = MAX_LOOKED_AT
+    """Requests that are looked at, besides one of each account."""
 
     def key(self, request: Request) -> Key:
         """Who has a smaller one goes first. A tenant's counter moves with what it is given."""
@@ -77,32 +84,44 @@ class Order:
 
 def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePlace:
     """`kinds`: of pooling requests (True) and others, those that count, as they want the same workers. Looks at those
-    ahead one by one."""
-    own = order.key(request)
+    ahead one by one, its own account first."""
+    own, left, is_cut = order.key(request), order.most, False
     ahead: list[Request] = []
     turns: list[Group] = []
-    heads: list[Request] = []
+    heads: list[tuple[Key, Request]] = []
     for account in _accounts(request, order):
-        waiting = [other for other in _before(request, account, order) if other.is_pooling in kinds]
-        heads += waiting[:1]
+        most = max(left, 1)
+        before, num_looked_at = _before(request, own, account, order, most)
+        left -= num_looked_at
+        keyed = [(key, other) for key, other in before if other.is_pooling in kinds]
+        waiting = [other for _, other in keyed]
+        heads += keyed[:1]
         oldest = account.requests.oldest()
         is_other = oldest is not None and account is not request.account
         if oldest is not None and is_other and _take_turns(order, order.key(oldest), own):
             turns.append(Group(oldest.base_rank, oldest.tenant, len(account.requests)))
         else:
             ahead += waiting
+            is_cut |= num_looked_at == most < len(account.requests)
     turns.sort(key=lambda group: -group.num_requests)
-    return QueuePlace(len(ahead), _group(ahead), tuple(turns), min(heads, key=order.key, default=None))
+    _, first = min(heads, key=lambda head: head[0], default=(own, None))
+    return QueuePlace(len(ahead), _group(ahead), tuple(turns), first, is_cut)
 
 
-def _before(request: Request, account: Account, order: Order) -> list[Request]:
-    """Those of `account` that go before `request`, in order."""
-    own, others = order.key(request), account.requests
+def _before(
+    request: Request, own: Key, account: Account, order: Order, most: int
+) -> tuple[list[tuple[Key, Request]], int]:
+    """Those of `account` that go before `request`, which has the key `own`, in order; and how many were looked at, not
+    more than `most`."""
+    others = ((order.key(other), other) for other in islice(account.requests, most))
     if order.queues.policy.has_deadlines:
-        return sorted((other for other in others if order.key(other) < own), key=order.key)
+        before = sorted((pair for pair in others if pair[0] < own), key=lambda pair: pair[0])
+        return before, min(most, len(account.requests))
     if account is request.account:
-        return list(takewhile(lambda other: other.arrival < request.arrival, others))
-    return list(takewhile(lambda other: order.key(other) < own, others))
+        before = list(takewhile(lambda pair: pair[1].arrival < request.arrival, others))
+    else:
+        before = list(takewhile(lambda pair: pair[0] < own, others))
+    return before, len(before)
 
 
 def _accounts(request: Request, order: Order) -> Iterable[Account]:
@@ -132,9 +151,9 @@ def _group(requests: Iterable[Request]) -> tuple[Group, ...]:
 
 def first_waiting(worker: Worker, order: Order) -> Request | None:
     """The request that no worker has and that `worker` would look at first."""
-    heads = []
+    heads: list[Request] = []
     for account in _startable(worker.info.model, order):
-        heads += [request for request in account.requests if worker.serves(request)][:1]
+        heads += islice(filter(worker.serves, islice(account.requests, order.most)), 1)
     return min(heads, key=order.key, default=None)
 
 

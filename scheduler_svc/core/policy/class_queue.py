@@ -74,15 +74,15 @@ class ClassQueue:
         """Waiting requests, each time the next one of whoever has had least. To be closed."""
         while self._wakes and self._wakes[0][0] <= now:
             self.wake(heapq.heappop(self._wakes)[2].tenant)
-        owed = self._turns.owed()
-        if owed is not None and owed.account is not None and owed.account.tenant.name not in self._parked:
-            self._enqueue(owed.account)  # its key has fallen
+        self._turns.reclaim()
+        self._call_owed()
         visited: list[Account] = []
         walkers: dict[int, Iterator[Request]] = {}
         try:
             while (account := self._take_least()) is not None:
                 if account.tenant.barrier(now) is not None:
                     self._park(account, now)
+                    self._call_owed()
                     continue
                 visited.append(account)
                 walker = walkers.get(account.index)
@@ -101,6 +101,22 @@ class ClassQueue:
         """Virtual tokens between who has had most and who has had least, of those that wait."""
         waiting = [self._ledger.counter(a.index) for a in self.accounts.values() if len(a.requests)]
         return max(waiting) - min(waiting) if waiting else 0.0
+
+    def _call_owed(self) -> None:
+        """Puts the account first whose late request has its turn. The turn of one that is parked is passed on to the
+        others, so that they do not starve behind a limit that is not theirs."""
+        owed = self._turns.owed()
+        if owed is not None and self._is_parked(owed):
+            queues = (account.requests for account in self.accounts.values())
+            late = (queue.oldest_late() for queue in queues if isinstance(queue, DeadlineQueue))
+            free = [request for request in late if request is not None and not self._is_parked(request)]
+            owed = min(free, key=lambda request: request.arrival, default=None)
+            self._turns.pass_on(owed)
+        if owed is not None and owed.account is not None:
+            self._enqueue(owed.account)  # its key has fallen
+
+    def _is_parked(self, request: Request) -> bool:
+        return request.account is not None and request.account.tenant.name in self._parked
 
     def _park(self, account: Account, now: float) -> None:
         self._parked[account.tenant.name] = account

@@ -25,6 +25,9 @@ class Turns:
         self._late = ArrivalQueue()
         self._num_started = 0
         """Since the last start of a late one, while some waited."""
+        self._is_passed_on = False
+        self._heir: Request | None = None
+        """Whose turn it is when it was passed on; None: nobody's."""
 
     def push(self, request: Request) -> None:
         """`request` is late from now on."""
@@ -34,6 +37,8 @@ class Turns:
         """`request` does not wait any more: it was cancelled, or its status says that it was taken."""
         if request.is_late:
             self._late.remove(request)
+        if request is self._heir:
+            self.reclaim()
         if request.status is not RequestStatus.WAITING:
             self._num_started = 0 if request.is_late else self._num_started + 1
         if not len(self._late):
@@ -41,7 +46,17 @@ class Turns:
 
     def owed(self) -> Request | None:
         """The late request whose turn it is; None: it is nobody's."""
-        return self._late.head() if self._num_started >= TURN - 1 else None
+        if self._num_started < TURN - 1:
+            return None
+        return self._heir if self._is_passed_on else self._late.head()
+
+    def pass_on(self, heir: Request | None) -> None:
+        """Whoever came first may not start at present: the turn is another late request's, or nobody's."""
+        self._is_passed_on, self._heir = True, heir
+
+    def reclaim(self) -> None:
+        """The turn is that of whoever came first again."""
+        self._is_passed_on, self._heir = False, None
 
 
 class DeadlineQueue:
@@ -83,6 +98,10 @@ class DeadlineQueue:
         while (request := self._due.head()) is not None and not self._prospects.can_be_met(request):
             self._give_up(request)
         return request or self._late.head()
+
+    def oldest_late(self) -> Request | None:
+        """The late request that came first."""
+        return self._late.head()
 
     def key(self) -> Key:
         """Where the queue stands among others of its class. There is somebody in it."""

@@ -38,24 +38,29 @@ class Deadlines:
 
     def __init__(self, targets: Mapping[int, float]) -> None:
         self.targets = targets
+        self.now = 0.0
+        """As last heard of: about a second old at most."""
         self.met: Counter[int] = Counter()
         self.missed: Counter[int] = Counter()
         """Requests by priority number: late ones that ended without a token included."""
 
     def set(self, request: Request, now: float) -> None:
         """`request` waits from now on."""
+        self.now = now
         target = self.targets.get(request.priority)
         request.deadline = None if target is None else now + target
 
     def first_token(self, request: Request, now: float) -> None:
         """The first token of `request` has come."""
-        if request.deadline is not None:
+        if request.deadline is not None and not request.is_counted:
             self._count(request, self.met if now <= request.deadline else self.missed)
 
     def ended(self, request: Request) -> None:
         """Nothing more comes of `request`: if it has waited in vain, and too long, that is a deadline missed."""
         has_token = request.is_counted or request.num_prior_output_tokens
-        if request.deadline is not None and request.is_late and not has_token and not request.is_pooling:
+        if request.deadline is None or has_token or request.is_pooling:
+            return
+        if request.is_late or request.deadline < self.now:
             self._count(request, self.missed)
 
     def _count(self, request: Request, results: Counter[int]) -> None:

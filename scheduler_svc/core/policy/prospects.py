@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,13 +12,16 @@ if TYPE_CHECKING:
 
 WINDOW = 32
 """Steps that are remembered."""
+MEMORY_S = 60.0
+"""For how long they are."""
 LEAST_SHARE = 0.25
 """Steps with fewer prompt tokens than this share of the budget say little of how fast prompts are computed."""
 
 
 class Prospects:
     """An estimate for a request that would start now: the step that runs has to end, then its prompt is computed as
-    fast as prompts were lately, decode rows beside them. Before anything was measured, that takes no time.
+    fast as prompts were lately, decode rows beside them. Before anything was measured, that takes no time. Medians are
+    taken, for a first step that compiles kernels says nothing of those that follow.
 
     `num_cached` says how many tokens of a request need no computing. It is asked once per request, when its deadline is
     so near that it matters.
@@ -26,7 +30,8 @@ class Prospects:
     def __init__(self, num_cached: Callable[[Request], int]) -> None:
         self.now = 0.0
         self._num_cached = num_cached
-        self._steps: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._steps: deque[tuple[float, int, float]] = deque(maxlen=WINDOW)
+        """When each was reported, about; its prompt tokens, and its seconds."""
         self._step_s = 0.0
         self._token_s = 0.0
 
@@ -34,14 +39,14 @@ class Prospects:
         """A step with so many prompt tokens, of `budget` that it had room for, took so long."""
         if num_prefill_tokens < LEAST_SHARE * budget or duration_s <= 0:
             return
-        self._steps.append((num_prefill_tokens, duration_s))
-        total_s = sum(seconds for _, seconds in self._steps)
-        self._step_s = total_s / len(self._steps)
-        self._token_s = total_s / sum(tokens for tokens, _ in self._steps)
+        self._steps.append((self.now, num_prefill_tokens, duration_s))
+        self._estimate()
 
     def can_be_met(self, request: Request) -> bool:
         """The deadline of `request`, which has one, would be met if it started now."""
         assert request.deadline is not None
+        if self._steps and self._steps[0][0] < self.now - MEMORY_S:
+            self._estimate()
         left_s = request.deadline - self.now
         if left_s < self._step_s:
             return False
@@ -51,3 +56,9 @@ class Prospects:
             request.num_cached_guess = self._num_cached(request)
         num_computed = request.num_known_tokens - request.num_cached_guess
         return left_s >= self._step_s + num_computed * self._token_s
+
+    def _estimate(self) -> None:
+        while self._steps and self._steps[0][0] < self.now - MEMORY_S:
+            self._steps.popleft()
+        self._step_s = median_low([seconds for _, _, seconds in self._steps] or [0.0])
+        self._token_s = median_low([seconds / tokens for _, tokens, seconds in self._steps] or [0.0])
