@@ -170,3 +170,5 @@ class GenerateInput:
     """Made of `sampling.bad_words`."""
     pooling: Pooling | None = None
     """None: makes output tokens."""
+    request_id_field: str = "request_id"
+    """How its client's face calls that, for errors."""

@@ -174,7 +174,7 @@ def read_priority(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]
 def read_request_id(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]:
     """`prompts` with the id of X-Request-Id, if that is there: the client then knows it while the request waits."""
     given = request.headers.get(REQUEST_ID_HEADER)
-    if given is None:
+    if not given:
         return prompts
     return [
         replace(asked, request_id=f"{given}:{index}" if index else given, request_id_field=REQUEST_ID_HEADER)

@@ -194,4 +194,5 @@ def make_input(asked: Asked, model: Model, prompt: bytes, num_prompt_tokens: int
         arrival_ms=time.time_ns() // 1_000_000,
         operation=asked.operation,
         pooling=asked.pooling,
+        request_id_field=asked.request_id_field,
     )

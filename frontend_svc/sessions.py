@@ -59,7 +59,7 @@ class SessionTable:
         if given.request_id in self._by_request_id:
             raise DuplicateRequestError(
                 f"the request id {given.request_id!r} belongs to a request that is still running",
-                field="request_id",
+                field=given.request_id_field,
             )
         if len(self) >= self._max_open_requests:
             most = self._max_open_requests

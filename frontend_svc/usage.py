@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -132,8 +133,7 @@ def _adjust(bucket: Bucket | None, per_minute: int | None, now: float) -> Bucket
 
 def _check(bucket: Bucket | None, count: int, now: float, what: str) -> None:
     if bucket is not None and (wait_s := bucket.wait_s(count, now)):
-        left = (
-            f"this key has {max(bucket.level(now), 0):.0f} left of its {bucket.per_minute} {what} per minute"
-        )
+        level = math.floor(max(bucket.level(now), 0))
+        left = f"this key has {level} left of its {bucket.per_minute} {what} per minute"
         message = f"{what}_per_minute: {left}, and {count} more are asked for"
         raise limit_reached(message, wait_s)

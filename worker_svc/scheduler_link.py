@@ -45,6 +45,7 @@ class SchedulerLink:
         """Frontends whose loss the scheduler may not know, and whether it was attached and told."""
         self._outbox: Outbox[scheduler_pb2.AttachWorkerRequest] | None = None
         self._stream: Stream | None = None
+        self._is_draining = False
         self.is_attached = False
 
     def report(self, report: scheduler_pb2.ModelRunnerOutput) -> None:
@@ -71,7 +72,8 @@ class SchedulerLink:
         self._put(scheduler_pb2.AttachWorkerRequest(events=[delta.build_fence_ended(fence, failure)]))
 
     def tell_draining(self) -> None:
-        """Asks for nothing new."""
+        """Asks for nothing new, now and with each hello to come."""
+        self._is_draining = True
         event = scheduler_pb2.WorkerEvent(draining=scheduler_pb2.Draining())
         self._put(scheduler_pb2.AttachWorkerRequest(events=[event]))
 
@@ -120,6 +122,8 @@ class SchedulerLink:
         self._lost = {instance: self._lost[instance] for instance in lost}
         for instance in lost:
             self._tell_lost(instance)
+        if self._is_draining:
+            self.tell_draining()
         self._steps.announce()
         tasks = [
             asyncio.create_task(work)
@@ -128,7 +132,8 @@ class SchedulerLink:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()
+                if not task.cancelled():  # as the reader is by `reconnect`
+                    task.result()
         except asyncio.InvalidStateError:
             pass  # the stream ended while something was written to it
         finally:

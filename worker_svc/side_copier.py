@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import logging
+import queue
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.step import Failure, SideCopies
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Copies under one fence that have been begun."""
+
+    fence: int
+    copy: Callable[[], None]
+    begun: float
+    """On the monotonic clock."""
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 class SideCopier:
@@ -20,36 +33,61 @@ class SideCopier:
         """on_ended: called in the copying thread with the fence of each group, and with what went wrong."""
         self._runner = runner
         self._on_ended = on_ended
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="side-copies")
-        self._open: dict[Future[None], float] = {}
-        """Groups that have not ended, by the time they were begun; replaced as a whole, since other threads read it."""
+        self._waiting: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self._open: tuple[_Group, ...] = ()
+        """Groups that had not ended when the newest was begun; replaced as a whole, since other threads read it."""
+        self._is_closed = False
+        # A process that fails does not wait for it: a copy cannot be interrupted.
+        self._thread = threading.Thread(target=self._run, name="side-copies", daemon=True)
+        self._thread.start()
 
     @property
     def age_s(self) -> float:
         """How long the oldest group has been open; 0 when none is. Any thread may ask."""
-        begun = [at for future, at in self._open.items() if not future.done()]
+        begun = [group.begun for group in self._open if not group.ended.is_set()]
         return time.monotonic() - min(begun) if begun else 0.0
 
-    def begin(self, group: SideCopies) -> None:
-        """Begins with `group` behind everything that the runner has been given so far. The step thread calls it."""
-        copy = self._runner.copies_aside(group.copies)
-        still_open = {future: at for future, at in self._open.items() if not future.done()}
-        begun = self._thread.submit(self._make, group.fence, copy)
-        self._open = still_open | {begun: time.monotonic()}
+    def begin(self, copies: SideCopies) -> None:
+        """Begins with a group behind everything that the runner has been given so far. The step thread calls it."""
+        group = _Group(copies.fence, self._prepare(copies), time.monotonic())
+        still_open = tuple(other for other in self._open if not other.ended.is_set())
+        self._open = (*still_open, group)
+        self._waiting.put(group)
 
     def wait(self) -> None:
         """Until all groups have ended, and that was told."""
-        wait(self._open)
+        for group in self._open:
+            group.ended.wait()
 
-    def close(self) -> None:
-        """Groups that have not begun are dropped."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    def close(self, timeout_s: float) -> None:
+        """Groups that have not begun are dropped; the one that has is waited for, for so long."""
+        self._is_closed = True
+        self._waiting.put(None)
+        self._thread.join(timeout_s)
 
-    def _make(self, fence: int, copy: Callable[[], None]) -> None:
+    def _prepare(self, copies: SideCopies) -> Callable[[], None]:
+        """What makes the copies, or fails as the runner just did: a fence ends in one way only."""
+        try:
+            return self._runner.copies_aside(copies.copies)
+        except Exception as error:
+            failure = error
+
+        def fail() -> None:
+            raise failure
+
+        return fail
+
+    def _run(self) -> None:
+        while (group := self._waiting.get()) is not None:
+            if not self._is_closed:
+                self._make(group)
+            group.ended.set()
+
+    def _make(self, group: _Group) -> None:
         failure = None
         try:
-            copy()
+            group.copy()
         except Exception as error:  # the content is computed again, or copied within a step
             logger.exception("copies beside the steps failed")
             failure = Failure("InternalError", f"block copies failed ({type(error).__name__}: {error})")
-        self._on_ended(fence, failure)
+        self._on_ended(group.fence, failure)

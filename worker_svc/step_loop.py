@@ -137,7 +137,7 @@ class StepLoop:
         self._inbox.put(None)
         self._thread.join(timeout_s)
         self._masking.shutdown(wait=False)
-        self._copier.close()
+        self._copier.close(timeout_s)
 
     def put(self, message: scheduler_pb2.AttachWorkerResponse) -> None:
         """Takes what the scheduler sent. Any thread may call it."""

@@ -96,6 +96,15 @@ async def test_a_name_that_is_too_long(http: httpx.AsyncClient) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "x-request-id")
 
 
+async def test_an_empty_name_is_none(http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer) -> None:
+    serve_text(cluster, tokenizer, "x")
+    body = {"prompt": ["the", "the"]}
+    answer = await http.post("/v1/completions", json=body, headers={"x-request-id": ""})
+    names = [(await cluster.scheduler.next("submit")).ref.request_id for _ in range(2)]
+    assert answer.json()["id"] and answer.json()["id"] in names
+    assert not any(name.startswith(":") for name in names)
+
+
 async def test_default_of_completions_is_16(http: httpx.AsyncClient, cluster: Cluster) -> None:
     cluster.serve(lambda payload: [9])
     await http.post("/v1/completions", json=COMPLETION)

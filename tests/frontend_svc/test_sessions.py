@@ -259,8 +259,9 @@ async def test_tokens_without_the_logprobs_asked_for_fail(table: SessionTable) -
 
 
 async def test_ids_of_running_requests_are_taken(session: Session, table: SessionTable) -> None:
-    with pytest.raises(DuplicateRequestError):
-        table.open(make_given())
+    with pytest.raises(DuplicateRequestError) as error:
+        table.open(make_given(request_id_field="x-request-id"))
+    assert error.value.field == "x-request-id"
     session.cancel()
     assert table.open(make_given()).attempt == 2
 

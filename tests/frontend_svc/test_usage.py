@@ -126,3 +126,12 @@ def test_other_limits_do_not_forget_what_was_taken() -> None:
         usage.enter(1)
     usage.follow(entry())
     usage.enter(1000)
+
+
+def test_what_is_left_is_never_said_to_be_more_than_it_is() -> None:
+    clock = Clock()
+    usage = make(clock, requests_per_minute=60)
+    usage.enter(60)
+    clock.now += 0.9
+    with pytest.raises(ResourceExhaustedError, match="has 0 left of its 60 requests per minute, and 1 more"):
+        usage.enter(1)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from signalbox.v1 import generation_pb2
-from tests.simulation.ahead import Mask
+from tests.simulation.ahead import DeviceError, LaunchedSim, Mask
 from tests.simulation.penalties import continuation_without_repeats
 from tests.worker_svc.drafting.local_ring import Client
 from tests.worker_svc.threaded_ring import InTurn, ThreadedRing, ThreadedSimRunner
@@ -137,6 +137,21 @@ def test_what_launched_steps_lose_is_computed_again() -> None:
     for client, wish in zip(clients, wishes, strict=True):
         assert client.output == expected(wish)[0][: len(client.output)]
         assert client.ends == [expected(wish)[1]] or wish.leaves_after
+
+
+def test_a_device_that_cannot_be_asked_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(launched: LaunchedSim) -> bool:
+        raise DeviceError("nobody knows")
+
+    monkeypatch.setattr(LaunchedSim, "is_done", property(fail))
+    rng, runner = random.Random(9), simulated()
+    runner.fail_every = 3
+    wishes = [replace(draw_wish(rng), leaves_after=None) for _ in range(3)]
+    with threaded_ring(runner, 2) as ring:
+        clients = serve(ring, wishes)
+    assert [(client.output, client.ends) for client in clients] == [
+        (expected(wish)[0], [expected(wish)[1]]) for wish in wishes
+    ]
 
 
 @pytest.fixture(scope="module")

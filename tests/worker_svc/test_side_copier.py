@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import queue
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,11 +20,12 @@ from tests.worker_svc.threaded_ring import ThreadedRing
 from tools.make_random_model import make_model
 from worker_svc.core.batch import BlockCopy, RunnerInfo
 from worker_svc.core.isolation import RunnerBrokenError
-from worker_svc.core.step import Failure
+from worker_svc.core.step import Failure, SideCopies
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.delta import HOST_BIT
 from worker_svc.runner.sim import SimRunner
 from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.side_copier import SideCopier
 from worker_svc.step_loop import StepLoop, StepResult
 
 INFO = RunnerInfo("sim", 8, 4, max_model_len=32, vocab_size=100, eos_token_ids=(), num_host_blocks=8)
@@ -34,10 +38,12 @@ class GatedRunner(SimRunner):
     def __init__(self) -> None:
         super().__init__(INFO)
         self.may_copy = threading.Event()
-        self.fails = self.is_lost = False
+        self.fails = self.is_lost = self.refuses = False
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """As `ModelRunner`."""
+        if self.refuses:
+            raise OSError("no memory for the copy")
         copy = super().copies_aside(copies)
 
         def run() -> None:
@@ -136,6 +142,54 @@ def test_failed_copies_are_told_and_the_steps_go_on() -> None:
         assert fence == 1 and failure is not None and "OSError: the copy failed" in failure.message
         loop.run_step()
     assert loop.steps.failure is None
+
+
+def test_copies_that_cannot_be_begun_are_told_as_failed() -> None:
+    runner = GatedRunner()
+    runner.refuses = True
+    with started(runner) as loop:
+        loop.run_step(aside=[(0, HOST_BIT)])
+        fence, failure = loop.ended.get(timeout=WAIT_S)
+        assert fence == 1 and failure is not None and "OSError: no memory" in failure.message
+        loop.run_step()
+    assert loop.steps.failure is None
+
+
+def test_a_process_that_fails_does_not_wait_for_its_copies() -> None:
+    script = """
+        import threading
+        from worker_svc.core.step import SideCopies
+        from worker_svc.side_copier import SideCopier
+
+        class Runner:
+            def copies_aside(self, copies):
+                return begin_and_hang
+
+        begun = threading.Event()
+
+        def begin_and_hang():
+            begun.set()
+            threading.Event().wait()
+
+        copier = SideCopier(Runner(), print)
+        copier.begin(SideCopies(1, []))
+        begun.wait()
+        raise SystemExit(3)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    assert subprocess.run(command, timeout=WAIT_S, check=False).returncode == 3
+
+
+def test_copies_that_have_not_begun_are_dropped_at_the_end() -> None:
+    runner = GatedRunner()
+    ended: list[int] = []
+    copier = SideCopier(runner, lambda fence, failure: ended.append(fence))
+    copier.begin(SideCopies(1, []))
+    copier.begin(SideCopies(2, []))
+    copier.close(0)
+    runner.may_copy.set()
+    copier.wait()
+    assert 2 not in ended and copier.age_s == 0
 
 
 def test_a_lost_device_shows_in_copies_beside_the_steps() -> None:

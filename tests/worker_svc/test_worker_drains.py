@@ -42,6 +42,9 @@ async def test_a_worker_tells_the_scheduler_and_ends_its_requests_before_it_stop
             await scheduler.reports.get()
             process.terminate()
             assert (await scheduler.events.get()).WhichOneof("event") == "draining"
+            scheduler.messages.put_nowait(None)
+            await scheduler.hellos.get()
+            assert (await scheduler.events.get()).WhichOneof("event") == "draining", "it may have been lost"
             reading = asyncio.create_task(read_all(address))
             for number in (2, 3):
                 step = scheduler_pb2.SchedulerOutput(step_id=number, scheduler_epoch=1)

@@ -103,7 +103,8 @@ class SchedulerLink:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()
+                if not task.cancelled():  # as the reader is when the outbox was full
+                    task.result()
         except asyncio.InvalidStateError:
             pass  # the stream ended while something was written to it
         finally:
