@@ -22,7 +22,8 @@ Mask = NDArray[np.bool_]
 
 def needs_host(sampling: SamplingTable, slots: I32 | I64) -> Mask:
     """[N] true where a token follows from its history or its grammar too, or where more than the token is wanted."""
-    return np.asarray(sampling.adjusts[slots] | (sampling.num_logprobs[slots] != NO_LOGPROBS))
+    from_host = sampling.adjusts[slots] | sampling.follows_form[slots]
+    return np.asarray(from_host | (sampling.num_logprobs[slots] != NO_LOGPROBS))
 
 
 def samples_on_device(batch: Batch) -> Mask:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 NO_LOGPROBS = 255
 MAX_LOGPROBS = 20
@@ -62,7 +64,9 @@ class SamplingTable:
         self.num_logprobs = np.full(num_slots, NO_LOGPROBS, np.uint8)
         self.num_prompt_logprobs = np.full(num_slots, NO_LOGPROBS, np.uint8)
         self.adjusts = np.zeros(num_slots, np.bool_)
-        """The row's logits are not sampled as they are: its parameters adjust them, or it follows a form."""
+        """The row's parameters adjust its logits before a token is chosen."""
+        self.follows_form = np.zeros(num_slots, np.bool_)
+        """A mask says which tokens the row may become."""
         self.params: list[SamplingParams | None] = [None] * num_slots
 
     def set(self, slot: int, params: SamplingParams) -> None:
@@ -82,7 +86,19 @@ class SamplingTable:
     def clear(self, slot: int) -> None:
         """Forgets the row of `slot`."""
         self.params[slot] = None
-        self.adjusts[slot] = False
+        self.adjusts[slot] = self.follows_form[slot] = False
+
+    def top_k_of(self, slots: NDArray[np.int32], vocab_size: int) -> NDArray[np.int64]:
+        """[n] between 1 and `vocab_size`, which keeps all tokens."""
+        top_k = self.top_k[slots].astype(np.int64)
+        return np.where((top_k <= 0) | (top_k > vocab_size), vocab_size, top_k)
+
+    def copied(self) -> SamplingTable:
+        """All rows as they are now, for another thread."""
+        table = copy(self)
+        for name, column in vars(self).items():
+            setattr(table, name, column.copy())
+        return table
 
 
 def _or_none(count: int | None) -> int:

@@ -70,7 +70,7 @@ class WorkerCore:
         self._sorter.add(slot, request.ref.frontend_instance)
         if request.form is not None:
             self._grammars.expect(slot)
-            table.sampling.adjusts[slot] = True
+            table.sampling.follows_form[slot] = True
         if request.failure is not None and not request.tells_early:
             self._fail(slot, request.failure)
 

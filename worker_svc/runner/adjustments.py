@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch
 from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner.masking import mask_logits
 
 I32 = NDArray[np.int32]
 
@@ -19,8 +18,7 @@ def adjust_logits(scores: torch.Tensor, batch: Batch, samples: NDArray[np.int64]
     for i in np.flatnonzero(batch.sampling.adjusts[slots]).tolist():
         sample, slot = int(samples[i]), int(slots[i])
         params = batch.sampling.params[slot]
-        if params is None or not params.adjusts:  # it follows a form, and that is all
-            continue
+        assert params is not None, "a slot that adjusts has parameters"
         history = known_tokens(batch, sample)
         adjust_row(
             scores[i],
@@ -29,7 +27,6 @@ def adjust_logits(scores: torch.Tensor, batch: Batch, samples: NDArray[np.int64]
             output=history[batch.num_prompt_tokens[slot] :],
             output_position=int(batch.sample_output_positions[sample]),
         )
-    mask_logits(scores, batch, samples)
 
 
 def known_tokens(batch: Batch, sample: int) -> I32:

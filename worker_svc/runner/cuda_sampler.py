@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch
 from worker_svc.runner.cuda_transfers import upload
-from worker_svc.runner.sampler import Limits, best_values, draw_from_best, invert
+from worker_svc.runner.torch_draw import Limits, best_values, draw_from_best, invert
 from worker_svc.runner.uniform import Purpose, uniforms
 
 I64 = NDArray[np.int64]
@@ -57,8 +57,7 @@ class SamplingPlan:
 def plan_sampling(batch: Batch, vocab_size: int, device: torch.device) -> SamplingPlan:
     """The plan for all samples of `batch`. Uploads the parameters of those that are drawn."""
     table, slots = batch.sampling, batch.slots[batch.sample_rows]
-    top_k = table.top_k[slots].astype(np.int64)
-    top_k = np.where((top_k <= 0) | (top_k > vocab_size), vocab_size, top_k)
+    top_k = table.top_k_of(slots, vocab_size)
     drawn = table.temperature[slots] != 0
     limited = drawn & ((top_k < vocab_size) | (table.top_p[slots] < 1) | (table.min_p[slots] > 0))
     whole = np.flatnonzero(drawn & ~limited)

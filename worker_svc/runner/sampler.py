@@ -2,76 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, Sampled
-from worker_svc.core.sampling import NO_LOGPROBS, SamplingTable
+from worker_svc.core.sampling import NO_LOGPROBS
 from worker_svc.runner.adjustments import adjust_logits
 from worker_svc.runner.attention import native_kernels
 from worker_svc.runner.logprobs import token_logprobs
-from worker_svc.runner.native.kernels import DTYPES
+from worker_svc.runner.masking import mask_logits
+from worker_svc.runner.native.choices import Choices
+from worker_svc.runner.native.kernels import DTYPES, Kernels
+from worker_svc.runner.torch_draw import Limits, draw, take_rows
 from worker_svc.runner.uniform import Purpose, uniforms
 
-I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 ELEMENTS_AT_ONCE = 1 << 21
 """Bounds temporaries of [rows, vocabulary]; above 32 MB malloc maps and clears them anew on every step."""
-CANDIDATE_WIDTHS = (64, 1024)
-"""How many of the best tokens are looked at before a row is sorted whole."""
+NO_MASKS = np.zeros((0, 0), np.uint32)
 
 
 def sample(logits: torch.Tensor, batch: Batch) -> Sampled:
     """One token per row of `logits` `[N, V]`, and the log-probabilities wanted. May overwrite `logits`."""
     sampled = Sampled(token_ids=np.empty(len(batch.sample_rows), np.int32))
-    plain = is_plainly_greedy(batch)
-    best, others = np.flatnonzero(plain), np.flatnonzero(~plain)
-    if len(best):
-        sampled.token_ids[best] = argmax(take_rows(logits, best))
-    rows_at_once = max(1, ELEMENTS_AT_ONCE // logits.shape[1])
-    for start in range(0, len(others), rows_at_once):
-        sample_some(logits, batch, others[start : start + rows_at_once], sampled)
+    slots = batch.slots[batch.sample_rows]
+    wants_logprobs = batch.sampling.num_logprobs[slots] != NO_LOGPROBS
+    changed = batch.sampling.adjusts[slots] | wants_logprobs
+    as_they_are, others = np.flatnonzero(~changed), np.flatnonzero(changed)
+    if len(as_they_are):
+        sampled.token_ids[as_they_are] = choose(logits, as_they_are, batch, as_they_are)
+    for samples in parts_of(others, logits.shape[1]):
+        sample_some(logits, batch, samples, sampled)
     return sampled
 
 
-def is_plainly_greedy(batch: Batch) -> NDArray[np.bool_]:
-    """[N] true where the token is the best of the model's own logits, and nothing else is wanted of them."""
-    sampling, slots = batch.sampling, batch.slots[batch.sample_rows]
-    wants_logprobs = sampling.num_logprobs[slots] != NO_LOGPROBS
-    return np.asarray((sampling.temperature[slots] == 0) & ~sampling.adjusts[slots] & ~wants_logprobs)
-
-
-def argmax(logits: torch.Tensor) -> I64:
-    """The first best token of each row of `[N, V]`. torch alone is slow at it in bfloat16, and copies a lot."""
-    if logits.device.type == "cpu" and logits.dtype in DTYPES and logits.is_contiguous():
-        kernels = native_kernels()
-        if kernels is not None:
-            return kernels.argmax(logits)
-    rows_at_once = max(1, ELEMENTS_AT_ONCE // logits.shape[1])
-    parts = [rows.float().argmax(-1) for rows in torch.split(logits, rows_at_once)]
-    return np.asarray(torch.cat(parts).cpu().numpy())
-
-
 def sample_some(logits: torch.Tensor, batch: Batch, samples: I64, sampled: Sampled) -> None:
-    """Fills in the tokens of `samples` `[n]`, and the log-probabilities wanted of them."""
+    """Fills in the tokens of `samples` `[n]` after adjustments, and the log-probabilities wanted of them."""
     scores = take_rows(logits, samples).float()
     slots = batch.slots[batch.sample_rows[samples]]
     wanted = np.flatnonzero(batch.sampling.num_logprobs[slots] != NO_LOGPROBS)
     model_scores = scores[torch.from_numpy(wanted)]
     adjust_logits(scores, batch, samples)
-    tokens = choose(scores, slots, batch.sample_output_positions[samples], batch.sampling)
+    tokens = choose(scores, np.arange(len(samples)), batch, samples)
     sampled.token_ids[samples] = tokens
     if len(wanted):
         rows = token_logprobs(model_scores, tokens[wanted], batch.sampling.num_logprobs[slots[wanted]])
         sampled.logprobs.update(zip(samples[wanted].tolist(), rows, strict=True))
 
 
-def choose(scores: torch.Tensor, slots: I32, output_positions: I32, sampling: SamplingTable) -> I64:
-    """The token of each row of `scores` `[n, V]`: at temperature 0 the best (first of equals), else drawn."""
+def choose(scores: torch.Tensor, rows: I64, batch: Batch, samples: I64) -> I64:
+    """The tokens of `samples` `[n]`, whose scores are `rows` `[n]` of `scores` `[any, V]`, ascending.
+
+    At temperature 0 the best (the first of equals), else drawn; never one that the sample's mask forbids.
+    """
+    kernels = kernels_for(scores)
+    if kernels is not None:
+        return kernels.choose(scores, choices_of(rows, batch, samples, scores.shape[1], kernels))
+    tokens = np.empty(len(samples), np.int64)
+    slots = batch.slots[batch.sample_rows[samples]]
+    masked = batch.mask_index[samples] >= 0 if batch.masks is not None else np.zeros(len(samples), np.bool_)
+    plain = (batch.sampling.temperature[slots] == 0) & ~masked
+    best = np.flatnonzero(plain)
+    if len(best):
+        tokens[best] = argmax(take_rows(scores, rows[best]))
+    for part in parts_of(np.flatnonzero(~plain), scores.shape[1]):
+        tokens[part] = choose_with_torch(take_rows(scores, rows[part]).float(), batch, samples[part])
+    return tokens
+
+
+def choose_with_torch(scores: torch.Tensor, batch: Batch, samples: I64) -> I64:
+    """The tokens of `samples` `[n]`, whose `scores` `[n, V]` are overwritten."""
+    mask_logits(scores, batch, samples)
+    slots, sampling = batch.slots[batch.sample_rows[samples]], batch.sampling
     tokens = np.empty(len(slots), np.int64)
     greedy = sampling.temperature[slots] == 0
     best, drawn = np.flatnonzero(greedy), np.flatnonzero(~greedy)
@@ -82,141 +86,59 @@ def choose(scores: torch.Tensor, slots: I32, output_positions: I32, sampling: Sa
         numbers = uniforms(
             sampling.seed[slots[drawn]],
             sampling.choice_index[slots[drawn]],
-            output_positions[drawn],
+            batch.sample_output_positions[samples[drawn]],
             Purpose.SAMPLE,
         )
         # What is not a number counts as impossible: a broken row still gives a token, and suffers alone.
-        rows = take_rows(scores, drawn).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-        tokens[drawn] = draw(rows, limits, torch.from_numpy(numbers).to(scores.device))
+        given = take_rows(scores, drawn).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        tokens[drawn] = draw(given, limits, torch.from_numpy(numbers).to(scores.device))
     return tokens
 
 
-def take_rows(values: torch.Tensor, rows: I64) -> torch.Tensor:
-    """`values[rows]` for ascending `rows`, without a copy if those are all."""
-    return values if len(rows) == values.shape[0] else values[torch.from_numpy(rows).to(values.device)]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the rows are drawn from; tensors `[n]` on the device of the logits."""
-
-    temperature: torch.Tensor
-    top_k: torch.Tensor
-    """Between 1 and V; V keeps all tokens."""
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-
-    @classmethod
-    def of(cls, sampling: SamplingTable, slots: I32, scores: torch.Tensor) -> Limits:
-        """The parameters of `slots`, for `scores` `[n, V]`."""
-        vocab_size = scores.shape[1]
-        top_k = sampling.top_k[slots].astype(np.int64)
-        top_k = np.where((top_k <= 0) | (top_k > vocab_size), vocab_size, top_k)
-        return cls(
-            temperature=torch.from_numpy(sampling.temperature[slots]).to(scores.device),
-            top_k=torch.from_numpy(top_k).to(scores.device),
-            top_p=torch.from_numpy(sampling.top_p[slots].astype(np.float64)).to(scores.device),
-            min_p=torch.from_numpy(sampling.min_p[slots]).to(scores.device),
+def choices_of(rows: I64, batch: Batch, samples: I64, vocab_size: int, kernels: Kernels) -> Choices:
+    """What the kernel needs to know of `samples` `[n]`. Waits until their masks have been filled."""
+    slots, sampling = batch.slots[batch.sample_rows[samples]], batch.sampling
+    has_masks = batch.masks is not None
+    temperature = sampling.temperature[slots]
+    numbers = (
+        kernels.uniforms(
+            sampling.seed[slots],
+            sampling.choice_index[slots],
+            batch.sample_output_positions[samples],
+            Purpose.SAMPLE,
         )
-
-    def take(self, rows: I64) -> Limits:
-        """The limits of ascending `rows`."""
-        return Limits(
-            take_rows(self.temperature, rows),
-            take_rows(self.top_k, rows),
-            take_rows(self.top_p, rows),
-            take_rows(self.min_p, rows),
-        )
-
-
-def draw(scores: torch.Tensor, limits: Limits, numbers: torch.Tensor) -> I64:
-    """Draws one token per row of `scores` `[n, V]` by the inverse distribution at `numbers` `[n]` in [0, 1).
-
-    Order of the limits: temperature, top_k, top_p of what that left, min_p relative to the best token. Tokens
-    are summed by id, or, in a row with limits, from the best one down.
-    """
-    vocab_size = scores.shape[1]
-    # Shifted first, so that a temperature near zero leaves the best token at 0 and cannot overflow.
-    shifted = scores - scores.amax(-1, keepdim=True)
-    probs = (shifted / limits.temperature[:, None]).softmax(-1)
-    limited = (limits.top_k < vocab_size) | (limits.top_p < 1) | (limits.min_p > 0)
-    whole, cut = (np.flatnonzero(mask.cpu().numpy()) for mask in (~limited, limited))
-    tokens = np.empty(len(scores), np.int64)
-    if len(whole):
-        tokens[whole] = invert(take_rows(probs, whole), take_rows(numbers, whole)).cpu().numpy()
-    if len(cut):
-        # The best token has weight 1 before normalisation.
-        total = 1 / take_rows(probs, cut).amax(-1)
-        tokens[cut] = draw_limited(take_rows(scores, cut), limits.take(cut), take_rows(numbers, cut), total)
-    return tokens
+        if temperature.any()
+        else np.zeros(len(slots))
+    )
+    return Choices(
+        rows=rows,
+        temperature=temperature,
+        top_k=sampling.top_k_of(slots, vocab_size),
+        top_p=sampling.top_p[slots].astype(np.float64),
+        min_p=sampling.min_p[slots],
+        numbers=numbers,
+        masks=batch.masks.bits() if batch.masks is not None else NO_MASKS,
+        mask_index=batch.mask_index[samples] if has_masks else np.full(len(slots), -1, np.int32),
+    )
 
 
-def invert(probs: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """`[n]` first indices where the running sum of `probs` `[n, V]` exceeds the number's share of the sum."""
-    sums = probs.cumsum(-1, dtype=torch.float64)
-    found = torch.searchsorted(sums, (numbers * sums[:, -1])[:, None], right=True)[:, 0]
-    return found.clamp_max(probs.shape[1] - 1)
+def kernels_for(scores: torch.Tensor) -> Kernels | None:
+    """The kernels, if they can read `scores` `[N, V]`."""
+    can_read = scores.device.type == "cpu" and scores.dtype in DTYPES and scores.is_contiguous()
+    return native_kernels() if can_read else None
 
 
-def draw_limited(scores: torch.Tensor, limits: Limits, numbers: torch.Tensor, total: torch.Tensor) -> I64:
-    """Draws from rows with limits, looking at no more of the best tokens than needed.
-
-    `total` `[n]` is the weight of the whole vocabulary if that of the best token is 1.
-    """
-    vocab_size = scores.shape[1]
-    tokens = np.empty(len(scores), np.int64)
-    top_k = limits.top_k.cpu().numpy()
-    waiting = np.arange(len(scores))
-    for width in (*(w for w in CANDIDATE_WIDTHS if w < vocab_size), vocab_size):
-        tried = waiting[(top_k[waiting] <= width) | (top_k[waiting] == vocab_size)]
-        if len(tried):
-            rows = take_rows(scores, tried)
-            values = best_values(rows, width)
-            index, enough = draw_from_best(
-                values, limits.take(tried), take_rows(numbers, tried), take_rows(total, tried)
-            )
-            found = np.flatnonzero(enough.cpu().numpy())
-            tokens[tried[found]] = tokens_at(
-                take_rows(rows, found), take_rows(values, found), take_rows(index, found)
-            )
-            waiting = np.setdiff1d(waiting, tried[found])
-    return tokens
+def argmax(logits: torch.Tensor) -> I64:
+    """The first best token of each row of `[N, V]`. torch alone is slow at it in bfloat16, and copies a lot."""
+    kernels = kernels_for(logits)
+    if kernels is not None:
+        return kernels.argmax(logits)
+    rows_at_once = max(1, ELEMENTS_AT_ONCE // logits.shape[1])
+    parts = [rows.float().argmax(-1) for rows in torch.split(logits, rows_at_once)]
+    return np.asarray(torch.cat(parts).cpu().numpy())
 
 
-def best_values(scores: torch.Tensor, width: int) -> torch.Tensor:
-    """`[n, width]` best scores of each row of `[n, V]`, descending."""
-    if width < scores.shape[1]:
-        return scores.topk(width).values
-    if scores.device.type == "cpu":  # numpy sorts with vector instructions, ten times as fast as torch
-        ascending = np.sort(scores.numpy(), axis=-1)
-        return torch.from_numpy(np.ascontiguousarray(ascending[:, ::-1]))
-    return scores.sort(dim=-1, descending=True).values
-
-
-def draw_from_best(
-    values: torch.Tensor, limits: Limits, numbers: torch.Tensor, total: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draws from descending `values` `[n, width]`: `[n]` indices, and whether so many values were enough."""
-    weights = ((values - values[:, :1]) / limits.temperature[:, None]).exp()
-    sums = weights.cumsum(-1, dtype=torch.float64)
-    width = values.shape[1]
-    bounded = limits.top_k <= width
-    mass = torch.where(bounded, sums.gather(1, limits.top_k.clamp_max(width)[:, None] - 1)[:, 0], total)
-    wanted, floor = (limits.top_p * mass)[:, None], limits.min_p[:, None]
-    ranks = torch.arange(width, device=values.device)
-    # All three conditions hold for a beginning of the values, since the weights descend.
-    kept = (ranks < limits.top_k[:, None]) & (sums - weights < wanted) & (weights >= floor)
-    last = kept.sum(-1, keepdim=True).clamp_min(1) - 1
-    target = numbers[:, None] * sums.gather(1, last)
-    index = torch.searchsorted(sums, target, right=True).minimum(last)[:, 0]
-    enough = bounded | (sums[:, -1] >= wanted[:, 0]) | (weights[:, -1] < floor[:, 0])
-    return index, enough
-
-
-def tokens_at(scores: torch.Tensor, values: torch.Tensor, index: torch.Tensor) -> I64:
-    """`[n]` tokens of rank `index` `[n]` in `scores` `[n, V]`, whose best are `values`; equals by id."""
-    value = values.gather(1, index[:, None])
-    ordinal = index - (values > value).sum(-1)
-    rows, tokens = (scores == value).nonzero(as_tuple=True)
-    first = torch.searchsorted(rows, torch.arange(len(scores), device=scores.device))
-    return np.asarray(tokens[first + ordinal].cpu().numpy())
+def parts_of(samples: I64, vocab_size: int) -> list[I64]:
+    """`samples` in parts whose scores are `ELEMENTS_AT_ONCE`."""
+    at_once = max(1, ELEMENTS_AT_ONCE // vocab_size)
+    return [samples[start : start + at_once] for start in range(0, len(samples), at_once)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +11,24 @@ import pytest
 import torch
 
 from tools.make_random_model import make_model
+from worker_svc.runner import sampler
+from worker_svc.runner.attention import native_kernels
+from worker_svc.runner.native import build
+from worker_svc.runner.native.kernels import Kernels
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", params=["native", "x86-64-v3", "x86-64"])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """As they are built here, for any CPU with AVX2, and for any at all."""
+    if native_kernels() is None:
+        pytest.skip("there is no C++ compiler")
+    if request.param != "native" and platform.machine() != "x86_64":
+        pytest.skip("these are other machines' CPUs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "OPTIONS", (*build.OPTIONS, f"-march={request.param}"))
+        return Kernels(ctypes.CDLL(str(build.built_library(build.find_compiler()))))
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +42,12 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         return made[preset]
 
     return get
+
+
+@pytest.fixture(params=["kernels", "torch"])
+def draws_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler as it is with kernels, and as it is without."""
+    if request.param == "torch":
+        monkeypatch.setattr(sampler, "native_kernels", lambda: None)
+    elif native_kernels() is None:
+        pytest.skip("there is no C++ compiler")

@@ -18,6 +18,7 @@ from worker_svc.core.sampling import SamplingParams
 from worker_svc.runner.masking import mask_logits
 from worker_svc.runner.sampler import sample
 
+pytestmark = pytest.mark.usefixtures("draws_with")
 V = 75  # no multiple of 32
 GREEDY = SamplingParams(temperature=0.0)
 NONE = np.empty(0, np.int32)
@@ -52,7 +53,7 @@ def constrained(params: SamplingParams, **columns: list[int]) -> Batch:
     batch.masks = Masks(rows, np.array([0, -1, 1, -1], np.int32), len(rows), -(-V // 32))
     batch.mask_index = batch.masks.index
     for row in ALLOWED:
-        batch.sampling.adjusts[batch.slots[row]] = True
+        batch.sampling.follows_form[batch.slots[row]] = True
     return batch
 
 

@@ -15,6 +15,7 @@ from worker_svc.core.sampling import SamplingParams
 from worker_svc.runner.logprobs import best_tokens
 from worker_svc.runner.sampler import sample
 
+pytestmark = pytest.mark.usefixtures("draws_with")
 GREEDY = SamplingParams(temperature=0.0)
 LIMITS = [
     SamplingParams(),

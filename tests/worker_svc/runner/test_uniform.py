@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from worker_svc.runner.native.kernels import Kernels
 from worker_svc.runner.uniform import Purpose, philox4x32, uniforms
 
 # From the file kat_vectors of the authors' Random123 library.
@@ -28,6 +29,14 @@ def test_philox_gives_the_known_answers(counter: list[int], key: list[int], expe
 def draw(seed: int = 1 << 63, choice_index: int = 0, position: int = 5) -> float:
     seeds = np.array([seed], np.uint64)
     return float(uniforms(seeds, [choice_index], [position], Purpose.SAMPLE)[0])
+
+
+def test_the_kernels_numbers_are_the_same(kernels: Kernels) -> None:
+    random = np.random.default_rng(5)
+    seeds = random.integers(0, 1 << 64, 1000, np.uint64)
+    choices, positions = random.integers(0, 1 << 32, (2, 1000), np.uint32)
+    numbers = kernels.uniforms(seeds, choices, positions.view(np.int32), Purpose.SAMPLE)
+    assert numbers.tolist() == uniforms(seeds, choices, positions, Purpose.SAMPLE).tolist()
 
 
 def test_every_part_of_the_key_counts() -> None:

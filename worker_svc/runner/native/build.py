@@ -37,7 +37,7 @@ class BuildError(Exception):
 def load_library() -> ctypes.CDLL | None:
     """The compiled kernels. None, and a warning that says what it costs, where they cannot be had."""
     try:
-        return ctypes.CDLL(str(built_library()))
+        return open_library()
     except (BuildError, OSError) as error:
         logger.warning(
             "The native CPU kernels are not available (%s). Attention takes about twice as long, and steps of few "
@@ -47,20 +47,27 @@ def load_library() -> ctypes.CDLL | None:
         return None
 
 
-def built_library() -> Path:
-    """Path of the library for this source, compiler and CPU; compiles it if it is not there yet."""
+def open_library() -> ctypes.CDLL:
+    """The library for this source, compiler and CPU; compiles it if it is not there yet."""
     compiler = find_compiler()
-    name = f"kernels-{build_key(compiler)}.so"
     try:
-        directory = cache_directory()
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (directory / name).is_file():
-            compile_to(directory / name, compiler)
-    except OSError:  # not writable: built for this process alone
-        path = Path(tempfile.mkdtemp(prefix="signalbox-kernels-")) / name
+        path = built_library(compiler)
+    except OSError:  # not writable: built for this process alone, which needs no file once it is loaded
+        with tempfile.TemporaryDirectory(prefix="signalbox-kernels-") as directory:
+            path = Path(directory) / "kernels.so"
+            compile_to(path, compiler)
+            return ctypes.CDLL(str(path))
+    return ctypes.CDLL(str(path))
+
+
+def built_library(compiler: str) -> Path:
+    """Its path in the cache directory, where it is now. OSError if it cannot be written there."""
+    directory = cache_directory()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / f"kernels-{build_key(compiler)}.so"
+    if not path.is_file():
         compile_to(path, compiler)
-        return path
-    return directory / name
+    return path
 
 
 def find_compiler() -> str:

@@ -4,7 +4,9 @@
 
 #include "attention.h"
 #include "decoder.h"
+#include "draw.h"
 #include "linear.h"
+#include "philox.h"
 #include "rope.h"
 
 namespace {
@@ -33,34 +35,38 @@ void gate(const T* gate_up, T* out, int64_t rows, int64_t dim, int32_t kind, int
     }
 }
 
-// First index of the largest, where a number that is none counts as the largest of all, as torch has it.
-template <class T>
-int64_t largest(const T* x, int64_t count) {
-    int64_t i = 0;
-    vec most = splat(-INFINITY), odd{};
-    for (; i + LANES <= count; i += LANES) {
-        vec v = load(x + i);
-        most = larger(v, most);
-        odd += v * 0.0f;
-    }
-    float best = max(most);
-    bool whole = sum(odd) == 0;  // neither an infinity nor a NaN
-    for (; i < count; i++) {
-        best = std::max(best, widen(x[i]));
-        whole = whole && std::isfinite(widen(x[i]));
-    }
-    if (!whole)
-        for (i = 0; i < count; i++)
-            if (widen(x[i]) != widen(x[i])) return i;
-    for (i = 0; i < count; i++)
-        if (widen(x[i]) == best) return i;
-    return 0;
-}
-
 template <class T>
 void argmax(const T* x, int64_t* out, int64_t rows, int64_t columns, int threads) {
 #pragma omp parallel for num_threads(threads) if (threads > 1 && rows > 1)
-    for (int64_t r = 0; r < rows; r++) out[r] = largest(x + r * columns, columns);
+    for (int64_t r = 0; r < rows; r++) out[r] = largest(Scores<T>{x + r * columns, columns, nullptr, 0});
+}
+
+// Tokens to be chosen; those of temperature 0 are the best.
+struct Choice {
+    const void* scores;  // [any, columns]
+    const int64_t* rows;  // [count] of the scores
+    const uint32_t* masks;  // [any, mask_words]
+    const int32_t* mask_index;  // [count]; -1: all tokens are allowed
+    const float* temperatures;  // these are [count], too
+    const int64_t* top_ks;
+    const double* top_ps;
+    const float* min_ps;
+    const double* numbers;
+    int64_t* tokens;
+    int64_t count, columns, mask_words;
+    int32_t is_bf16, num_threads;
+};
+
+template <class T>
+void choose(const Choice& c) {
+#pragma omp parallel for schedule(dynamic) num_threads(c.num_threads) if (c.num_threads > 1 && c.count > 1)
+    for (int64_t i = 0; i < c.count; i++) {
+        const int32_t mask = c.mask_index[i];
+        const Scores<T> scores{(const T*)c.scores + c.rows[i] * c.columns, c.columns,
+                               mask < 0 ? nullptr : c.masks + mask * c.mask_words, c.mask_words};
+        const Limits limits{c.temperatures[i], c.top_ks[i], c.top_ps[i], c.min_ps[i]};
+        c.tokens[i] = limits.temperature == 0 ? largest(scores) : draw(scores, limits, c.numbers[i]);
+    }
 }
 
 }  // namespace
@@ -93,6 +99,14 @@ void signalbox_argmax(const void* x, int64_t* out, int64_t rows, int64_t columns
     else argmax((const float*)x, out, rows, columns, threads);
 }
 
+void signalbox_choose(const Choice* c) { c->is_bf16 ? choose<bf16>(*c) : choose<float>(*c); }
+
+// One number in [0, 1) per key; all arrays are [count].
+void signalbox_uniforms(const uint64_t* seeds, const uint32_t* choice_indices, const uint32_t* output_positions,
+                        uint32_t purpose, double* out, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        out[i] = uniform(seeds[i], {output_positions[i], choice_indices[i], purpose, 0});
+}
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {

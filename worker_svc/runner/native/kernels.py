@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_float, c_int32, c_int64, c_uint32, c_void_p
 from enum import IntEnum
 from typing import Any
 
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from worker_svc.runner.kv_cache import LayerCache
 from worker_svc.runner.native.build import load_library
+from worker_svc.runner.native.choices import ChoiceCall, Choices, choice_call
 
 I32 = NDArray[np.int32]
+U32 = NDArray[np.uint32]
 LANES = 16
 """Vectors of this many elements are read whole."""
 TILE = 32
@@ -95,6 +97,8 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_rms_norm": [*[c_void_p] * 3, *[c_int64] * 2, *[c_float] * 2, *[c_int32] * 3],
     "signalbox_gate": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
+    "signalbox_choose": [POINTER(ChoiceCall)],
+    "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
 }
 DOT_SIGNATURES: dict[str, list[Any]] = {
     "signalbox_linear": [POINTER(PackedCall), c_void_p, c_void_p, c_int64, c_int32],
@@ -274,6 +278,24 @@ class Kernels:
             values.dtype == torch.bfloat16,
             torch.get_num_threads(),
         )
+        return out
+
+    def choose(self, scores: torch.Tensor, choices: Choices) -> NDArray[np.int64]:
+        """`[n]` tokens for `scores` `[any, V]`, drawn as `torch_draw.draw` does: by the inverse of the distribution.
+
+        No token depends on another sample.
+        """
+        tokens = np.empty(len(choices.rows), np.int64)
+        self._functions["choose"](choice_call(scores, choices, tokens))
+        return tokens
+
+    def uniforms(
+        self, seeds: NDArray[np.uint64], choice_indices: U32, output_positions: I32, purpose: int
+    ) -> NDArray[np.float64]:
+        """`[N]` numbers in [0, 1), those of `uniform.uniforms`."""
+        out = np.empty(len(seeds))
+        arrays = (seeds, choice_indices, output_positions)
+        self._functions["uniforms"](*(a.ctypes.data for a in arrays), purpose, out.ctypes.data, len(seeds))
         return out
 
 

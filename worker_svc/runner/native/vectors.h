@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <vector>
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
@@ -83,6 +83,16 @@ inline float sum(vec v) {
     for (int w = LANES / 2; w; w /= 2)
         for (int i = 0; i < w; i++) s[i] += s[i + w];
     return s[0];
+}
+// Bit i is lane i of a comparison.
+inline uint32_t bits_of(ivec mask) {
+#ifdef __AVX512F__
+    return _mm512_cmplt_epi32_mask((__m512i)mask, _mm512_setzero_si512());
+#else
+    uint32_t bits = 0;
+    for (int i = 0; i < LANES; i++) bits |= uint32_t(mask[i] & 1) << i;
+    return bits;
+#endif
 }
 inline float max(vec v) {
     float best = v[0];

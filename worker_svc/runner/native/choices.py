@@ -1,0 +1,65 @@
+"""What the kernel that chooses tokens is told: one row of scores, limits and a random number per sample."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Choices:
+    """n samples."""
+
+    rows: NDArray[np.int64]
+    """[n] of the scores"""
+    temperature: NDArray[np.float32]
+    """[n] 0: the best token, the first of equals"""
+    top_k: NDArray[np.int64]
+    """[n] between 1 and V; V keeps all tokens"""
+    top_p: NDArray[np.float64]
+    """[n]"""
+    min_p: NDArray[np.float32]
+    """[n]"""
+    numbers: NDArray[np.float64]
+    """[n] in [0, 1), for those that are drawn"""
+    masks: NDArray[np.uint32]
+    """[M, W] bit t % 32 of word t // 32 says whether token t is allowed; tokens behind them are not"""
+    mask_index: NDArray[np.int32]
+    """[n] of the masks; -1: all tokens are allowed"""
+
+
+class ChoiceCall(ctypes.Structure):
+    """`Choice` of kernels.cpp."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("scores", "rows", "masks", "mask_index")),
+        *((name, c_void_p) for name in ("temperatures", "top_ks", "top_ps", "min_ps", "numbers", "tokens")),
+        *((name, c_int64) for name in ("count", "columns", "mask_words")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
+def choice_call(scores: torch.Tensor, choices: Choices, tokens: NDArray[np.int64]) -> ChoiceCall:
+    """The call that writes `tokens` `[n]` for `scores` `[any, V]`. The arrays have to outlive it."""
+    masks = choices.masks
+    arrays = (
+        *(choices.rows, masks, choices.mask_index, choices.temperature, choices.top_k),
+        *(choices.top_p, choices.min_p, choices.numbers, tokens),
+    )
+    for array in arrays:
+        if not array.flags.c_contiguous:
+            raise ValueError("the kernel reads arrays that lie in one piece")
+    return ChoiceCall(
+        scores.data_ptr(),
+        *(array.ctypes.data for array in arrays),
+        len(choices.rows),
+        scores.shape[1],
+        masks.shape[1],
+        scores.dtype == torch.bfloat16,
+        torch.get_num_threads(),
+    )
