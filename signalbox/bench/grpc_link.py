@@ -8,7 +8,7 @@ from itertools import cycle
 
 from signalbox.bench.h2 import H2Connection
 from signalbox.bench.record import Record
-from signalbox.bench.workload import Plan
+from signalbox.bench.workload import GREEDY, Draw, Plan
 from signalbox.client import Client
 from signalbox.errors import (
     DeadlineExceededError,
@@ -27,10 +27,17 @@ class GrpcLink:
     """A frontend at `host:port`."""
 
     def __init__(
-        self, address: str, model: str = "", *, connections: int = 1, timeout_s: float = 600
+        self,
+        address: str,
+        model: str = "",
+        *,
+        draw: Draw = GREEDY,
+        connections: int = 1,
+        timeout_s: float = 600,
     ) -> None:
         """An empty `model` is the only one served. Several connections reach several frontends on one port."""
         self._address, self._model, self._timeout_s = address, model, timeout_s
+        self._draw = draw.fields()
         self._connections: list[H2Connection | None] = [None] * connections
         self._turns = cycle(range(connections))
         self._opening = asyncio.Lock()
@@ -44,7 +51,7 @@ class GrpcLink:
 
     async def run(self, plan: Plan, record: Record) -> None:
         """One request; see Link."""
-        sampling = generation_pb2.SamplingParams(max_tokens=plan.max_tokens, temperature=0, ignore_eos=True)
+        sampling = generation_pb2.SamplingParams(max_tokens=plan.max_tokens, ignore_eos=True, **self._draw)
         ids = frontend_pb2.TokenIds(ids=plan.prompt)
         request = frontend_pb2.GenerateRequest(model=self._model, token_ids=ids, sampling=sampling)
         receive = _Receiver(record)

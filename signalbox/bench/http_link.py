@@ -14,7 +14,7 @@ from typing import Any
 from signalbox.bench.grpc_link import choose_model
 from signalbox.bench.http_stream import HttpConnection, HttpPool, HttpProtocolError
 from signalbox.bench.record import Record
-from signalbox.bench.workload import Plan
+from signalbox.bench.workload import GREEDY, Draw, Plan
 from signalbox.errors import (
     DeadlineExceededError,
     InternalError,
@@ -31,8 +31,9 @@ _DONE = b"[DONE]"
 class HttpLink:
     """A server at `http://host:port`; a path in the address goes ahead of /v1."""
 
-    def __init__(self, url: str, model: str = "", *, timeout_s: float = 600) -> None:
+    def __init__(self, url: str, model: str = "", *, draw: Draw = GREEDY, timeout_s: float = 600) -> None:
         self._url, self._model, self._timeout_s = url, model, timeout_s
+        self._draw = draw.fields()
         self._pool = HttpPool(url)
 
     async def find_model(self) -> str:
@@ -58,7 +59,7 @@ class HttpLink:
             "model": self._model,
             "prompt": plan.prompt,
             "max_tokens": plan.max_tokens,
-            "temperature": 0,
+            **self._draw,
             "ignore_eos": True,
             "stream": True,
             "stream_options": {"include_usage": True},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,30 @@ class Lengths:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """How all requests choose their tokens."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    """0 keeps all tokens."""
+    top_p: float = 1.0
+
+    def fields(self) -> dict[str, Any]:
+        """Names and values for a request; limits that keep all are left out, since not every server knows them."""
+        limits = {"top_k": self.top_k} if self.top_k else {}
+        return {
+            "temperature": self.temperature,
+            **limits,
+            **({"top_p": self.top_p} if self.top_p != 1 else {}),
+        }
+
+
+GREEDY = Draw()
+
+
+@dataclass(frozen=True)
 class Plan:
-    """One request: greedy, and without an end before `max_tokens`."""
+    """One request, without an end before `max_tokens`."""
 
     prompt: list[int]
     """Token ids."""

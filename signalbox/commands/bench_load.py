@@ -19,7 +19,7 @@ from signalbox.bench.record import Record
 from signalbox.bench.self_watch import SelfWatch
 from signalbox.bench.summary import Figures, Slo, summarize
 from signalbox.bench.workload import Lengths, Workload, arrivals
-from signalbox.commands.arguments import above_zero, address, at_least_one
+from signalbox.commands.arguments import above_zero, add_draw_arguments, address, at_least_one, draw_of
 from signalbox.errors import InternalError
 from signalbox.plots import check_plot, draw
 
@@ -88,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="same seed, same requests and arrivals (drawn: a server may have cached the prompts of an old one)",
     )
+    add_draw_arguments(add)
     add("--slo", type=slo, metavar="K=MS,...", help="goodput: ttft-ms, tpot-ms, itl-ms (p99 of a request)")
     add("--connections", type=at_least_one, default=1, metavar="N", help="of gRPC (%(default)s)")
     add("--timeout", type=above_zero, default=600.0, metavar="S", help="per request (%(default)s)")
@@ -151,6 +152,7 @@ async def _run(args: argparse.Namespace) -> int:
         await _warm_up(link, args)
         head: Figures = {"benchmark": "load", "target": where, "model": model, "seed": args.seed}
         head |= {"prompt_tokens": str(args.prompt_tokens), "output_tokens": str(args.output_tokens)}
+        head |= draw_of(args).fields()
         status = 0
         for number, load in enumerate(args.rate or args.streams or [8]):
             figures = head | await _measure(link, args, load, f"{args.seed} {number}")
@@ -170,10 +172,12 @@ def make_link(args: argparse.Namespace) -> Link:
     if scheme == "grpc":
         from signalbox.bench.grpc_link import GrpcLink  # noqa: PLC0415
 
-        return GrpcLink(place, args.model, connections=args.connections, timeout_s=args.timeout)
+        return GrpcLink(
+            place, args.model, draw=draw_of(args), connections=args.connections, timeout_s=args.timeout
+        )
     from signalbox.bench.http_link import HttpLink  # noqa: PLC0415
 
-    return HttpLink(place, args.model, timeout_s=args.timeout)
+    return HttpLink(place, args.model, draw=draw_of(args), timeout_s=args.timeout)
 
 
 async def _warm_up(link: Link, args: argparse.Namespace) -> None:

@@ -26,7 +26,7 @@ from signalbox.bench.pinning import core_for_one
 from signalbox.bench.reference import Shape
 from signalbox.bench.summary import Figures
 from signalbox.commands import up
-from signalbox.commands.arguments import at_least_one
+from signalbox.commands.arguments import add_draw_arguments, at_least_one, draw_of
 from signalbox.cores import threads_per_worker
 from signalbox.errors import InvalidRequestError, StartupError
 from signalbox.plots import check_plot, draw
@@ -80,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prompt-tokens", type=at_least_one, default=128, metavar="N", help="(%(default)s)")
     add("--output-tokens", type=at_least_one, default=128, metavar="N", help="(%(default)s)")
     add("--repeat", type=at_least_one, default=3, metavar="N", help="medians of N runs (%(default)s)")
+    add_draw_arguments(add)
     add("--over", choices=("grpc", "http"), default="grpc", help="face of the frontend (%(default)s)")
     add(
         "--pin-frontend",
@@ -101,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
         raise StartupError(f"the model directory {args.model} does not exist")
     if args.reference and args.runner == "sim":
         raise InvalidRequestError("--reference needs a model; the sim runner has none", field="reference")
+    if args.reference and args.temperature:
+        raise InvalidRequestError("--reference decodes greedily, not at a temperature", field="reference")
     with core_for_one("pin_frontend") if args.pin_frontend else nullcontext() as core:
         _measure(args, core)
     return 0
@@ -119,6 +122,7 @@ def _measure(args: argparse.Namespace, core: int | None) -> None:
         "output_tokens": args.output_tokens,
         "repeat": args.repeat,
         "over": args.over,
+        **draw_of(args).fields(),
     }
     printer = Printer(COLUMNS, as_json=args.json)
     printer.note(
@@ -149,7 +153,7 @@ def _measure_ring(
     async def measure() -> None:
         if core is not None:
             ring.move("frontend", core)
-        link = _make_link(args.over, addresses)
+        link = _make_link(args, addresses)
         for shape in shapes:
             short = Shape(shape.streams, shape.prompt_tokens, min(shape.output_tokens, WARM_UP_TOKENS))
             await measure_batch(link, short, seed=_new_seed(), **options)
@@ -165,10 +169,10 @@ def _measure_ring(
     return measured
 
 
-def _make_link(over: str, addresses: list[str]) -> Link:
-    if over == "http":
-        return HttpLink(f"http://{addresses[1]}", MODEL_NAME)
-    return GrpcLink(addresses[2], MODEL_NAME)
+def _make_link(args: argparse.Namespace, addresses: list[str]) -> Link:
+    if args.over == "http":
+        return HttpLink(f"http://{addresses[1]}", MODEL_NAME, draw=draw_of(args))
+    return GrpcLink(addresses[2], MODEL_NAME, draw=draw_of(args))
 
 
 def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:

@@ -16,12 +16,13 @@ from signalbox.bench.driver import Limit, closed_loop, open_loop
 from signalbox.bench.grpc_link import GrpcLink
 from signalbox.bench.http_link import HttpLink
 from signalbox.bench.record import Record
-from signalbox.bench.workload import Lengths, Plan, Workload
+from signalbox.bench.workload import GREEDY, Draw, Lengths, Plan, Workload
 from signalbox.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
-from signalbox.v1 import frontend_pb2, frontend_pb2_grpc
+from signalbox.v1 import frontend_pb2, frontend_pb2_grpc, generation_pb2
 from tests.ports import free_ports
 
 PLAN = Plan([1, 2, 3], 4)
+DRAWN = Draw(temperature=0.5, top_k=7, top_p=0.25)
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -40,6 +41,7 @@ class Servicer(frontend_pb2_grpc.GenerationServiceServicer):
 
     def __init__(self) -> None:
         self.prompts: list[list[int]] = []
+        self.samplings: list[generation_pb2.SamplingParams] = []
         self.cancelled = asyncio.Event()
 
     async def ListModels(self, request: Any, context: Any) -> frontend_pb2.ListModelsResponse:  # noqa: N802
@@ -50,6 +52,7 @@ class Servicer(frontend_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncIterator[frontend_pb2.GenerateResponse]:
         ids = list(request.token_ids.ids)
         self.prompts.append(ids)
+        self.samplings.append(request.sampling)
         if ids[0] == 401:
             await rpc.abort(context, ResourceExhaustedError("full up, 100%"))
         if ids[0] == 402:
@@ -89,6 +92,18 @@ async def test_grpc_requests_run_side_by_side() -> None:
     assert all(sum(record.counts) == record.num_output_tokens == 4 for record in records)
     assert all(record.gaps_s() and min(record.gaps_s()) >= 0 for record in records)
     assert servicer.prompts == [[1, 2, 3]] * 50
+
+
+@pytest.mark.parametrize(
+    ("draw", "expected"),
+    [(GREEDY, {"temperature": 0.0}), (DRAWN, {"temperature": 0.5, "top_k": 7, "top_p": 0.25})],
+)
+async def test_grpc_requests_draw_as_asked(draw: Draw, expected: dict[str, float]) -> None:
+    async with grpc_link(draw=draw) as (link, servicer):
+        await run(link, Plan([1], 4))
+    (sampling,) = servicer.samplings
+    given = {field.name: value for field, value in sampling.ListFields()}
+    assert given == expected | {"max_tokens": 4, "ignore_eos": True}
 
 
 async def test_grpc_prompts_larger_than_any_window_arrive_whole() -> None:
@@ -225,6 +240,16 @@ async def test_http_streams_are_read_and_connections_used_again() -> None:
     assert server.num_connections == 1
     assert server.bodies[0]["prompt"] == [1, 2, 3]
     assert server.bodies[0]["ignore_eos"] is server.bodies[0]["stream"] is True
+
+
+async def test_http_requests_draw_as_asked() -> None:
+    async with http_link(stream, draw=DRAWN) as (link, server):
+        await run(link)
+    async with http_link(stream) as (link, greedy):
+        await run(link)
+    assert server.bodies[0].items() >= {"temperature": 0.5, "top_k": 7, "top_p": 0.25}.items()
+    assert greedy.bodies[0]["temperature"] == 0
+    assert not {"top_k", "top_p"} & greedy.bodies[0].keys(), "not every server knows them"
 
 
 async def test_http_errors_have_their_status() -> None:
