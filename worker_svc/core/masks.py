@@ -55,14 +55,21 @@ class Masks:
 
     def _fill(self) -> None:
         for row in self._rows:
-            masks = self._bits[row.first : row.first + 1 + len(row.drafts)]
             try:
                 if row.automaton is None:
                     raise RuntimeError("its grammar is not ready")
-                row.automaton.fill(row.drafts, masks)
-                if not masks.any(axis=1).all():
-                    raise RuntimeError("no token is allowed")
+                row.automaton.fill(row.drafts, self._of(row))
             except Exception as error:  # whatever it is: this request fails, and no other
                 self.failures[row.row] = str(error)
+                self._of(row)[:] = 0
+        has_token = self._bits.any(axis=1)
+        if has_token.all():
+            return
+        for row in self._rows:
+            if not has_token[row.first : row.first + 1 + len(row.drafts)].all():
+                self.failures.setdefault(row.row, "no token is allowed")
                 # A sampler need not cope with rows that have no token; nobody looks at what it makes of this one.
-                masks[:] = 0xFFFFFFFF
+                self._of(row)[:] = 0xFFFFFFFF
+
+    def _of(self, row: MaskedRow) -> U32:
+        return self._bits[row.first : row.first + 1 + len(row.drafts)]

@@ -44,20 +44,21 @@ class MatcherAutomaton:
 
     def fill(self, drafts: I32, masks: NDArray[np.uint32]) -> None:
         """Fills `masks`, and is where it was afterwards."""
+        assert masks.flags.c_contiguous
+        address, size = masks.ctypes.data, masks.strides[0]
         taken = 0
         try:
-            for mask, draft in zip(masks, drafts.tolist(), strict=False):
-                self._fill(mask)
+            for draft in drafts.tolist():
+                self._fill(address + taken * size, size)
                 self.advance(draft)
                 taken += 1
-            self._fill(masks[len(drafts)])
+            self._fill(address + taken * size, size)
         finally:
             if taken and not self._matcher.rollback(taken):
                 raise self._failure()
 
-    def _fill(self, mask: NDArray[np.uint32]) -> None:
-        assert mask.flags.c_contiguous
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+    def _fill(self, address: int, size: int) -> None:
+        self._matcher.unsafe_compute_mask_ptr(address, size)
         if self._matcher.is_error():
             raise self._failure()
 
