@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from frontend_svc.link import EOF, Backoff, describe, run_until_first_ends
+from frontend_svc.link import EOF, Backoff, describe
 from frontend_svc.models import ModelDirectory, Worker
 from frontend_svc.operations import OperationQueue
 from frontend_svc.sessions import SessionTable
@@ -89,7 +89,7 @@ class SchedulerLink:
             backoff.reset()
             self._take(response)
             self.connected = True
-            await run_until_first_ends(self._read(call), self._write(call))
+            await rpc.run_until_first_ends(self._read(call), self._write(call))
         finally:
             self.connected = False
             call.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from frontend_svc import outputs
-from frontend_svc.link import EOF, Backoff, describe, run_until_first_ends
+from frontend_svc.link import EOF, Backoff, describe
 from frontend_svc.models import Worker
 from frontend_svc.sessions import SessionTable
 from signalbox import rpc
@@ -73,7 +73,7 @@ class WorkerLink:
             self._meet_log(response.log_number)
             self.is_open = True
             self._take(response)
-            await run_until_first_ends(self._read(call), self._acknowledge(call))
+            await rpc.run_until_first_ends(self._read(call), self._acknowledge(call))
         finally:
             self.is_open = False
             call.cancel()

@@ -25,6 +25,10 @@ class Outbox(Generic[T]):
         self._limit = limit
         self._ready = asyncio.Event()
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._items)
+
     def put(self, item: T) -> None:
         """Adds an item; raises OutboxFullError above the limit."""
         if len(self._items) >= self._limit:

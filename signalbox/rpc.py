@@ -6,8 +6,10 @@ message above either side's limit breaks the stream.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -114,6 +116,24 @@ class Server:
         """Says NOT_SERVING, lets running calls go on for `grace_s`, then ends them."""
         await self._health.enter_graceful_shutdown()
         await self.grpc.stop(grace_s)
+
+
+async def run_until_first_ends(*work: Coroutine[Any, Any, None]) -> None:
+    """Runs all of `work`, the reader and the writer of a stream, until one ends; cancels the others, and raises what
+    the first one raised. A write to a stream that has just ended is such an end, not an error, as is a stream that was
+    cancelled.
+    """
+    tasks = [asyncio.create_task(item) for item in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(asyncio.InvalidStateError):
+            for task in done:
+                if not task.cancelled():
+                    task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _status(good: bool) -> health_pb2.HealthCheckResponse.ServingStatus:

@@ -125,22 +125,12 @@ class SchedulerLink:
         if self._is_draining:
             self.tell_draining()
         self._steps.announce()
-        tasks = [
-            asyncio.create_task(work)
-            for work in (self._read(stream, lost), _write(outbox, stream), self._say_alive())
-        ]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if not task.cancelled():  # as the reader is by `reconnect`
-                    task.result()
-        except asyncio.InvalidStateError:
-            pass  # the stream ended while something was written to it
+            await rpc.run_until_first_ends(
+                self._read(stream, lost), _write(outbox, stream), self._say_alive()
+            )
         finally:
             stream.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _still_lost(self, hello: scheduler_pb2.WorkerHello) -> list[str]:
         """Frontends to be named with `hello`: they have requests here, and did not come back after it was told."""

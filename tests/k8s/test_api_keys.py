@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import kubernetes_validate
@@ -11,27 +9,15 @@ import pytest
 
 from frontend_svc.config import FrontendSettings
 from signalbox import config
-from tools.rehearsal import cluster as manifests
+from tests.k8s.conftest import render_with
 from tools.rehearsal.cluster import Cluster
 from tools.rehearsal.environment import environment_of
-
-COMPONENT = manifests.OVERLAYS.parent / "components" / "api-keys"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The overlay cpu-demo with the component."""
-    if not manifests.renderers():
-        pytest.skip("neither kubectl nor kustomize is installed; .ci/run installs one")
-    overlay = tmp_path / "keys"
-    overlay.mkdir()
-    kustomization = {
-        "resources": [os.path.relpath(manifests.OVERLAYS / "cpu-demo", overlay.resolve())],
-        "components": [os.path.relpath(COMPONENT, overlay.resolve())],
-    }
-    (overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
-    monkeypatch.setattr(manifests, "OVERLAYS", tmp_path)
-    return Cluster(manifests.render("keys"))
+    return render_with("api-keys", tmp_path, "cpu-demo", monkeypatch)
 
 
 def test_every_document_is_valid(cluster: Cluster) -> None:

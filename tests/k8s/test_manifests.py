@@ -12,9 +12,11 @@ from frontend_svc.config import FrontendSettings
 from scheduler_svc.config import SchedulerSettings
 from signalbox import config, rpc
 from signalbox.config import Settings
+from tests.k8s.conftest import SERVICES
 from tools.rehearsal.cluster import Cluster, Pod, container_port
 from tools.rehearsal.environment import environment_of
 from worker_svc.config import WorkerSettings
+from worker_svc.relay.config import RelaySettings
 from worker_svc.server import STOP_S
 
 OLDEST = "1.30"
@@ -23,16 +25,19 @@ SETTINGS: dict[str, type[Settings]] = {
     "scheduler": SchedulerSettings,
     "worker": WorkerSettings,
     "frontend": FrontendSettings,
+    "relay": RelaySettings,
 }
-SERVICES = {
+HEALTH_NAMES = {
     "scheduler": "signalbox.v1.SchedulerService",
     "worker": "signalbox.v1.WorkerService",
     "frontend": "signalbox.v1.GenerationService",
+    "relay": "signalbox.v1.SchedulerService",
 }
 LISTENS = {
     "scheduler": {"grpc": "listen", "metrics": "metrics"},
     "worker": {"grpc": "listen", "metrics": "metrics"},
     "frontend": {"http": "http", "grpc": "grpc"},
+    "relay": {"grpc": "listen", "metrics": "metrics"},
 }
 """The setting behind each named port."""
 AFTER_DRAIN_S = 5
@@ -59,7 +64,7 @@ def test_every_document_is_valid(cluster: Cluster, version: str) -> None:
 
 
 def test_the_three_services_are_there(cluster: Cluster) -> None:
-    assert {pod.component for pod in cluster.pods} == set(SETTINGS)
+    assert {pod.component for pod in cluster.pods} == set(SERVICES)
 
 
 def test_settings_are_real_ones(pod: Pod, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +136,7 @@ def test_one_scheduler_at_a_time(cluster: Cluster) -> None:
 def test_probes_are_grpc(pod: Pod, kind: str) -> None:
     probe = pod.container[kind]["grpc"]
     assert probe["port"] == container_port(pod, "grpc")
-    assert probe["service"] == (SERVICES[pod.component] if kind == "readinessProbe" else rpc.LIVENESS)
+    assert probe["service"] == (HEALTH_NAMES[pod.component] if kind == "readinessProbe" else rpc.LIVENESS)
 
 
 def test_the_grace_period_is_above_pre_stop_and_drain(
@@ -192,7 +197,7 @@ def test_replicated_frontends_survive_a_node(cluster: Cluster) -> None:
 
 
 def test_selectors_match_their_own_pods_only(cluster: Cluster) -> None:
-    for workload in cluster.of_kind("Deployment", "StatefulSet"):
+    for workload in cluster.of_kind("Deployment", "StatefulSet", "DaemonSet"):
         labels = workload["spec"]["selector"]["matchLabels"]
         selected = {
             pod.component
@@ -205,7 +210,7 @@ def test_selectors_match_their_own_pods_only(cluster: Cluster) -> None:
 def test_every_document_says_what_it_belongs_to(cluster: Cluster) -> None:
     for document in cluster.documents:
         assert document["metadata"]["labels"]["app.kubernetes.io/part-of"] == "signalbox"
-    for workload in cluster.of_kind("Deployment", "StatefulSet"):
+    for workload in cluster.of_kind("Deployment", "StatefulSet", "DaemonSet"):
         assert workload["metadata"]["labels"]["app.kubernetes.io/version"] == signalbox.__version__
 
 

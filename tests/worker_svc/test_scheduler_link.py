@@ -11,7 +11,7 @@ from pathlib import Path
 from signalbox.v1 import scheduler_pb2
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import serve
-from tests.worker_svc.test_worker_process import first_step, new_request, worker_process
+from tests.worker_svc.test_worker_process import start_request, worker_process
 
 REFUSAL = "max_num_batched_tokens is 64, but the worker's runner takes 32"
 
@@ -40,13 +40,7 @@ async def test_a_refused_worker_tries_again_and_is_not_attached_meanwhile(tmp_pa
 
 async def test_a_refused_step_is_followed_by_a_hello_with_all_that_the_worker_holds() -> None:
     async with asyncio.timeout(100), worker_process("--runner=sim") as (scheduler, _):
-        await scheduler.hellos.get()
-        request = new_request(0)
-        request.max_tokens = 3
-        scheduler.messages.put_nowait(
-            scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
-        )
-        await scheduler.reports.get()
+        await start_request(scheduler)
         out_of_turn = scheduler_pb2.SchedulerOutput(step_id=7, scheduler_epoch=1)
         scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=[out_of_turn]))
         snapshot = (await scheduler.hellos.get()).snapshot

@@ -24,13 +24,13 @@ class RehearsalError(Exception):
 
 @dataclass(frozen=True)
 class Pod:
-    """One replica of a Deployment or StatefulSet."""
+    """One replica of a Deployment or StatefulSet, or the pod of a DaemonSet on the one node."""
 
     name: str
     address: str
     template: Document
     subdomain: str
-    """The headless Service that gives the pod a name; empty for pods of a Deployment."""
+    """The headless Service that gives the pod of a StatefulSet a name; empty for others."""
 
     @property
     def spec(self) -> Document:
@@ -62,7 +62,7 @@ class Cluster:
         network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
         replicas = [
             (workload, index)
-            for workload in self.of_kind("Deployment", "StatefulSet")
+            for workload in self.of_kind("Deployment", "StatefulSet", "DaemonSet")
             for index in range(workload["spec"].get("replicas", 1))
         ]
         self.pods = [

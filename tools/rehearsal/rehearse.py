@@ -14,7 +14,7 @@ from signalbox.http_client import HttpClient
 from tools.rehearsal.cluster import Cluster, Document, RehearsalError, render
 from tools.rehearsal.running import Running, say
 
-STOP_ORDER = ("frontend", "worker", "scheduler")
+STOP_ORDER = ("frontend", "worker", "relay", "scheduler")
 READY_S = 120.0
 """For readiness; Kubernetes would wait for ever."""
 SCRAPE_TIMEOUT_S = 10.0
@@ -97,6 +97,8 @@ def _say_answer(address: str, text: str) -> None:
 
 def stop(pods: Sequence[Running]) -> None:
     """Ends pods of one workload as the kubelet would: preStop, SIGTERM, and no more than the grace period."""
+    if not pods:
+        return
     spec, pre_stop_s = pods[0].pod.spec, pods[0].pod.pre_stop_s
     grace_s = spec["terminationGracePeriodSeconds"]
     give_up = time.monotonic() + grace_s

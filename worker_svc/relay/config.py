@@ -19,6 +19,8 @@ class RelaySettings(Settings):
     """host:port of the scheduler."""
     listen: str = "127.0.0.1:7320"
     """host:port for workers."""
+    metrics: str = ""
+    """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     relay_id: str = "relay-0"
     """Stable name of this relay, for logs."""
     window_ms: float = Field(0.5, ge=0, le=100)

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -25,6 +26,20 @@ Stream = grpc.aio.StreamStreamCall[Any, Any]
 OnAttached = Callable[[bool], Awaitable[None]]
 
 
+@dataclass(slots=True)
+class Traffic:
+    """One direction of all streams so far."""
+
+    num_messages: int = 0
+    num_entries: int = 0
+    """In these messages."""
+
+    def count(self, num_entries: int) -> None:
+        """One more message."""
+        self.num_messages += 1
+        self.num_entries += num_entries
+
+
 class SchedulerLink:
     """Dials the scheduler for as long as it runs. When the stream breaks, the links of all workers end: they say hello
     again, with snapshots, when there is a new one."""
@@ -38,6 +53,26 @@ class SchedulerLink:
         self._outbox: Outbox[scheduler_pb2.RelayedRequest] | None = None
         """Set while there is a stream that the scheduler has taken."""
         self._stream: Stream | None = None
+        self.num_attached = 0
+        """How often the scheduler has taken a stream."""
+        self.num_opened = 0
+        """Links of workers so far."""
+        self.up, self.down = Traffic(), Traffic()
+
+    @property
+    def is_attached(self) -> bool:
+        """The scheduler has taken the stream."""
+        return self._outbox is not None
+
+    @property
+    def num_workers(self) -> int:
+        """Workers with a link."""
+        return len(self._links)
+
+    def waiting(self) -> tuple[int, int]:
+        """How many messages wait for the scheduler's stream, and for those of workers."""
+        up = 0 if self._outbox is None else len(self._outbox)
+        return up, sum(len(link.outbox) for link in self._links.values())
 
     # -- for workers --
 
@@ -50,6 +85,7 @@ class SchedulerLink:
             )
         link = WorkerLink(next(self._numbers))
         self._links[link.number] = link
+        self.num_opened += 1
         self.send(link, first)
         return link
 
@@ -97,21 +133,10 @@ class SchedulerLink:
         """One stream, from hello to its end."""
         stream = self._stream = stub.AttachWorkers()
         outbox = Outbox[scheduler_pb2.RelayedRequest](MAX_OUTBOX)
-        tasks = [
-            asyncio.create_task(work) for work in (self._read(stream, outbox), self._write(outbox, stream))
-        ]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if not task.cancelled():  # as the reader is when the outbox was full
-                    task.result()
-        except asyncio.InvalidStateError:
-            pass  # the stream ended while something was written to it
+            await rpc.run_until_first_ends(self._read(stream, outbox), self._write(outbox, stream))
         finally:
             stream.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _detach(self) -> bool:
         """The stream ended: so do all links. Returns whether there was one."""
@@ -128,7 +153,9 @@ class SchedulerLink:
             if self._outbox is None:  # the scheduler has taken the hello
                 logger.info("attached to the scheduler at %s", self._address)
                 self._outbox = outbox
+                self.num_attached += 1
                 await self._on_attached(True)
+            self.down.count(len(message.entries))
             for entry in message.entries:
                 self._take(entry)
 
@@ -150,6 +177,7 @@ class SchedulerLink:
             entries = await outbox.take(self._window_s)
             for part in split(entries, lambda entry: len(entry.message), MAX_BATCH_BYTES):
                 await stream.write(scheduler_pb2.AttachWorkersRequest(entries=part))
+                self.up.count(len(part))
 
 
 def _reason(closed: scheduler_pb2.LinkClosed) -> SignalboxError | None:

@@ -6,7 +6,9 @@ import asyncio
 import logging
 
 from signalbox import rpc
+from signalbox.metrics_server import MetricsServer
 from signalbox.process import settle_memory
+from worker_svc.relay import metrics
 from worker_svc.relay.config import RelaySettings
 from worker_svc.relay.scheduler_link import SchedulerLink
 from worker_svc.relay.servicer import SERVICE, RelayServicer
@@ -21,6 +23,9 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> None:
         settings.scheduler, settings.relay_id, settings.window_ms / 1e3, on_attached=server.set_serving
     )
     server.grpc.add_generic_rpc_handlers((RelayServicer(link).handler(),))
+    metrics_server = MetricsServer()
+    metrics_server.start(settings.metrics)
+    metrics_server.show(lambda: metrics.read(link))
     port = await server.start(settings.listen)
     settle_memory()
     logger.info("listening on port %d", port)
@@ -32,3 +37,4 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await server.stop(0)
+    await metrics_server.stop()

@@ -32,6 +32,7 @@ from tests.scheduler_svc.attached import (
     serve,
     submit,
 )
+from tests.telemetry.test_metrics import Value, scrape
 
 SERVICE = "signalbox.v1.SchedulerService"
 
@@ -199,6 +200,43 @@ async def test_what_comes_within_the_window_travels_together(tmp_path: Path) -> 
 
             await until(all_came)
             assert len(Counting.messages) - before <= 2
+
+
+async def test_metrics_count_workers_and_what_their_links_carry(tmp_path: Path) -> None:
+    place = f"127.0.0.1:{free_ports(1)[0]}"
+    port = free_ports(1)[0]
+    options = (f"--metrics={place}", "--window-ms=100")
+    async with run_relay(tmp_path / "log", f"127.0.0.1:{port}", *options) as address:
+        async with serve(port=port) as (_, scheduler), dial(address) as relay, dial(scheduler) as direct:
+            await health_is(address, "SERVING")
+            streams = [await attach(relay, f"w{number}") for number in range(3)]
+            before = await asyncio.to_thread(scrape, place)
+            assert before("signalbox_relay_attached") == before("signalbox_relay_attachments_total") == 1
+            assert before("signalbox_relay_workers") == before("signalbox_relay_worker_links_total") == 3
+            assert before("signalbox_relay_waiting") == 0
+            for stream in streams:
+                await stream.write(make_event())
+            frontend = await attach_frontend(direct)
+            await submit(frontend, "x")
+
+            async def both_ways_were_taken() -> bool:
+                now = await asyncio.to_thread(scrape, place)
+                return gain(before, now, "entries", "up") == 3 and gain(before, now, "entries", "down") >= 1
+
+            await until(both_ways_were_taken)
+            after = await asyncio.to_thread(scrape, place)
+            for direction in ("up", "down"):
+                messages = gain(before, after, "messages", direction)
+                assert 1 <= messages <= gain(before, after, "entries", direction)
+        await health_is(address, "NOT_SERVING")
+        lost = await asyncio.to_thread(scrape, place)
+        assert lost("signalbox_relay_attached") == lost("signalbox_relay_workers") == 0
+
+
+def gain(before: Value, after: Value, name: str, direction: str) -> float:
+    """What a counter of one direction has risen by."""
+    name = f"signalbox_relay_{name}_total"
+    return after(name, direction=direction) - before(name, direction=direction)
 
 
 async def test_without_a_scheduler_workers_are_sent_away(tmp_path: Path) -> None:
