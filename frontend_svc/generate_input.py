@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from signalbox.attributes import OPERATION_TEXT_COMPLETION
+from signalbox.grammar.form import FormKind
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,11 @@ def read_trace(traceparent: str, tracestate: str) -> Trace:
     return Trace(traceparent, tracestate if len(tracestate) <= _MAX_TRACESTATE_CHARS else "")
 
 
-class OutputForm(StrEnum):
-    """Kinds of forms that an output can be made to follow; named as the fields of generation.proto."""
-
-    JSON_SCHEMA = "json_schema"
-    JSON_OBJECT = "json_object"
-    REGEX = "regex"
-    GRAMMAR = "grammar"
-    CHOICE = "choice"
-    STRUCTURAL_TAG = "structural_tag"
-
-
 @dataclass(frozen=True)
 class StructuredOutput:
     """A form that the output has to follow."""
 
-    form: OutputForm
+    form: FormKind
     text: str = ""
     """The schema or tag as JSON, the regular expression, or the grammar; empty for the other forms."""
     choices: tuple[str, ...] = ()

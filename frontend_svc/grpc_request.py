@@ -7,7 +7,6 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from frontend_svc.generate_input import (
     Asked,
-    OutputForm,
     Pooling,
     PoolingMode,
     Sampling,
@@ -16,6 +15,7 @@ from frontend_svc.generate_input import (
 from frontend_svc.grpc_call import Context, deadline_ms, trace_of
 from signalbox.attributes import OPERATION_EMBEDDINGS
 from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.grammar.form import FormKind
 from signalbox.v1 import frontend_pb2 as frontend
 from signalbox.v1 import generation_pb2 as generation
 
@@ -136,10 +136,10 @@ def _read_form(given: generation.StructuredOutput) -> StructuredOutput:
         choices = tuple(value.values)
         if not choices or "" in choices:
             raise InvalidRequestError(f"{field} needs strings that are not empty", field=field)
-        return StructuredOutput(OutputForm.CHOICE, choices=choices, field=field)
+        return StructuredOutput(FormKind.CHOICE, choices=choices, field=field)
     if not value:
         raise InvalidRequestError(f"{field} is {'false' if value is False else 'empty'}", field=field)
-    return StructuredOutput(OutputForm(name), "" if value is True else value, field=field)
+    return StructuredOutput(FormKind(name), "" if value is True else value, field=field)
 
 
 def _read_pooling(params: generation.PoolingParams) -> Pooling:

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from frontend_svc.generate_input import OutputForm, StructuredOutput
+from frontend_svc.generate_input import StructuredOutput
 from signalbox.errors import InvalidRequestError
+from signalbox.grammar.form import FormKind
 
 JsonText = Annotated[
     Annotated[str, Tag("as text")] | Annotated[dict[str, Any], Tag("as object")],
@@ -98,15 +99,15 @@ def read_form(
     found = [
         _read_response_format(response_format),
         _of_json(guided_json, "guided_json"),
-        _of_text(OutputForm.REGEX, guided_regex, "guided_regex"),
-        _of_text(OutputForm.GRAMMAR, guided_grammar, "guided_grammar"),
+        _of_text(FormKind.REGEX, guided_regex, "guided_regex"),
+        _of_text(FormKind.GRAMMAR, guided_grammar, "guided_grammar"),
         _of_choices(guided_choice, "guided_choice"),
         _of_json(vllm.json_, "structured_outputs.json"),
-        _of_text(OutputForm.REGEX, vllm.regex, "structured_outputs.regex"),
+        _of_text(FormKind.REGEX, vllm.regex, "structured_outputs.regex"),
         _of_choices(vllm.choice, "structured_outputs.choice"),
-        _of_text(OutputForm.GRAMMAR, vllm.grammar, "structured_outputs.grammar"),
+        _of_text(FormKind.GRAMMAR, vllm.grammar, "structured_outputs.grammar"),
         _any_object("structured_outputs.json_object") if vllm.json_object else None,
-        _of_text(OutputForm.STRUCTURAL_TAG, vllm.structural_tag, "structured_outputs.structural_tag"),
+        _of_text(FormKind.STRUCTURAL_TAG, vllm.structural_tag, "structured_outputs.structural_tag"),
     ]
     forms = [form for form in found if form is not None]
     if len(forms) > 1:
@@ -133,20 +134,20 @@ def _read_response_format(given: ResponseFormat | None) -> StructuredOutput | No
             return _of_json(given.json_schema.schema_, "response_format.json_schema.schema")
         case StructuralTagFormat():
             tag = to_json(given.model_dump(), "response_format")
-            return StructuredOutput(OutputForm.STRUCTURAL_TAG, tag, field="response_format")
+            return StructuredOutput(FormKind.STRUCTURAL_TAG, tag, field="response_format")
     return None
 
 
 def _any_object(field: str) -> StructuredOutput:
-    return StructuredOutput(OutputForm.JSON_OBJECT, field=field)
+    return StructuredOutput(FormKind.JSON_OBJECT, field=field)
 
 
 def _of_json(schema: str | dict[str, Any] | None, field: str) -> StructuredOutput | None:
     text = to_json(schema, field) if isinstance(schema, dict) else schema
-    return _of_text(OutputForm.JSON_SCHEMA, text, field)
+    return _of_text(FormKind.JSON_SCHEMA, text, field)
 
 
-def _of_text(form: OutputForm, text: str | None, field: str) -> StructuredOutput | None:
+def _of_text(form: FormKind, text: str | None, field: str) -> StructuredOutput | None:
     if text == "":
         raise InvalidRequestError(f"{field} is empty", field=field)
     return None if text is None else StructuredOutput(form, text, field=field)
@@ -157,4 +158,4 @@ def _of_choices(choices: Sequence[str] | None, field: str) -> StructuredOutput |
         return None
     if not choices or "" in choices:
         raise InvalidRequestError(f"{field} needs strings that are not empty", field=field)
-    return StructuredOutput(OutputForm.CHOICE, choices=tuple(choices), field=field)
+    return StructuredOutput(FormKind.CHOICE, choices=tuple(choices), field=field)

@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from frontend_svc.generate_input import Asked, OutputForm, Sampling, StructuredOutput, Trace
+from frontend_svc.generate_input import Asked, Sampling, StructuredOutput, Trace
 from frontend_svc.openai_chat_body import template_of
 from frontend_svc.openai_forms import JsonObjectFormat, TextFormat, kind_of, to_json
 from frontend_svc.openai_schema import Body, refuse_unsupported
 from frontend_svc.tokenizer import Tokenizer
 from signalbox.attributes import OPERATION_CHAT
 from signalbox.errors import InvalidRequestError
+from signalbox.grammar.form import FormKind
 
 
 class InputPart(Body):
@@ -73,10 +74,10 @@ class TextOptions(Body):
         """The form that the output has to follow."""
         if isinstance(self.format, SchemaFormat):
             field = "text.format.schema"
-            return StructuredOutput(OutputForm.JSON_SCHEMA, to_json(self.format.schema_, field), field=field)
+            return StructuredOutput(FormKind.JSON_SCHEMA, to_json(self.format.schema_, field), field=field)
         if self.format is None or self.format.type == "text":
             return None
-        return StructuredOutput(OutputForm.JSON_OBJECT, field="text.format")
+        return StructuredOutput(FormKind.JSON_OBJECT, field="text.format")
 
 
 class ResponsesBody(Body):

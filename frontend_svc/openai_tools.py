@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Tag
 
-from frontend_svc.generate_input import OutputForm, StructuredOutput
+from frontend_svc.generate_input import StructuredOutput
 from frontend_svc.openai_forms import to_json
 from frontend_svc.openai_schema import Body
 from frontend_svc.tool_calls import Calls, ListedCalls, NamedCall, TaggedCalls
 from signalbox.errors import InvalidRequestError
+from signalbox.grammar.form import FormKind
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 MAX_TOOLS = 128
@@ -112,7 +113,7 @@ class Toolbox:
             }
             if not self._parallel:
                 schema["maxItems"] = 1
-        return StructuredOutput(OutputForm.JSON_SCHEMA, to_json(schema, "tools"), field="tools")
+        return StructuredOutput(FormKind.JSON_SCHEMA, to_json(schema, "tools"), field="tools")
 
     def make_calls(self) -> Calls | None:
         """Finds the calls in the output of one choice; None: none are looked for."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from frontend_svc.generate_input import Asked, StructuredOutput
 from signalbox.errors import InternalError, InvalidRequestError, UnsupportedError, limit_reached
-from signalbox.grammar.form import Form, FormError, FormKind
+from signalbox.grammar.form import Form, FormError
 from signalbox.grammar.vetting import Vetter, check_size
 
 MAX_WAITING = 32
@@ -28,7 +28,7 @@ class FormCheck:
     async def __call__(self, asked: StructuredOutput) -> None:
         """Raises InvalidRequestError naming the field for a form that cannot be followed, ResourceExhaustedError when
         too many wait."""
-        form = Form(FormKind(asked.form.value), asked.text, asked.choices)
+        form = Form(asked.form, asked.text, asked.choices)
         try:
             check_size(form)
             if self._vetter.recall(form) is None:

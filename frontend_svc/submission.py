@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from frontend_svc.generate_input import GenerateInput, OutputForm, Pooling, PoolingMode, StructuredOutput
+from frontend_svc.generate_input import GenerateInput, Pooling, PoolingMode, StructuredOutput
 from frontend_svc.session import Session
+from signalbox.grammar.form import FormKind
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 
@@ -118,9 +119,9 @@ def make_sampling(given: GenerateInput) -> generation.SamplingParams:
 
 def make_structured_output(form: StructuredOutput) -> generation.StructuredOutput:
     """The message of a form."""
-    if form.form is OutputForm.CHOICE:
+    if form.form is FormKind.CHOICE:
         return generation.StructuredOutput(choice=generation.Choices(values=form.choices))
-    if form.form is OutputForm.JSON_OBJECT:
+    if form.form is FormKind.JSON_OBJECT:
         return generation.StructuredOutput(json_object=True)
     return generation.StructuredOutput(**{form.form.value: form.text})  # type: ignore[arg-type]
 

@@ -10,12 +10,13 @@ from google.protobuf.message import Message
 from frontend_svc.choices import Choices
 from frontend_svc.events import Delta
 from frontend_svc.gate import Caller
-from frontend_svc.generate_input import OutputForm, StructuredOutput
+from frontend_svc.generate_input import StructuredOutput
 from frontend_svc.grpc_call import Context
 from frontend_svc.session import Session
 from frontend_svc.sessions import SessionTable
 from signalbox import __version__, rpc
 from signalbox.errors import CancelledError, InvalidRequestError, UnsupportedError
+from signalbox.grammar.form import FormKind
 
 VERSION = f"signalbox {__version__}"
 """What routers are told of who we are."""
@@ -56,10 +57,10 @@ def read_form(message: Any, oneof: str, path: str) -> StructuredOutput | None:
     if name is None:
         return None
     value, field = getattr(message, name), path + name
-    form = OutputForm("json_schema" if name == "json" else name)
-    if form is OutputForm.JSON_OBJECT:
+    form = FormKind("json_schema" if name == "json" else name)
+    if form is FormKind.JSON_OBJECT:
         return StructuredOutput(form, field=field) if value else None
-    if form is not OutputForm.CHOICE:
+    if form is not FormKind.CHOICE:
         if not value:
             raise InvalidRequestError(f"{field} is empty", field=field)
         return StructuredOutput(form, text=value, field=field)

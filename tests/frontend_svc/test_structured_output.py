@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from frontend_svc import structured_output
-from frontend_svc.generate_input import Asked, OutputForm, Sampling, StructuredOutput
+from frontend_svc.generate_input import Asked, Sampling, StructuredOutput
 from frontend_svc.structured_output import FormCheck, check_company
 from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
 from signalbox.grammar import vetting
+from signalbox.grammar.form import FormKind
 from signalbox.ring import DEMO_MODEL
 
 ENDLESS = "start: W\nW: ~/(.*a.{%d}b.*)/ & /(a|b){100}/"
@@ -26,11 +27,11 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[FormCheck]:
 
 
 def regex(text: str, field: str = "guided_regex") -> StructuredOutput:
-    return StructuredOutput(OutputForm.REGEX, text, field=field)
+    return StructuredOutput(FormKind.REGEX, text, field=field)
 
 
 def endless(number: int) -> StructuredOutput:
-    return StructuredOutput(OutputForm.GRAMMAR, ENDLESS % number, field="guided_grammar")
+    return StructuredOutput(FormKind.GRAMMAR, ENDLESS % number, field="guided_grammar")
 
 
 async def test_a_form_that_can_be_followed_passes_at_once_the_second_time(check: FormCheck) -> None:
