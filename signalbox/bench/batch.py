@@ -14,7 +14,7 @@ from signalbox.bench.self_watch import SelfWatch
 from signalbox.bench.summary import Figures, percentiles_ms
 from signalbox.bench.worker_metrics import read_totals
 from signalbox.bench.workload import Lengths, Workload
-from signalbox.errors import InternalError
+from signalbox.errors import InternalError, from_code
 
 
 async def measure_batch(
@@ -27,8 +27,8 @@ async def measure_batch(
     frontend: str,
     cpu_s: Callable[[], dict[str, float]],
 ) -> Figures:
-    """Runs the batch once; `worker_metrics` and `frontend` are host:port with /metrics. Raises InternalError when a
-    request fails: the figures would be of something else."""
+    """Runs the batch once; `worker_metrics` and `frontend` are host:port with /metrics. Raises the error of a request
+    that fails: the figures would be of something else."""
     lengths = (
         Lengths(shape.prompt_tokens, shape.prompt_tokens),
         Lengths(shape.output_tokens, shape.output_tokens),
@@ -88,7 +88,7 @@ def _middle(values: Sequence[object]) -> object:
 def _check(records: Sequence[Record], shape: Shape) -> None:
     for record in records:
         if not record.succeeded:
-            raise InternalError(f"a request failed: {record.error_message or 'no output came'}")
+            raise from_code(record.error, f"a request failed: {record.error_message or 'no output came'}")
         if record.num_output_tokens != shape.output_tokens:
             made = record.num_output_tokens
             raise InternalError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import shutil
+import signal
 import socket
-import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from signalbox.bench import pinning
 from signalbox.bring_up import first_of, warn
-from signalbox.errors import SignalboxError
+from signalbox.errors import InvalidRequestError, SignalboxError
+from signalbox.log_dir import LogDir
 from signalbox.readiness import tell_serving, wait_ready
 from signalbox.ring import Ring
 from signalbox.supervisor import Supervisor
@@ -26,48 +27,65 @@ class LocalRing:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self._log_dir = Path(tempfile.mkdtemp(prefix="signalbox-bench-"))
-        self._supervisor = Supervisor(ring.stages(), self._log_dir, warn)
+        self._pids: dict[str, int] = {}
 
     async def use(self, work: Callable[[], Awaitable[T]]) -> T:
         """Starts the ring, awaits `work` when it is ready, and stops it. Raises UnavailableError with its last words
-        when a service ends meanwhile; the logs are kept then."""
+        when a service ends meanwhile. The logs are kept when something failed that no request is to blame for. SIGTERM
+        and SIGHUP end the ring, then the process."""
+        stopped = _catch_signals()
         results: list[T] = []
+        logs = LogDir()
+        supervisor = Supervisor(self._ring.stages(), logs.path, warn)
 
         async def run() -> None:
             await self._wait_until_ready()
-            self._supervisor.ready = True
+            supervisor.ready = True
             results.append(await work())
 
-        keep_logs = False
+        failed = False
         try:
-            self._supervisor.start()
-            await first_of(self._supervisor.watch(), run())
-        except SignalboxError:
-            keep_logs = True
+            supervisor.start()
+            self._pids = supervisor.pids()
+            await first_of(supervisor.watch(), run(), stopped)
+        except SignalboxError as error:
+            failed = not isinstance(error, InvalidRequestError)
             raise
         finally:
-            await self._supervisor.stop()
-            if keep_logs:
-                warn(f"the services' logs are in {self._log_dir}")
-            else:
-                shutil.rmtree(self._log_dir, ignore_errors=True)
+            await supervisor.stop()
+            if logs.close(failed=failed):
+                warn(f"the services' logs are in {logs.path}")
+        if not results:
+            raise SystemExit(128 + stopped.result())
         return results[0]
 
     def cpu_s(self) -> dict[str, float]:
         """Processor time of each service so far, in seconds; empty where the kernel is not Linux."""
-        pids = self._supervisor.pids()
-        return {name: cpu for name, pid in pids.items() if (cpu := _cpu_of(pid)) is not None}
+        return {name: cpu for name, pid in self._pids.items() if (cpu := _cpu_of(pid)) is not None}
 
     def move(self, name: str, core: int) -> None:
         """Has a service run on one core."""
-        pinning.move(self._supervisor.pids()[name], core)
+        pinning.move(self._pids[name], core)
 
     async def _wait_until_ready(self) -> None:
         ring = self._ring
         workers = {f"worker-{index}": address for index, address in enumerate(ring.workers)}
         await tell_serving({"scheduler": ring.scheduler, **workers}, lambda name: None)
         await wait_ready(ring.http)
+
+
+def _catch_signals() -> asyncio.Future[int]:
+    """Done with the number of the first signal that asks for the end. Ctrl-C needs no help: it cancels the work."""
+    loop = asyncio.get_running_loop()
+    caught: asyncio.Future[int] = loop.create_future()
+
+    def catch(number: int) -> None:
+        if not caught.done():
+            caught.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, catch, number)
+    return caught
 
 
 def free_addresses(count: int) -> list[str]:

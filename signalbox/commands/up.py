@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import re
 import socket
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from signalbox.bring_up import BringUp, warn
 from signalbox.commands.arguments import address, at_least_one
 from signalbox.cores import threads_per_worker
 from signalbox.errors import StartupError
+from signalbox.log_dir import LogDir
 from signalbox.ring import DEMO_MODEL, Ring, flags, worker_name
 from signalbox.speculation import Speculation, parse_speculation
 from signalbox.supervisor import Supervisor, check_free
@@ -84,7 +84,12 @@ def _add_ring_arguments(group: Any) -> None:
         metavar="HOST:PORT",
         help="first worker; the others take the next ports (%(default)s)",
     )
-    add("--log-dir", type=Path, metavar="DIR", help="where the services' logs go (a new temporary directory)")
+    add(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the services' logs go (a temporary directory, which stays only if the ring fails)",
+    )
     add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
 
 
@@ -144,8 +149,11 @@ def run(args: argparse.Namespace) -> int:
         raise StartupError(f"the model directory {ring.model} does not exist")
     workers = {f"--worker-listen ({worker_name(index)})": at for index, at in enumerate(ring.workers)}
     check_free({"--scheduler": ring.scheduler, "--http": ring.http, "--grpc": ring.grpc, **workers})
-    supervisor = Supervisor(ring.stages(), _make_log_dir(args.log_dir), warn)
-    return asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
+    logs = LogDir(args.log_dir)
+    supervisor = Supervisor(ring.stages(), logs.path, warn)
+    status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
+    logs.close(failed=status == 1)
+    return status
 
 
 def make_ring(args: argparse.Namespace) -> Ring:
@@ -190,13 +198,3 @@ def _worker_addresses(first: str, count: int) -> tuple[str, ...]:
 def _wants_proof(args: argparse.Namespace, ring: Ring) -> bool:
     """The sim runner proves nothing, and without a tokenizer there is no text."""
     return args.proof and args.runner != "sim" and ring.has_tokenizer
-
-
-def _make_log_dir(chosen: Path | None) -> Path:
-    if chosen is None:
-        return Path(tempfile.mkdtemp(prefix="signalbox-"))
-    try:
-        chosen.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StartupError(f"cannot make the log directory {chosen}: {error.strerror}") from None
-    return chosen

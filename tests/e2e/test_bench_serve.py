@@ -8,12 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 SMALL = ("--streams", "1", "4", "--prompt-tokens", "16", "--output-tokens", "24", "--repeat", "2")
 COMMAND = (sys.executable, "-m", "signalbox", "bench", "serve")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where processes put their temporary files."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
 
 
 def test_a_simulated_ring_is_measured() -> None:
@@ -82,15 +90,25 @@ def test_the_demo_model_is_compared_with_transformers_and_the_machine() -> None:
     assert found["ceiling"]["output_tok_s_ratio"] < 1
 
 
-def test_what_cannot_be_measured_is_said_and_the_ring_is_stopped() -> None:
+def test_what_cannot_be_measured_is_said_and_the_ring_is_stopped(scratch: Path) -> None:
     options = ("--runner", "sim", "--prompt-tokens", "5000")
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "signalbox: a request failed: the prompt has 5000 tokens" in done.stderr
+    assert not list(scratch.iterdir())
+
+
+def test_a_service_that_fails_leaves_its_log(scratch: Path) -> None:
+    options = ("--runner", "sim", "--worker-set", "num-blokcs=3")
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    (logs,) = scratch.iterdir()
+    assert f"the services' logs are in {logs}" in done.stderr
+    assert "num-blokcs" in (logs / "worker-0.log").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing_running(number: signal.Signals) -> None:
+def test_a_signal_leaves_nothing(number: signal.Signals, scratch: Path) -> None:
     options = ("--runner", "sim", "--output-tokens", "2000", "--repeat", "50")
     # A shell that runs the tests in its background has SIGINT ignored, and so would the bench.
     command = ["env", "--default-signal=INT", *COMMAND, *options]
@@ -102,8 +120,9 @@ def test_a_signal_leaves_nothing_running(number: signal.Signals) -> None:
             time.sleep(0.05)
         time.sleep(1)
         bench.send_signal(number)
-        assert bench.wait(40) != 0
+        assert bench.wait(40) == 128 + number
     finally:
         bench.terminate()
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
+    assert not list(scratch.iterdir())

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.e2e.conftest import MODEL, Launch, RunningRing
+from tests.ports import free_ports
 
 SIM = ("--no-proof", "--runner", "sim")
 """Where it does not matter what the worker runs."""
@@ -121,6 +122,28 @@ def test_a_second_ring_on_the_same_ports(launch_ring: Launch) -> None:
     assert (
         second.stderr == f"signalbox: port {port} on 127.0.0.1 is in use; choose another with --scheduler\n"
     )
+
+
+@pytest.mark.parametrize(("number", "leaves_logs"), [(signal.SIGTERM, False), (signal.SIGKILL, True)])
+def test_the_logs_of_a_ring_that_was_stopped_are_not_kept_those_of_one_that_failed_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, leaves_logs: bool
+) -> None:
+    """SIGTERM is for the ring, SIGKILL for one of its services."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    http, grpc, scheduler, worker = (f"127.0.0.1:{port}" for port in free_ports(4))
+    command = [sys.executable, "-m", "signalbox", "up", *SIM, "--http", http, "--grpc", grpc]
+    command += ["--scheduler", scheduler, "--worker-listen", worker]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout
+    lines = iter(process.stdout.readline, "")
+    assert any("signalbox is up" in line for line in lines)
+    victim = psutil.Process(process.pid).children()[0] if leaves_logs else process
+    victim.send_signal(number)
+    rest = "".join(lines)
+    assert process.wait(60) == int(leaves_logs), rest
+    left = list(tmp_path.iterdir())
+    assert len(left) == leaves_logs
+    assert not leaves_logs or str(left[0]) in rest
 
 
 def test_an_unknown_setting_is_refused(launch_ring: Launch) -> None:

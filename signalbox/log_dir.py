@@ -1,0 +1,30 @@
+"""Where the services of a ring log."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from signalbox.errors import StartupError
+
+
+class LogDir:
+    """A directory for the logs of one ring. One that nobody chose goes when the ring ends, unless its logs can say why
+    the ring failed."""
+
+    def __init__(self, chosen: Path | None = None) -> None:
+        """Unset: a new temporary one. Raises StartupError when the chosen one cannot be made."""
+        self._is_temporary = chosen is None
+        self.path = Path(tempfile.mkdtemp(prefix="signalbox-")) if chosen is None else chosen
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartupError(f"cannot make the log directory {chosen}: {error.strerror}") from None
+
+    def close(self, *, failed: bool) -> bool:
+        """To be called when the services have ended. Returns whether there are logs to look at."""
+        keep = failed and any(log.stat().st_size for log in self.path.glob("*.log"))
+        if self._is_temporary and not keep:
+            shutil.rmtree(self.path, ignore_errors=True)
+        return keep or not self._is_temporary
