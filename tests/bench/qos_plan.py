@@ -14,7 +14,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.policy.tenants import Tenants
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import StepReport
-from scheduler_svc.core.worker import WorkerInfo
+from scheduler_svc.core.worker_info import WorkerInfo
 from scheduler_svc.planning import MODEL, CountingWorker, Plan, Timing, Turn, Workload
 
 TIMING = Timing(base=0.005, per_token=0.00002, per_context=0.0, per_copy=0.00005)

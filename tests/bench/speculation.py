@@ -14,16 +14,15 @@ import argparse
 import asyncio
 import json
 import statistics
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from signalbox.client import Client
 from signalbox.scheduler_link import scheduler_link
-from tests.e2e.conftest import RunningRing, launch
+from tests.bench.rings import start
+from tests.e2e.conftest import RunningRing
 
 PYTHON = (
     "def quicksort(",
@@ -131,15 +130,6 @@ def summary(case: Case, name: str, results: dict[str, Measured]) -> dict[str, An
         "drafted_per_token": round(drafted / measured.num_tokens, 3),
         "acceptance": round(accepted / drafted, 3) if drafted else None,
     }
-
-
-def start(stack: ExitStack, *options: str) -> RunningRing:
-    """A ring of its own, stopped with `stack`."""
-    directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    ring = launch(directory, "--no-proof", *options)
-    stack.callback(ring.stop)
-    ring.wait_for("signalbox is up")
-    return ring
 
 
 def main() -> None:

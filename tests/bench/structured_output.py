@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.client import Client, FinishReason
-from tests.bench.speculation import PYTHON, start
+from tests.bench.rings import start
+from tests.bench.speculation import PYTHON
 from tests.e2e.conftest import RunningRing
 
 SCHEMA_BYTES = 5000

@@ -14,18 +14,17 @@ import argparse
 import asyncio
 import json
 import statistics
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from signalbox.client import Client
-from tests.e2e.conftest import RunningRing, launch
+from tests.bench.rings import start
+from tests.e2e.conftest import RunningRing
 from tests.telemetry.conftest import environment
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -99,15 +98,11 @@ def cpu_s(ring: RunningRing) -> float:
     return sum(spent.user + spent.system for spent in times)
 
 
-def start(stack: ExitStack, args: argparse.Namespace, endpoint: str) -> RunningRing:
-    """A ring of its own, stopped with `stack`."""
-    directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+def start_sim(stack: ExitStack, args: argparse.Namespace, endpoint: str) -> RunningRing:
+    """A simulated ring that sends its traces to `endpoint`; empty: nowhere."""
+    step = ("--worker-set", f"sim-base-ms={args.step_ms}")
     with environment(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint):
-        step = ("--worker-set", f"sim-base-ms={args.step_ms}")
-        ring = launch(directory, "--no-proof", "--runner", "sim", "--num-blocks", "8192", *step)
-    stack.callback(ring.stop)
-    ring.wait_for("signalbox is up")
-    return ring
+        return start(stack, "--runner", "sim", "--num-blocks", "8192", *step)
 
 
 def main() -> None:
@@ -124,7 +119,8 @@ def main() -> None:
     with ExitStack() as stack:
         receiver = RawReceiver()
         stack.callback(receiver.stop)
-        off, on = start(stack, args, ""), start(stack, args, "" if args.null else receiver.endpoint)
+        off = start_sim(stack, args, "")
+        on = start_sim(stack, args, "" if args.null else receiver.endpoint)
         pairs, cpu = asyncio.run(compare(off, on, args))
     ratios = sorted(traced / plain for plain, traced in pairs)
     result = {

@@ -9,8 +9,8 @@ import pytest
 
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from tests.simulation import world
-from tests.simulation.nodes import SchedulerNode
 from tests.simulation.random_scenario import Scenario
+from tests.simulation.scheduler_node import SchedulerNode
 
 HUGE_VOCABULARY = 2**31 - 1
 """Tokens so large that four bytes of one do not stand anywhere by chance."""

@@ -14,7 +14,7 @@ import pytest
 
 from signalbox.ring import DEMO_MODEL
 from tests.e2e.conftest import RunningRing, StartRing, start_ring  # noqa: F401
-from tests.e2e.test_ring import read_status
+from tests.e2e.test_ring import openai_client, read_status
 
 PROMPT = "def quicksort("
 USER: list[Any] = [{"role": "user", "content": PROMPT}]
@@ -34,13 +34,13 @@ def demo(start_ring: StartRing) -> RunningRing:  # noqa: F811
 
 @pytest.fixture
 def sdk(ring: RunningRing) -> Iterator[openai.OpenAI]:
-    with client_of(ring) as client:
+    with openai_client(ring) as client:
         yield client
 
 
 @pytest.fixture
 def demo_sdk(demo: RunningRing) -> Iterator[openai.OpenAI]:
-    with client_of(demo) as client:
+    with openai_client(demo) as client:
         yield client
 
 
@@ -49,10 +49,6 @@ async def asdk(ring: RunningRing) -> AsyncIterator[openai.AsyncOpenAI]:
     url = f"{ring.url}/v1"
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
         yield client
-
-
-def client_of(ring: RunningRing) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{ring.url}/v1", api_key="none", max_retries=0, timeout=60)
 
 
 def assert_empty(ring: RunningRing) -> None:
@@ -202,7 +198,7 @@ def tool_sdk(
     (directory / "chat_template.jinja").write_text(
         "{{ tools | tojson if tools else '' }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
     )
-    with client_of(start_ring("--model", str(directory), "--served-model-name", "demo")) as client:
+    with openai_client(start_ring("--model", str(directory), "--served-model-name", "demo")) as client:
         yield client
 
 
@@ -285,7 +281,7 @@ def test_errors_name_their_field(sdk: openai.OpenAI) -> None:
 
 
 def test_what_the_sim_runner_does_not_do_is_refused(start_ring: StartRing) -> None:  # noqa: F811
-    with client_of(start_ring(*RINGS["sim"])) as client:
+    with openai_client(start_ring(*RINGS["sim"])) as client:
         with pytest.raises(openai.BadRequestError):
             client.embeddings.create(model="demo", input="x")
         for name in ("logprobs", "prompt_logprobs"):

@@ -62,7 +62,7 @@ class Masks:
             except Exception as error:  # whatever it is: this request fails, and no other
                 self.failures[row.row] = str(error)
                 self._of(row)[:] = 0
-        has_token = self._bits.any(axis=1)
+        has_token: NDArray[np.bool_] = np.asarray(self._bits.any(axis=1))
         if has_token.all():
             return
         for row in self._rows:

@@ -318,17 +318,22 @@ def run_bench(options: argparse.Namespace) -> list[Result]:
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_load(parser: argparse.ArgumentParser) -> None:
+    """Model and load, the same for all that is compared."""
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 32, 64])
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
-    parser.add_argument("--device", default="cpu", help="cuda: checks the outputs first, see cuda_bench")
     parser.add_argument("--threads", type=int)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_load(parser)
+    parser.add_argument("--device", default="cpu", help="cuda: checks the outputs first, see cuda_bench")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--top-p", type=float, default=1.0)

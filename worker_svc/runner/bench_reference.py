@@ -12,13 +12,12 @@ import argparse
 import json
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from worker_svc.runner.bench import copy_bandwidth, measure_transformers
+from worker_svc.runner.bench import add_load, copy_bandwidth, measure_transformers
 from worker_svc.runner.kv_cache import bytes_per_block
 from worker_svc.runner.model import LoadedModel, load_model
 
@@ -83,12 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 32, 64])
-    parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--output-tokens", type=int, default=128)
-    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
-    parser.add_argument("--threads", type=int)
+    add_load(parser)
     parser.add_argument("--repeat", type=int, default=3, help="medians of so many runs (%(default)s)")
     options = parser.parse_args()
     if options.threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -91,41 +92,43 @@ class FusedMLP(nn.Module):
         return self.down_proj(self._kernels.gate(self.gate_up_proj(x), self._activation))  # type: ignore[no-any-return]
 
 
-class FusedAttention(nn.Module):
+class JoinedAttention(nn.Module):
     """Attention of a layer: one product for Q, K and V, one pass that normalizes, rotates and writes the cache.
 
     Its results are checked with those of the whole model, by the probe.
     """
 
-    def __init__(self, attn: Any, kernels: Kernels) -> None:
+    qkv_proj: nn.Module
+    o_proj: nn.Module
+
+    def __init__(self, attn: Any, kernels: Any, fuse_norm: Callable[[Any], Any]) -> None:
+        """`kernels` has `rope_and_write`; `fuse_norm` makes a fused norm, or raises NotFusableError."""
         super().__init__()
         self.layer_idx: int = attn.layer_idx
         self._kernels = kernels
         self._dim: int = attn.head_dim
         self._num_heads = attn.q_proj.out_features // self._dim
-        if self._dim > LARGEST_HEAD or attn.v_proj.out_features != attn.k_proj.out_features:
+        if attn.v_proj.out_features != attn.k_proj.out_features:
             raise NotFusableError("its heads are not those that the kernel knows")
-        self._norms = self._take_norms(attn)
+        self._norms = self._take_norms(attn, fuse_norm)
         self._scores = Scores(
             scaling=attn.scaling,
             sliding_window=window_of(attn),
             softcap=getattr(attn, "attn_logit_softcapping", None),
         )
-        self.qkv_proj = pack(attn.q_proj, attn.k_proj, attn.v_proj)
-        self.o_proj = pack(attn.o_proj)
 
-    def _take_norms(self, attn: Any) -> dict[str, Any]:
-        query_norm, key_norm = getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)
-        if query_norm is None and key_norm is None:
+    def _take_norms(self, attn: Any, fuse_norm: Callable[[Any], Any]) -> dict[str, Any]:
+        norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
+        if norms == [None, None]:
             return {}
-        fused = [FusedNorm(norm, self._kernels) for norm in (query_norm, key_norm)]
-        if any(len(norm.weight) != self._dim for norm in fused):
+        query, key = (fuse_norm(norm) for norm in norms)
+        if len(query.weight) != self._dim or len(key.weight) != self._dim:
             raise NotFusableError("its norms are not of single heads")
         return {
-            "query_norm": fused[0].weight,
-            "key_norm": fused[1].weight,
-            "epsilon": fused[0].epsilon,
-            "weight_offset": fused[0].weight_offset,
+            "query_norm": query.weight,
+            "key_norm": key.weight,
+            "epsilon": query.epsilon,
+            "weight_offset": query.weight_offset,
         }
 
     def forward(
@@ -148,6 +151,17 @@ class FusedAttention(nn.Module):
         query = qkv.view(len(qkv), -1, self._dim)[:, : self._num_heads]
         out = attention.attend(query, layer, batch, self._scores)
         return self.o_proj(out.view(1, len(qkv), -1)), None
+
+
+class FusedAttention(JoinedAttention):
+    """Attention with packed weights and compiled kernels."""
+
+    def __init__(self, attn: Any, kernels: Kernels) -> None:
+        if attn.head_dim > LARGEST_HEAD:
+            raise NotFusableError("its heads are larger than the kernel takes")
+        super().__init__(attn, kernels, lambda norm: FusedNorm(norm, kernels))
+        self.qkv_proj = pack(attn.q_proj, attn.k_proj, attn.v_proj)
+        self.o_proj = pack(attn.o_proj)
 
 
 def window_of(attn: Any) -> int | None:

@@ -8,21 +8,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from worker_svc.runner import attention
 from worker_svc.runner.fused import (
     ACTIVATIONS,
     NORM_FORMS,
     TOLERANCES,
+    JoinedAttention,
     NotFusableError,
     is_attention,
     is_gated_mlp,
     is_rms_norm,
     norm_epsilon,
-    window_of,
 )
 from worker_svc.runner.optimize import Swap, swap_children
 from worker_svc.runner.packed_linear import join_biases, probe_rows, relative_error, weight_and_bias
-from worker_svc.runner.torch_attention import Scores
 from worker_svc.runner.triton_write import TritonKernels
 
 
@@ -84,62 +82,13 @@ class TritonMLP(nn.Module):
         return self.down_proj(self._kernels.gate(self.gate_up_proj(x), self._activation))  # type: ignore[no-any-return]
 
 
-class TritonAttention(nn.Module):
-    """Attention of a layer: one product for Q, K and V, one kernel that normalizes, rotates and writes the cache.
-
-    Its results are checked with those of the whole model, by the probe.
-    """
+class TritonAttention(JoinedAttention):
+    """Attention with joined weights and Triton's kernel."""
 
     def __init__(self, attn: Any, kernels: TritonKernels) -> None:
-        super().__init__()
-        self.layer_idx: int = attn.layer_idx
-        self._kernels, self._dim = kernels, int(attn.head_dim)
-        self._num_heads = attn.q_proj.out_features // self._dim
-        if attn.v_proj.out_features != attn.k_proj.out_features:
-            raise NotFusableError("its heads are not those that the kernel knows")
-        self._norms = self._take_norms(attn)
-        self._scores = Scores(
-            scaling=attn.scaling,
-            sliding_window=window_of(attn),
-            softcap=getattr(attn, "attn_logit_softcapping", None),
-        )
+        super().__init__(attn, kernels, lambda norm: TritonNorm(norm, kernels))
         self.qkv_proj = JoinedLinear(attn.q_proj, attn.k_proj, attn.v_proj)
         self.o_proj = attn.o_proj
-
-    def _take_norms(self, attn: Any) -> dict[str, Any]:
-        norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
-        if norms == [None, None]:
-            return {}
-        query, key = (TritonNorm(norm, self._kernels) for norm in norms)
-        if len(query.weight) != self._dim or len(key.weight) != self._dim:
-            raise NotFusableError("its norms are not of single heads")
-        return {
-            "query_norm": query.weight,
-            "key_norm": key.weight,
-            "epsilon": query.epsilon,
-            "weight_offset": query.weight_offset,
-        }
-
-    def forward(
-        self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
-    ) -> tuple[torch.Tensor, None]:
-        """`[1, T, D]` to `[1, T, D]`; `position_embeddings` are cosines and sines `[1, T, rotary dim]`."""
-        batch = attention.current()
-        layer = batch.enter_layer(self.layer_idx)
-        qkv = self.qkv_proj(hidden_states)[0]
-        self._kernels.rope_and_write(
-            qkv,
-            layer,
-            cosines=position_embeddings[0].contiguous(),
-            sines=position_embeddings[1].contiguous(),
-            block_ids=batch.block_ids,
-            offsets=batch.offsets,
-            num_heads=self._num_heads,
-            **self._norms,
-        )
-        query = qkv.view(len(qkv), -1, self._dim)[:, : self._num_heads]
-        out = attention.attend(query, layer, batch, self._scores)
-        return self.o_proj(out.view(1, len(qkv), -1)), None
 
 
 @torch.inference_mode()

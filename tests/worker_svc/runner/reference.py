@@ -1,4 +1,4 @@
-"""What transformers itself generates, to compare a runner with."""
+"""What transformers itself generates, and attention written plainly: what a runner is compared with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+from worker_svc.runner.torch_attention import Scores
 from worker_svc.runner.torch_runner import TorchRunner
 
 PROMPT_LENGTHS = (1, 2, 5, 16, 17, 31, 40, 61)
@@ -60,3 +61,22 @@ def assert_same_but_for_ties(actual: list[int], expected: list[int], logits: tor
             assert best[0] - best[1] < EPSILON, f"token {i} is {token}, not {wanted}"
             return 1
     return 0
+
+
+def attend_in_float64(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, first_position: int, scores: Scores
+) -> torch.Tensor:
+    """Attention of one row `[T, Hq, Dv]`, head by head and without blocks."""
+    group = query.shape[1] // keys.shape[1]
+    distance = first_position + torch.arange(len(query))[:, None] - torch.arange(len(keys))
+    unseen = (distance < 0) | (distance >= (scores.sliding_window or len(keys)))
+    outputs = []
+    for h in range(query.shape[1]):
+        products = query[:, h].double() @ keys[:, h // group].double().T * scores.scaling
+        if scores.softcap is not None:
+            products = scores.softcap * torch.tanh(products / scores.softcap)
+        products[unseen] = -torch.inf
+        sink = -torch.inf if scores.sinks is None else float(scores.sinks[h])
+        weights = torch.cat([products, torch.full((len(query), 1), sink)], dim=1).softmax(1)[:, :-1]
+        outputs.append(weights @ values[:, h // group].double())
+    return torch.stack(outputs, dim=1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.worker_svc.runner.reference import attend_in_float64
 from worker_svc.runner import attention
 from worker_svc.runner.attention import PagedBatch, attend
 from worker_svc.runner.kv_cache import KVCache, LayerCache, LayerShape
@@ -71,7 +72,7 @@ class Case:
     def expected(self, scores: Scores) -> torch.Tensor:
         starts = self.batch.query_starts
         parts = [
-            reference(
+            attend_in_float64(
                 self.query[starts[i] : starts[i + 1]],
                 self.keys[i],
                 self.values[i],
@@ -87,25 +88,6 @@ class Case:
         out = attend(self.query, self.layer, self.batch, scores)
         assert out.dtype == self.query.dtype
         return float((out.double() - self.expected(scores)).abs().max())
-
-
-def reference(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, first_position: int, scores: Scores
-) -> torch.Tensor:
-    """Attention of one row, head by head, in float64."""
-    out = torch.empty(query.shape, dtype=torch.float64)
-    group = query.shape[1] // keys.shape[1]
-    distance = first_position + torch.arange(len(query))[:, None] - torch.arange(len(keys))
-    unseen = (distance < 0) | (distance >= (scores.sliding_window or len(keys)))
-    for h in range(query.shape[1]):
-        products = query[:, h].double() @ keys[:, h // group].double().T * scores.scaling
-        if scores.softcap is not None:
-            products = scores.softcap * torch.tanh(products / scores.softcap)
-        products[unseen] = -torch.inf
-        sink = -torch.inf if scores.sinks is None else float(scores.sinks[h])
-        weights = torch.cat([products, torch.full((len(query), 1), sink)], dim=1).softmax(1)[:, :-1]
-        out[:, h] = weights @ values[:, h // group].double()
-    return out
 
 
 needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tests.worker_svc.runner.reference import attend_in_float64
 from worker_svc.runner.kv_cache import KVCache, LayerShape
 from worker_svc.runner.torch_attention import Scores
 from worker_svc.runner.triton_batch import TritonBatch
@@ -91,23 +92,4 @@ class Case:
     def expected(self, scores: Scores) -> torch.Tensor:
         """`[T, Hq, Dv]` float64, head by head, without blocks."""
         parts = zip(self.queries, self.keys, self.values, self.rows, strict=True)
-        return torch.cat([reference(q, k, v, known, scores) for q, k, v, (known, _) in parts])
-
-
-def reference(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, first_position: int, scores: Scores
-) -> torch.Tensor:
-    """Attention of one row in float64."""
-    group = query.shape[1] // keys.shape[1]
-    distance = first_position + torch.arange(len(query))[:, None] - torch.arange(len(keys))
-    unseen = (distance < 0) | (distance >= (scores.sliding_window or len(keys)))
-    outputs = []
-    for h in range(query.shape[1]):
-        products = query[:, h].double() @ keys[:, h // group].double().T * scores.scaling
-        if scores.softcap is not None:
-            products = scores.softcap * torch.tanh(products / scores.softcap)
-        products[unseen] = -torch.inf
-        sink = -torch.inf if scores.sinks is None else float(scores.sinks[h])
-        weights = torch.cat([products, torch.full((len(query), 1), sink)], dim=1).softmax(1)[:, :-1]
-        outputs.append(weights @ values[:, h // group].double())
-    return torch.stack(outputs, dim=1)
+        return torch.cat([attend_in_float64(q, k, v, known, scores) for q, k, v, (known, _) in parts])
