@@ -19,7 +19,8 @@ import numpy as np
 from scheduler_svc.core import shortage
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker import Worker, WorkerInfo
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_info import WorkerInfo
 from scheduler_svc.planning import MODEL, CountingWorker, Plan, Timing, Workload
 
 
@@ -149,8 +150,8 @@ def sizes(plan: Plan) -> dict[str, int]:
     worker = next(iter(core.workers.values()))
     return {
         "requests": len(core.requests),
-        "unsure": len(core._unsure),
-        "frontends": len(core.frontends),
+        "unsure": len(core.missing),
+        "frontends": len(core.frontends.by_instance),
         "waiting": core.num_waiting,
         "records": len(worker.records),
         "lists": sum(len(x) for x in (worker.prefilling, worker.preempted, worker.held, worker.releasing)),

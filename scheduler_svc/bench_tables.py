@@ -15,7 +15,8 @@ from scheduler_svc.core.block_pool import HASH_DTYPE
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker import Worker, WorkerInfo
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_info import WorkerInfo
 from signalbox.v1 import scheduler_pb2
 
 BLOCK_SIZE = 16

@@ -9,7 +9,8 @@ from scheduler_svc.core.block_pool import HASH_DTYPE
 from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.step import Start, StepDecision, StepReport
-from scheduler_svc.core.worker import Worker, WorkerInfo
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_info import WorkerInfo
 from signalbox.outbox import split
 from signalbox.v1 import generation_pb2, scheduler_pb2
 

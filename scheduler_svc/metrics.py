@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
-from scheduler_svc.core.worker import Worker, WorkerStats
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_stats import WorkerStats
 from scheduler_svc.step_loop import StepLoop
 from signalbox import attributes as names
 from signalbox.metrics_server import Labels, counter, gauge, span_counts

@@ -17,7 +17,7 @@ from scheduler_svc.core.notices import Placed
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import Chunk, FinishReason, StepDecision, StepReport
-from scheduler_svc.core.worker import WorkerInfo
+from scheduler_svc.core.worker_info import WorkerInfo
 
 MODEL = "model"
 

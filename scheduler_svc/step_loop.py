@@ -78,7 +78,7 @@ class StepLoop:
         """Hears of every report before the core takes it in: set while somebody watches the board."""
         self._spans = QueueSpans(tracer) if tracer.is_on else None
         if self._spans is not None:
-            core.on_end = self._on_end
+            core.register.on_end = self._on_end
 
     @property
     def num_frontends(self) -> int:

@@ -152,6 +152,13 @@ class BlockPool:
         self.num_fenced -= len(blocks)
         self._enqueue(self._free, blocks)
 
+    def take_evicted(self) -> list[tuple[int, bytes]]:
+        """The blocks that have lost their place since the last call, and their content, if there is a host tier."""
+        if not self.evicted:
+            return []
+        evicted, self.evicted = self.evicted, []
+        return evicted
+
     def oldest(self, count: int) -> list[bytes]:
         """Contents of the cached blocks that would be given away first."""
         blocks = self._cached.peek(count, self._stamps)

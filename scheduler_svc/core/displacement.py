@@ -13,6 +13,7 @@ from collections.abc import Callable, Set
 
 import numpy as np
 
+from scheduler_svc.core.pauses import displace
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import HELD, NO_PLACE, SlotState
 from scheduler_svc.core.shortage import blocks_coming, certain_to_end, loss
@@ -35,7 +36,7 @@ def make_place(worker: Worker, request: Request, step: StepDecision) -> None:
     if table.paused[slot] & HELD:  # it lacks blocks itself
         worker.preempt(slot, step)
     else:
-        worker.displace(slot, step)
+        displace(worker, slot, step)
 
 
 def excessive_row(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.owing import is_owing
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.worker import Worker
 
@@ -81,6 +82,6 @@ def _has_room(worker: Worker, request: Request, config: SchedulerConfig) -> bool
     return (
         worker.num_active < worker.limits.max_num_seqs
         and worker.table.num_free_slots > 0
-        and not worker.is_owing
+        and not is_owing(worker)
         and blocks + headroom <= worker.pool.num_available
     )

@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import HASH_DTYPE
+from scheduler_svc.core.config import SchedulerConfig, resolve
 from scheduler_svc.core.refusal import malformation_of
+from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestStatus
 from scheduler_svc.core.request_table import DISPLACED, HELD, NO_PLACE, SlotState
 from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_info import WorkerInfo
 
 
 class SlotStatus(IntEnum):
@@ -51,7 +54,34 @@ class WorkerSnapshot:
     slots: list[SlotSnapshot]
 
 
-def check_snapshot(worker: Worker, snapshot: WorkerSnapshot) -> None:
+def make_worker(
+    info: WorkerInfo, snapshot: WorkerSnapshot | None, config: SchedulerConfig, old: Worker | None
+) -> Worker:
+    """The state of a worker that says hello, with an empty table. `old` is what was known of it; if it is still
+    the same process, some of that holds.
+
+    Raises ValueError with a sentence when its offer and our settings, or its snapshot and itself, contradict each
+    other.
+    """
+    limits = resolve(
+        config,
+        num_slots=info.num_slots,
+        max_num_batched_tokens=info.max_num_batched_tokens,
+        max_request_tokens=info.max_request_tokens,
+        max_draft_tokens=info.max_draft_tokens,
+    )
+    worker = Worker(info, limits)
+    same = old if old is not None and old.info.instance == info.instance else None
+    worker.draining = same is not None and same.draining
+    if snapshot is not None:
+        _check_snapshot(worker, snapshot)
+        worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
+        if same is not None and same.reset_at:
+            worker.reset_at = worker.next_step_id
+    return worker
+
+
+def _check_snapshot(worker: Worker, snapshot: WorkerSnapshot) -> None:
     """Raises ValueError with a sentence when the new `worker` cannot be what its snapshot says, so that adopting its
     slots cannot fail half way."""
     seen: set[int] = set()
@@ -88,7 +118,33 @@ def _contradiction_of(worker: Worker, snapshot: SlotSnapshot) -> str:
     return ""
 
 
-def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
+def adopt(worker: Worker, snapshot: WorkerSnapshot, register: Register, epoch: int, now: float) -> None:
+    """Takes over what a new `worker` holds, by its snapshot, which was checked. What another scheduler than the one of
+    `epoch` has placed is taken in if it is still wanted."""
+    for slot in snapshot.slots:
+        known = register.requests.get(slot.request.key)
+        if known is None and snapshot.scheduler_epoch != epoch and register.is_orphan(slot.request):
+            # One that this scheduler placed, it would know.
+            register.add_orphan(slot.request, now)
+            known = slot.request
+        same = known is not None and known.attempt == slot.request.attempt
+        elsewhere = (
+            known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
+        )
+        if known is None or not same or elsewhere:
+            _discard_slot(worker, slot, slot.request)
+            continue
+        if slot.num_output_tokens and not known.num_prior_output_tokens and not known.is_pooling:
+            register.answered(known, now)  # unless its report came: it may have been lost with the link
+        if slot.status == SlotStatus.ENDED:
+            _discard_slot(worker, slot, slot.request)
+            register.forget(known)
+        else:
+            _adopt_slot(worker, slot, known)
+    _make_places(worker)
+
+
+def _adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     """Puts a request that goes on into the worker's new table, as the snapshot says it stands."""
     table, slot = worker.table, snapshot.slot
     _occupy(worker, snapshot, request)
@@ -130,7 +186,7 @@ def adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None
     worker.pool.publish(snapshot.blocks[:count], table.hashes(slot, 0, count))
 
 
-def make_places(worker: Worker) -> None:
+def _make_places(worker: Worker) -> None:
     """Sees that no more requests go on than there are places: whoever goes last is displaced. A snapshot does not tell
     who was; one that is not paused on the worker is preempted with the next delta."""
     table = worker.table
@@ -147,7 +203,7 @@ def make_places(worker: Worker) -> None:
             worker.refused.append(slot)
 
 
-def discard_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
+def _discard_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     """Lets the worker forget a slot that has ended, was cancelled or is another attempt's by now."""
     _occupy(worker, snapshot, request)
     worker.table.state[snapshot.slot] = SlotState.RELEASING
@@ -159,7 +215,7 @@ def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     table.adopt(
         slot,
         request,
-        worker.limit_of_placed(request),
+        worker.info.limit_of(request),
         min(snapshot.max_draft_tokens, worker.limits.num_draft_tokens),
     )
     if table.drafts[slot] < snapshot.max_draft_tokens:

@@ -50,7 +50,7 @@ def malformation_of(request: Request) -> Rejected | None:
 
 def refusal_of(request: Request, workers: Sequence[Worker], config: SchedulerConfig) -> Rejected | None:
     """Why none of `workers`, which serve its model, can ever run `request`; None: one can."""
-    able = [worker for worker in workers if worker.serves(request)]
+    able = [worker for worker in workers if worker.info.serves(request)]
     if not able:
         kind = "pooling" if request.is_pooling else "generation"
         message = f"no worker of {request.model!r} serves {kind} requests"

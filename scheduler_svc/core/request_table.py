@@ -45,6 +45,12 @@ RESTING = CLIENT_PAUSED | SUSPENDED
 """The slot does not want to run: whoever needs its place or its blocks takes them."""
 
 
+def rest_of(request: Request) -> np.uint8:
+    """Why it rests, as flags; 0: it does not."""
+    client = CLIENT_PAUSED if request.client_paused else np.uint8(0)
+    return client | (SUSPENDED if request.suspended else np.uint8(0))
+
+
 class RequestTable:
     """Columns of `num_slots` rows; block tables of up to `max_blocks` blocks."""
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
-from scheduler_svc.core.config import SchedulerConfig, resolve
-from scheduler_svc.core.notices import Lost, Notice, Placed, Rejected
+from scheduler_svc.core.admission import Admission
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.frontends import Frontends
+from scheduler_svc.core.missing import Missing
+from scheduler_svc.core.notices import Lost, Notice, Placed
 from scheduler_svc.core.offers import Offers
+from scheduler_svc.core.pauses import set_client_paused, suspend
 from scheduler_svc.core.placement import candidates
 from scheduler_svc.core.policy.tenants import Tenants
 from scheduler_svc.core.queues import Queues
-from scheduler_svc.core.recovery import (
-    SlotStatus,
-    WorkerSnapshot,
-    adopt_slot,
-    check_snapshot,
-    discard_slot,
-    make_places,
-)
-from scheduler_svc.core.refusal import malformation_of, refusal_of, refuse, refuse_for_now
+from scheduler_svc.core.recovery import WorkerSnapshot, adopt, make_worker
+from scheduler_svc.core.register import Register
 from scheduler_svc.core.report_reader import DivergenceError, first_tokens, read_report
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.request_table import SlotState
@@ -28,21 +24,10 @@ from scheduler_svc.core.side_copies import end_fence
 from scheduler_svc.core.step import StepDecision, StepReport
 from scheduler_svc.core.step_builder import build_step
 from scheduler_svc.core.waiting_queue import WaitingQueue
-from scheduler_svc.core.worker import Worker, WorkerInfo
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_info import WorkerInfo
 
 __all__ = ["DivergenceError", "Scheduler"]
-
-
-@dataclass
-class Frontend:
-    """A frontend process that has or had a link."""
-
-    attached: bool = False
-    detached_at: float = 0.0
-    live: set[tuple[str, int]] = field(default_factory=set)
-    """What it said it was waiting for, in its last hello."""
-    paused: set[tuple[str, int]] = field(default_factory=set)
-    """Those of them whose clients read too slowly."""
 
 
 class Scheduler:
@@ -54,22 +39,20 @@ class Scheduler:
         self.config = config
         self.epoch = epoch
         self.workers: dict[str, Worker] = {}
-        self.frontends: dict[str, Frontend] = {}
-        self.requests: dict[RequestKey, Request] = {}
-        """The newest attempt of every request that has not ended."""
-        self.on_end: Callable[[Request], None] | None = None
-        """Hears of every request that leaves `requests`."""
+        self.frontends = Frontends(config.frontend_grace_s)
         self.queues = Queues(config, tenants or Tenants(), self._num_cached)
         self.safe_mode = SafeMode(config)
+        self.register = Register(self.queues, self.safe_mode, self.workers, self.frontends)
+        self.admission = Admission(config, self.workers, self.queues, now)
+        self.missing = Missing()
         self._level: int | None = None
         """That of safe mode, as queues and workers know it."""
-        self._notices: list[Notice] = []
-        self._unsure: list[tuple[RequestKey, int]] = []
-        """Requests that a frontend waits for and nobody here knows yet: a worker may still say hello with them."""
         self._started_at = now
-        self._gone_at: dict[str, float] = {}
-        """When the last worker of a model went."""
-        self._next_sequence = 1
+
+    @property
+    def requests(self) -> Mapping[RequestKey, Request]:
+        """The newest attempt of every request that has not ended."""
+        return self.register.requests
 
     # -- requests --
 
@@ -83,30 +66,18 @@ class Scheduler:
         """Requests wait that are not suspended."""
         return self.queues.num_waiting > self.queues.num_suspended
 
-    def no_worker_until(self, model: str) -> float:
-        """Until when requests may wait for a model that has no worker."""
-        return self._gone_at.get(model, self._started_at) + self.config.no_worker_grace_s
-
     def submit(self, request: Request, now: float) -> None:
         """Takes a new attempt; an older one of the same request is cancelled. A refusal becomes a notice."""
         older = self.requests.get(request.key)
         if older is not None:
-            self._end(older, RequestStatus.FINISHED_ABORTED)
-        request.sequence = self._next_sequence
-        self._next_sequence += 1
-        refusal = malformation_of(request) or self._refusal(request, now)
-        if refusal is None and self.queues.num_competing(request) >= self.config.max_waiting:
-            count, most = self.queues.num_competing(request), self.config.max_waiting
-            refusal = refuse_for_now(request, f"max_waiting: {count} of {most} requests wait already")
-        refusal = refusal or self.queues.refusal_of(request, now)
-        if refusal is not None:
+            self.register.end(older, RequestStatus.FINISHED_ABORTED)
+        self.register.number(request)
+        refusal = self.admission.refusal_of(request, now)
+        if refusal is None:
+            self.register.add(request, now)
+        else:
             request.move(RequestStatus.FINISHED_IGNORED)
-            self._notices.append(refusal)
-            return
-        self.requests[request.key] = request
-        self.queues.assign(request, now)
-        self.queues.push(request, now)
-        self.safe_mode.watch(request, now)
+            self.register.notices.append(refusal)
 
     def cancel(self, key: RequestKey, attempt: int) -> None:
         """Ends a request for its client's sake; the frontend has told the client already. Unknown ones are ignored:
@@ -119,9 +90,7 @@ class Scheduler:
 
     def set_paused(self, key: RequestKey, attempt: int, paused: bool) -> None:
         """A client reads too slowly, or goes on."""
-        frontend = self.frontends.get(key.frontend_instance)
-        if frontend is not None:  # a worker may still say hello with the request
-            (frontend.paused.add if paused else frontend.paused.discard)((key.request_id, attempt))
+        self.frontends.set_paused(key, attempt, paused)
         request = self.requests.get(key)
         if request is None or request.attempt != attempt:
             return
@@ -129,14 +98,14 @@ class Scheduler:
             request.client_paused = paused
         else:
             assert request.slot is not None
-            self.workers[request.worker_id].set_client_paused(request.slot, paused)
+            set_client_paused(self.workers[request.worker_id], request.slot, paused)
 
     def check(self, key: RequestKey, attempt: int, worker_id: str, worker_instance: str, now: float) -> None:
         """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""
         request = self.requests.get(key)
         if request is None or request.attempt != attempt:
-            self._unsure.append((key, attempt))
-            self._resolve_unsure(now)
+            self.missing.add(key, attempt)
+            self._resolve_missing(now)
         elif request.worker_id == worker_id and worker_instance:
             request.in_doubt = self.workers[worker_id].info.instance != worker_instance
 
@@ -163,7 +132,9 @@ class Scheduler:
             ]
         step = self._build_step(worker, others, now)
         for request in (*step.placed, *step.prepared):
-            self._notices.append(Placed(request.key, request.attempt, worker_id, request.num_cached_tokens))
+            self.register.notices.append(
+                Placed(request.key, request.attempt, worker_id, request.num_cached_tokens)
+            )
         return None if step.is_empty else step
 
     def _build_step(self, worker: Worker, others: list[Worker], now: float) -> StepDecision:
@@ -185,14 +156,14 @@ class Scheduler:
         answered = first_tokens(worker, record, report) if record is not None else []
         finishes = read_report(worker, report)
         for request in answered:
-            self._answered(request, now)
+            self.register.answered(request, now)
         if record is not None:
             self.queues.charge_outputs(worker, record, report)
             self.queues.stepped(worker, record, report)
         if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
         for finish in finishes:
-            self._forget_ended(finish.request)
+            self.register.forget_ended(finish.request)
 
     def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
@@ -205,7 +176,7 @@ class Scheduler:
         request = self._preparing(worker_id, slot, request_id, attempt)
         if request is not None:
             self.workers[worker_id].release(slot, RequestStatus.FINISHED_ERROR)
-            self._forget_ended(request)
+            self.register.forget_ended(request)
 
     def fence_ended(self, worker_id: str, fence_id: int, *, failed: bool) -> None:
         """A worker's copies beside the steps have ended: whoever waited for them may start."""
@@ -225,7 +196,7 @@ class Scheduler:
 
     def drain_notices(self) -> list[Notice]:
         """What frontends have to be told since the last call."""
-        notices, self._notices = self._notices, []
+        notices, self.register.notices = self.register.notices, []
         return notices
 
     # -- safe mode --
@@ -254,7 +225,7 @@ class Scheduler:
     def _suspend_on(self, worker: Worker) -> None:
         """What runs on a draining worker goes on to its end."""
         pauses = self.config.safe_mode_pauses and not worker.draining
-        worker.suspend(self._level if pauses else None)
+        suspend(worker, self._level if pauses else None)
 
     # -- links --
 
@@ -264,21 +235,10 @@ class Scheduler:
         Raises ValueError with a sentence when its offer and our settings, or its snapshot and itself, contradict each
         other: then nothing has changed.
         """
-        limits = resolve(
-            self.config,
-            num_slots=info.num_slots,
-            max_num_batched_tokens=info.max_num_batched_tokens,
-            max_request_tokens=info.max_request_tokens,
-            max_draft_tokens=info.max_draft_tokens,
-        )
-        worker, old = Worker(info, limits), self.workers.get(info.worker_id)
-        worker.draining = old is not None and old.draining and old.info.instance == info.instance
+        old = self.workers.get(info.worker_id)
+        worker = make_worker(info, snapshot, self.config, old)
         if snapshot is not None:
-            check_snapshot(worker, snapshot)
-            worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
-            if old is not None and old.reset_at and old.info.instance == info.instance:
-                worker.reset_at = worker.next_step_id
-            self._adopt(worker, snapshot, now)
+            adopt(worker, snapshot, self.register, self.epoch, now)
         self._suspend_on(worker)
         self.workers[info.worker_id] = worker
         self._refuse_waiting(self._queue_of(worker), now)
@@ -286,7 +246,7 @@ class Scheduler:
             kept = {id(request) for request in worker.requests()}
             for request in old.requests():
                 if id(request) not in kept and self.requests.get(request.key) is request:
-                    self._lose(request, f"worker {info.worker_id} does not have it any more")
+                    self.register.lose(request, f"worker {info.worker_id} does not have it any more")
         return worker
 
     def detach_worker(self, worker_id: str, now: float) -> None:
@@ -309,30 +269,27 @@ class Scheduler:
     ) -> None:
         """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for, and those of them
         whose clients read too slowly."""
-        frontend = self.frontends.setdefault(instance, Frontend())
-        frontend.attached, frontend.live, frontend.paused = True, set(live), set(paused)
-        for request in self._requests_of(instance):
-            if (request.key.request_id, request.attempt) not in frontend.live:
-                self._end(request, RequestStatus.FINISHED_ABORTED)  # cancelled while the link was down
+        self.frontends.attach(instance, live, paused)
+        for request in self.register.of(instance):
+            if not self.frontends.may_want(request.key, request.attempt):  # cancelled while the link was down
+                self.register.end(request, RequestStatus.FINISHED_ABORTED)
         for request_id, attempt in live:
             self.set_paused(RequestKey(instance, request_id), attempt, (request_id, attempt) in paused)
-            self._unsure.append((RequestKey(instance, request_id), attempt))
-        self._resolve_unsure(now)
+            self.missing.add(RequestKey(instance, request_id), attempt)
+        self._resolve_missing(now)
 
     def detach_frontend(self, instance: str, now: float) -> None:
         """A frontend's link ended. Its requests run on until the grace time has passed."""
-        frontend = self.frontends.get(instance)
-        if frontend is not None:
-            frontend.attached, frontend.detached_at = False, now
+        self.frontends.detach(instance, now)
 
     def lose_frontend(self, instance: str, worker_id: str) -> None:
         """A worker has thrown away outputs that this frontend did not read. The frontend may well live, and read from
         others: what it has on this worker is lost."""
-        for request in self._requests_of(instance):
+        for request in self.register.of(instance):
             if request.worker_id == worker_id:
-                self._end(request, RequestStatus.FINISHED_ABORTED)
+                self.register.end(request, RequestStatus.FINISHED_ABORTED)
                 reason = f"worker {worker_id} has thrown away what was not read"
-                self._notices.append(Lost(request.key, request.attempt, reason))
+                self.register.notices.append(Lost(request.key, request.attempt, reason))
 
     def tick(self, now: float) -> None:
         """Lets grace times run out. To be called about every second, and after links change."""
@@ -342,12 +299,10 @@ class Scheduler:
         for model, queue in self.queues.by_model():
             if len(queue) and all(w.draining for w in self.workers.values() if w.info.model == model):
                 self._refuse_waiting(queue, now)
-        for instance, frontend in list(self.frontends.items()):
-            if not frontend.attached and now - frontend.detached_at >= self.config.frontend_grace_s:
-                for request in self._requests_of(instance):
-                    self._end(request, RequestStatus.FINISHED_ABORTED)
-                del self.frontends[instance]
-        self._resolve_unsure(now)
+        for instance in self.frontends.take_gone(now):
+            for request in self.register.of(instance):
+                self.register.end(request, RequestStatus.FINISHED_ABORTED)
+        self._resolve_missing(now)
         self.queues.deadlines.now = now
         self.safe_mode.look(now)
         self._suspend(now)
@@ -375,9 +330,6 @@ class Scheduler:
 
     # -- inside --
 
-    def _requests_of(self, instance: str) -> list[Request]:
-        return [r for r in self.requests.values() if r.key.frontend_instance == instance]
-
     def _queue_of(self, worker: Worker) -> WaitingQueue:
         return self.queues.of(worker.info.model)
 
@@ -398,135 +350,32 @@ class Scheduler:
         counts = (w.pool.prefix_length(request.block_hashes) * w.info.block_size for w in workers)
         return max(counts, default=0)
 
-    def _refusal(self, request: Request, now: float) -> Rejected | None:
-        workers = [w for w in self.workers.values() if w.info.model == request.model]
-        if not workers:
-            if now < self.no_worker_until(request.model):
-                return None  # it may come (back): whether it can take the request is looked at then
-            return refuse(
-                request, "UnavailableError", f"no worker serves the model {request.model!r} now", "model"
-            )
-        workers = [w for w in workers if not w.draining]
-        if not workers:
-            return refuse(
-                request, "UnavailableError", f"the workers of {request.model!r} are being drained", "model"
-            )
-        return refusal_of(request, workers, self.config)
-
     def _end_attempt(self, key: RequestKey, attempt: int, status: RequestStatus) -> None:
-        frontend = self.frontends.get(key.frontend_instance)
-        if frontend is not None:  # a worker may still say hello with the request
-            frontend.live.discard((key.request_id, attempt))
-            frontend.paused.discard((key.request_id, attempt))
+        self.frontends.withdraw(key, attempt)
         request = self.requests.get(key)
         if request is not None and request.attempt == attempt:
-            self._end(request, status)
-
-    def _end(self, request: Request, status: RequestStatus) -> None:
-        """Ends a request, wherever it stands."""
-        if request.worker_id is None:
-            self.queues.remove(request)
-            request.move(status)
-        else:
-            assert request.slot is not None
-            self.workers[request.worker_id].release(request.slot, status)
-        self._forget(request)
-
-    def _forget(self, request: Request) -> None:
-        del self.requests[request.key]
-        frontend = self.frontends.get(request.key.frontend_instance)
-        if frontend is not None:
-            frontend.paused.discard((request.key.request_id, request.attempt))
-        if request.worker_id is not None:
-            self.queues.ended(request)
-        self.safe_mode.forget(request)
-        self.queues.deadlines.ended(request)
-        if self.on_end is not None:
-            self.on_end(request)
-
-    def _forget_ended(self, request: Request) -> None:
-        """Its worker has ended the request, and told its frontend unless that looks elsewhere by now."""
-        if request.in_doubt:
-            self._lose(request, f"worker {request.worker_id} ended it and was replaced")
-        else:
-            self._forget(request)
-
-    def _lose(self, request: Request, reason: str) -> None:
-        """Nobody has the request any more: its frontend may submit it again."""
-        self._forget(request)
-        self._notices.append(Lost(request.key, request.attempt, reason))
+            self.register.end(request, status)
 
     def _refuse_waiting(self, queue: WaitingQueue, now: float) -> None:
         """Ends waiting requests that have turned out to be impossible."""
         for request in list(queue):
-            refusal = self._refusal(request, now)
+            refusal = self.admission.impossibility_of(request, now)
             if refusal is not None:
-                self._end(request, RequestStatus.FINISHED_ERROR)
-                self._notices.append(refusal)
+                self.register.end(request, RequestStatus.FINISHED_ERROR)
+                self.register.notices.append(refusal)
 
     def _remove_worker(self, worker: Worker, now: float) -> None:
         del self.workers[worker.info.worker_id]
         for request in worker.requests():
             if self.requests.get(request.key) is request:
-                self._lose(request, f"worker {worker.info.worker_id} is gone")
-        if not any(w.info.model == worker.info.model for w in self.workers.values()):
-            self._gone_at[worker.info.model] = now
+                self.register.lose(request, f"worker {worker.info.worker_id} is gone")
+        self.admission.worker_went(worker.info.model, now)
         self._refuse_waiting(self._queue_of(worker), now)
 
-    def _adopt(self, worker: Worker, snapshot: WorkerSnapshot, now: float) -> None:
-        for slot in snapshot.slots:
-            known = self.requests.get(slot.request.key)
-            if known is None and self._is_orphan(slot.request, snapshot):
-                slot.request.sequence = self._next_sequence
-                self._next_sequence += 1
-                self.queues.assign(slot.request, now)
-                self.queues.adopted(slot.request)
-                known = self.requests[slot.request.key] = slot.request
-                frontend = self.frontends.setdefault(known.key.frontend_instance, Frontend(detached_at=now))
-                known.client_paused = (known.key.request_id, known.attempt) in frontend.paused
-            same = known is not None and known.attempt == slot.request.attempt
-            elsewhere = (
-                known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
-            )
-            if known is None or not same or elsewhere:
-                discard_slot(worker, slot, slot.request)
-                continue
-            if slot.num_output_tokens and not known.num_prior_output_tokens and not known.is_pooling:
-                self._answered(known, now)  # unless its report came: it may have been lost with the link
-            if slot.status == SlotStatus.ENDED:
-                discard_slot(worker, slot, slot.request)
-                self._forget(known)
-            else:
-                adopt_slot(worker, slot, known)
-        make_places(worker)
-
-    def _answered(self, request: Request, now: float) -> None:
-        """Its first token has come. Saying so twice changes nothing."""
-        self.safe_mode.answered(request, now)
-        self.queues.deadlines.first_token(request, now)
-
-    def _is_orphan(self, request: Request, snapshot: WorkerSnapshot) -> bool:
-        """Placed by an earlier scheduler and still wanted. One that this scheduler placed, it would know."""
-        if snapshot.scheduler_epoch == self.epoch:
-            return False
-        frontend = self.frontends.get(request.key.frontend_instance)
-        return (
-            frontend is None
-            or not frontend.attached
-            or (request.key.request_id, request.attempt) in frontend.live
-        )
-
-    def _resolve_unsure(self, now: float) -> None:
+    def _resolve_missing(self, now: float) -> None:
         """Calls requests lost that nobody has, once every worker that could have them has spoken."""
-        self._unsure = [(key, attempt) for key, attempt in self._unsure if not self._knows(key, attempt)]
-        if now < self._started_at + self.config.start_grace_s or any(
-            not worker.attached for worker in self.workers.values()
-        ):
-            return
-        for key, attempt in self._unsure:
-            self._notices.append(Lost(key, attempt, "no worker has it any more"))
-        self._unsure = []
-
-    def _knows(self, key: RequestKey, attempt: int) -> bool:
-        request = self.requests.get(key)
-        return request is not None and request.attempt >= attempt
+        have_all_spoken = now >= self._started_at + self.config.start_grace_s and all(
+            worker.attached for worker in self.workers.values()
+        )
+        for key, attempt in self.missing.take_lost(self.requests, have_all_spoken):
+            self.register.notices.append(Lost(key, attempt, "no worker has it any more"))

@@ -59,7 +59,7 @@ def copy_aside(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: St
     pool.release(prefix.hits)
     host.pin(prefix.host_hits)
     fence.host_sources += prefix.host_hits
-    for source, content in worker.take_evicted():
+    for source, content in pool.take_evicted():
         target = host.store(content, frozenset())
         if target is not None:
             host.pin([target], are_written=True)

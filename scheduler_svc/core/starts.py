@@ -14,7 +14,10 @@ import numpy as np
 from scheduler_svc.core.block_pool import NO_BLOCKS, Blocks
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.displacement import excessive_row, make_idle_room, make_place, make_room, may_displace
+from scheduler_svc.core.grants import grant
 from scheduler_svc.core.offers import Offers
+from scheduler_svc.core.owing import owing_slots
+from scheduler_svc.core.pauses import displace, return_place
 from scheduler_svc.core.prefix_sharing import Prefix, awaits_leader, find_leader, find_prefix
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import DISPLACED, SlotState
@@ -41,7 +44,7 @@ def start_requests(
 ) -> None:
     """Decides all that is not a decode row. After a shortage of blocks nobody starts but who may displace others."""
     starter = _Starter(worker, config, step, budget, offers, is_short, now)
-    owing = deque(worker.owing(config.aging_s if config.has_classes else 0.0, now))
+    owing = deque(owing_slots(worker, config.aging_s if config.has_classes else 0.0, now))
     if config.is_fair and len(owing) > 1:
         requests = {slot: worker.request(slot) for slot in owing}
         owing = deque(sorted(owing, key=lambda slot: (requests[slot].rank, offers.had(requests[slot]))))
@@ -234,8 +237,8 @@ class _Starter:
             return False
         self._take_place(worker.request(slot))
         if lacking > 0:
-            worker.grant(np.array([slot]), np.array([lacking]), self._step)
-        worker.replace(slot, self._step)
+            grant(worker, np.array([slot]), np.array([lacking]), self._step)
+        return_place(worker, slot, self._step)
         if advance:  # a prompt goes on in this step, when its turn comes
             self._busy.add(slot)
         of_withheld = min(advance, self._withheld)
@@ -350,7 +353,7 @@ class _Starter:
         else:
             slot = self._excessive_row(request)
             if slot is not None:
-                worker.displace(slot, self._step)
+                displace(worker, slot, self._step)
 
     def _send_chunk(self, slot: int) -> Chunk:
         """The next chunk of `slot`, at least one token."""

@@ -17,7 +17,6 @@ from scheduler_svc.core.pacing import Pacer
 from scheduler_svc.core.recent_classes import RecentClasses
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import (
-    CLIENT_PAUSED,
     DISPLACED,
     HELD,
     NEVER,
@@ -26,59 +25,17 @@ from scheduler_svc.core.request_table import (
     SUSPENDED,
     RequestTable,
     SlotState,
+    rest_of,
 )
 from scheduler_svc.core.step import Slots, StepDecision, StepRecord
-
-
-@dataclass(frozen=True)
-class WorkerInfo:
-    """What a worker said of itself when it attached."""
-
-    worker_id: str
-    instance: str
-    address: str
-    model: str
-    num_slots: int
-    num_blocks: int
-    block_size: int
-    max_model_len: int
-    max_num_batched_tokens: int
-    max_draft_tokens: int = 0
-    num_host_blocks: int = 0
-    serves_generation: bool = True
-    serves_pooling: bool = False
-
-    @property
-    def max_request_tokens(self) -> int:
-        """Longest prompt plus output: the last token needs no KV, so one more than the cache has positions."""
-        return min(self.max_model_len, self.num_blocks * self.block_size + 1)
-
-
-@dataclass
-class WorkerStats:
-    """Counters since the worker attached."""
-
-    num_steps: int = 0
-    num_preemptions: int = 0
-    num_displacements: int = 0
-    num_output_tokens: int = 0
-    num_prefill_tokens: int = 0
-    num_prefix_query_tokens: int = 0
-    num_prefix_hit_tokens: int = 0
-    """Host hits included."""
-    num_host_hit_tokens: int = 0
-    num_block_copies: int = 0
-    """Those beside the steps included."""
-    num_fences: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    execute_us: int = 0
+from scheduler_svc.core.worker_info import WorkerInfo
+from scheduler_svc.core.worker_stats import WorkerStats
 
 
 @dataclass
 class Worker:
-    """State of one worker. Its methods keep table, pool and lists in step with each other; what to do is decided in
-    `step_builder` and `report_reader`."""
+    """State of one worker. Its methods, and the functions of `pauses` and `grants`, keep table, pool and lists in step
+    with each other; what to do is decided in `step_builder` and `report_reader`."""
 
     info: WorkerInfo
     limits: WorkerLimits
@@ -115,8 +72,8 @@ class Worker:
     """Safe mode pauses requests here, or did when it was last told."""
     wanted_drafts: dict[int, int] = field(default_factory=dict)
     """Drafts that slots have asked for since the last delta, which allows them."""
-    _owing: tuple[list[int], float, list[int]] = field(default_factory=lambda: ([], 0.0, []))
-    """Members, until when their order holds, and the order."""
+    owing_order: tuple[list[int], float, list[int]] = field(default_factory=lambda: ([], 0.0, []))
+    """Slots that are owed a place, until when their order holds, and the order."""
     num_running: int = 0
     """Requests that hold blocks: prefilling, decoding, paused."""
     fruitless: int | None = None
@@ -190,35 +147,6 @@ class Worker:
         """Requests that hold blocks and have a place in the batch."""
         return self.num_running - len(self.displaced)
 
-    def owing(self, aging_s: float, now: float) -> list[int]:
-        """Slots that start, or go on, when there is room, in order. They age by one class per `aging_s` seconds. Those
-        that rest are none of them, and do not age."""
-        waiting = (*self.preempted, *self.prepared, *self.displaced)
-        members = [slot for slot in waiting if not self.request(slot).rests]
-        if not members:
-            return members
-        known, until, order = self._owing
-        if members == known and now < until:
-            return order
-        until = np.inf
-        for slot in members:
-            request = self.request(slot)
-            if request.waits_since is None:
-                request.waits_since, request.waits_as = now, request.rank
-            if aging_s:
-                levels = int((now - request.waits_since) / aging_s)
-                request.rank = self.table.rank[slot] = request.waits_as - levels
-                until = min(until, request.waits_since + (levels + 1) * aging_s)
-        order = sorted(members, key=lambda slot: self.request(slot).order)
-        self._owing = (members, until, order)
-        return order
-
-    @property
-    def is_owing(self) -> bool:
-        """A slot that does not run wants to: it goes before whoever is not placed yet."""
-        waiting = (*self.preempted, *self.prepared, *self.displaced)
-        return any(not self.request(slot).rests for slot in waiting)
-
     @property
     def may_prepare(self) -> bool:
         """Another request may wait here for its grammar: they leave half of the slots to the others."""
@@ -247,13 +175,6 @@ class Worker:
             return request.num_prompt_tokens
         return min(request.num_prompt_tokens + request.max_tokens, self.limits.max_model_len)
 
-    def limit_of_placed(self, request: Request) -> int:
-        """The same of a request that was placed under settings that may have been others: the worker goes by those, so
-        only what it can do limits it."""
-        if request.is_pooling:
-            return request.num_prompt_tokens
-        return min(request.num_prompt_tokens + request.max_tokens, self.info.max_request_tokens)
-
     def max_known_tokens(self, is_pooling: bool) -> int:
         """Longest prompt, prior output included: it leaves room for an output token, whose KV is not needed. A pooling
         request makes none, but needs the KV of all its tokens."""
@@ -261,13 +182,11 @@ class Worker:
             return min(self.limits.max_model_len, self.info.num_blocks * self.info.block_size)
         return self.limits.max_model_len - 1
 
-    def serves(self, request: Request) -> bool:
-        """Requests of this kind run here."""
-        return self.info.serves_pooling if request.is_pooling else self.info.serves_generation
-
     def can_run(self, request: Request) -> bool:
         """`request` is of a kind that is served here, and fits when nothing else runs."""
-        return self.serves(request) and request.num_known_tokens <= self.max_known_tokens(request.is_pooling)
+        return self.info.serves(request) and request.num_known_tokens <= self.max_known_tokens(
+            request.is_pooling
+        )
 
     # -- changes --
 
@@ -278,7 +197,7 @@ class Worker:
         blocks with these. Returns the table."""
         table, pool = self.table, self.pool
         pool.share(hits)
-        fresh = self._take(num_new, step, frozenset(host_hits))
+        fresh = self.take_blocks(num_new, step, frozenset(host_hits))
         blocks = np.concatenate((hits, fresh))
         num_known = len(hits) + len(host_hits)
         table.started_at[slot] = step.step_id
@@ -332,53 +251,14 @@ class Worker:
         self.reset_at = self.next_step_id
         return self.pool.reset_cache() + self.host.clear()
 
-    def grant(self, slots: Slots, counts: Slots, step: StepDecision) -> None:
-        """Gives each of `slots` so many more blocks. The caller has checked that the pool has them."""
-        for number in range(int(counts.max())):
-            self.grant_one_each(slots[counts > number], step)
-
-    def grant_one_each(self, slots: Slots, step: StepDecision) -> None:
-        """Gives each of `slots` one more block."""
-        blocks = self._take(len(slots), step)
-        self.table.append_blocks(slots, blocks, self.pool.generations[blocks])
-        if len(step.grant_slots):
-            slots = np.concatenate((step.grant_slots, slots))
-            blocks = np.concatenate((step.grant_blocks, blocks))
-        step.grant_slots, step.grant_blocks = slots, blocks
-
-    def _take(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
+    def take_blocks(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
         """Allocates blocks; what they evict from the device is copied to the host tier before it is overwritten."""
         blocks = self.pool.take(count)
-        for block, content in self.take_evicted():
+        for block, content in self.pool.take_evicted():
             target = self.host.store(content, pinned)
             if target is not None:
                 step.copies.append((block, target | HOST_BIT))
         return blocks
-
-    def take_evicted(self) -> list[tuple[int, bytes]]:
-        """Blocks that have lost their place on the device since the last call, and their content, for the host tier."""
-        if not self.pool.evicted:
-            return []
-        evicted, self.pool.evicted = self.pool.evicted, []
-        return evicted
-
-    def hold(self, slot: int, step: StepDecision) -> None:
-        """Leaves a decode row out until there is a block for it."""
-        if not self.table.paused[slot] & HELD:
-            self.table.bound[slot] -= self.table.advance[slot]
-            self.table.paused[slot] |= HELD
-            self.table.set_row(slot, False)
-            self.held.append(slot)
-            _toggle(slot, step.paused_slots, step.unpaused_slots)
-
-    def unhold(self, slot: int, step: StepDecision) -> None:
-        """Lets a held slot run again, from this step on."""
-        self.held.remove(slot)
-        self.table.paused[slot] &= ~HELD
-        if not self.table.paused[slot]:
-            self.table.set_row(slot, True)
-            self.table.bound[slot] += self.table.advance[slot]
-            _toggle(slot, step.unpaused_slots, step.paused_slots)
 
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
@@ -399,35 +279,6 @@ class Worker:
         request.num_preemptions += 1
         self.stats.num_preemptions += 1
         self.preempted.append(slot)
-
-    def displace(self, slot: int, step: StepDecision) -> None:
-        """Pauses a running slot for somebody of a higher class, from this step on. It keeps its blocks."""
-        if not self.table.paused[slot]:
-            self.table.bound[slot] -= self.table.advance[slot]
-            self.table.set_row(slot, False)
-            _toggle(slot, step.paused_slots, step.unpaused_slots)
-        self.table.paused[slot] |= DISPLACED
-        self.table.place_rank[slot] = NO_PLACE
-        self.displaced.append(slot)
-        if slot in self.prefilling:
-            self.prefilling.remove(slot)
-        self.request(slot).num_displacements += 1
-        self.stats.num_displacements += 1
-
-    def replace(self, slot: int, step: StepDecision) -> None:
-        """Gives a displaced slot its place back, from this step on. A decode row has the blocks for it."""
-        table = self.table
-        self.displaced.remove(slot)
-        table.paused[slot] &= ~DISPLACED
-        table.rank[slot] = table.place_rank[slot] = self.request(slot).rank
-        self.request(slot).waits_since = None
-        if table.state[slot] == SlotState.PREFILL and table.num_sent[slot] < table.target[slot]:
-            self.insert_prefilling(slot)
-        if not table.paused[slot]:
-            if table.state[slot] == SlotState.DECODE:
-                table.set_row(slot, True)
-                table.bound[slot] += table.advance[slot]
-            _toggle(slot, step.unpaused_slots, step.paused_slots)
 
     def release(self, slot: int, status: RequestStatus) -> None:
         """Ends whatever the slot does and returns its blocks: for finish, cancel, error and loss alike. Idempotent."""
@@ -455,61 +306,6 @@ class Worker:
         for members in lists:
             if slot in members:
                 members.remove(slot)
-
-    def set_client_paused(self, slot: int, paused: bool) -> None:
-        """The client reads too slowly, or goes on."""
-        request = self.request(slot)
-        if request.client_paused == paused:
-            return
-        request.client_paused = paused
-        self._note_rest(slot)
-
-    def suspend(self, level: int | None) -> None:
-        """Safe mode pauses the requests of classes below `level`, and lets all others go on; None: all. The slots that
-        paused ones keep leave room for a full batch, so that others are never locked out: of more requests the oldest
-        go on to their end."""
-        requests = self.requests()
-        below = [request for request in requests if level is not None and request.base_rank > level]
-        below.sort(key=lambda request: (request.suspended, request.order), reverse=True)
-        most = max(self.table.num_slots - self.limits.max_num_seqs, 0)
-        paused = {id(request) for request in below[:most]}
-        self.may_suspend = bool(paused)
-        for request in requests:
-            suspended = id(request) in paused
-            if request.suspended != suspended:
-                assert request.slot is not None
-                request.suspended = suspended
-                self._note_rest(request.slot)
-
-    def _note_rest(self, slot: int) -> None:
-        """The next delta says whether the slot rests, unless the last one did."""
-        request = self.request(slot)
-        request.waits_since = None
-        if slot in self.toggled:
-            self.toggled.remove(slot)
-        runs = self.table.state[slot] in (SlotState.PREFILL, SlotState.DECODE)
-        if runs and self.table.paused[slot] & RESTING != _rest_of(request):
-            self.toggled.append(slot)
-
-    def apply_rest(self, slot: int, step: StepDecision) -> None:
-        """Carries the begin or the end of a rest into the delta. Whoever rests gives up its place, and gets it back
-        like whoever was displaced. A held slot is paused already."""
-        table, before = self.table, self.table.paused[slot]
-        rest = _rest_of(self.request(slot))
-        if not rest:
-            table.paused[slot] = before & ~RESTING
-            return
-        table.paused[slot] = before & ~(HELD | RESTING) | rest | DISPLACED
-        if not before:
-            step.paused_slots.append(slot)
-            table.set_row(slot, False)
-        if before & HELD:
-            self.held.remove(slot)
-        if not before & DISPLACED:
-            self.displaced.append(slot)
-            table.place_rank[slot] = NO_PLACE
-        if slot in self.prefilling:
-            self.prefilling.remove(slot)
 
     # -- checks --
 
@@ -545,18 +341,4 @@ class Worker:
         assert sorted(self.displaced) == np.flatnonzero(table.paused & DISPLACED).tolist()
         for slot in running:
             if slot not in self.toggled:
-                assert table.paused[slot] & RESTING == _rest_of(self.request(slot)), "a rest was not told"
-
-
-def _rest_of(request: Request) -> np.uint8:
-    """Why it rests, as flags of the table."""
-    client = CLIENT_PAUSED if request.client_paused else np.uint8(0)
-    return client | (SUSPENDED if request.suspended else np.uint8(0))
-
-
-def _toggle(slot: int, wanted: list[int], opposite: list[int]) -> None:
-    """Names `slot` in a delta's list, or takes it out of the opposite one: a delta says where a slot ends up."""
-    if slot in opposite:
-        opposite.remove(slot)
-    else:
-        wanted.append(slot)
+                assert table.paused[slot] & RESTING == rest_of(self.request(slot)), "a rest was not told"

@@ -11,7 +11,8 @@ from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import StepDecision, StepReport
-from scheduler_svc.core.worker import Worker, WorkerInfo
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_info import WorkerInfo
 
 MODEL = "m"
 WORKER = "w"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from scheduler_svc.core.grants import grant
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.step import FinishReason, StepDecision
-from scheduler_svc.core.worker import WorkerInfo
+from scheduler_svc.core.worker_info import WorkerInfo
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, report_for, run_step
 
 
@@ -20,7 +21,7 @@ def test_the_pauses_of_requests_that_ended_are_forgotten() -> None:
     scheduler.submit(make_request("waits", 6), 0.0)
     for name in names:
         scheduler.set_paused(RequestKey("f", name), 1, True)
-    paused = scheduler.frontends["f"].paused
+    paused = scheduler.frontends.by_instance["f"].paused
     assert len(paused) == 4
     scheduler.update(WORKER, report_for(scheduler, finished=((1, FinishReason.STOP, 1),)), 0.0)
     assert ("finished", 1) not in paused
@@ -37,7 +38,7 @@ def test_a_victim_loses_its_grant() -> None:
     run_step(scheduler)
     run_step(scheduler)
     worker, step = scheduler.workers[WORKER], StepDecision(9)
-    worker.grant(np.array([0, 1]), np.array([1, 1]), step)
+    grant(worker, np.array([0, 1]), np.array([1, 1]), step)
     kept = step.grant_blocks[0]
     worker.preempt(1, step)
     assert step.grant_slots.tolist() == [0] and step.grant_blocks.tolist() == [kept]

@@ -12,7 +12,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.notices import Lost
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker import WorkerInfo
+from scheduler_svc.core.worker_info import WorkerInfo
 from scheduler_svc.step_loop import FrontendLink, StepLoop
 from scheduler_svc.worker_link import WorkerSession
 from signalbox.errors import SignalboxError
@@ -66,7 +66,7 @@ def test_requests_of_a_frontend_that_is_gone_end_everywhere() -> None:
     run_step(scheduler)
     scheduler.detach_frontend("f", 0.0)
     scheduler.tick(2.0)
-    assert not scheduler.requests and not scheduler.frontends
+    assert not scheduler.requests and not scheduler.frontends.by_instance
     scheduler.check_integrity()
 
 
@@ -85,7 +85,7 @@ def test_a_stuck_frontend_loses_its_link_and_the_others_hear_everything() -> Non
     assert loop.num_frontends == 1 and loop.is_current("w", link), "the worker has done nothing wrong"
     placed = [ref for message in asyncio.run(well.outbox.take()) for ref in message.placed]
     assert [each.ref.request_id for each in placed] == ["r1", "r3"]
-    assert not loop.core.frontends["stuck"].attached, "its grace time runs"
+    assert not loop.core.frontends.by_instance["stuck"].attached, "its grace time runs"
 
 
 async def test_the_stream_of_a_stuck_frontend_ends() -> None:

@@ -9,7 +9,7 @@ from scheduler_svc.core.notices import Rejected
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.shortage import certain_to_end
 from scheduler_svc.core.step import FinishReason, StepReport
-from scheduler_svc.core.worker import WorkerInfo
+from scheduler_svc.core.worker_info import WorkerInfo
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,

@@ -10,7 +10,8 @@ from scheduler_svc.core.host_cache import HOST_BIT, HostCache
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import StepDecision
-from scheduler_svc.core.worker import Worker, WorkerInfo
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.worker_info import WorkerInfo
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,

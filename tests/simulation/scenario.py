@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
-from tests.simulation.nodes import FrontendNode, SchedulerNode, WorkerNode
+from tests.simulation.frontend_node import FrontendNode
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
+from tests.simulation.scheduler_node import SchedulerNode
 from tests.simulation.session import MODEL, Session, Setup
+from tests.simulation.worker_node import WorkerNode
 from tests.simulation.world import World
 from worker_svc.core.batch import RequestKind, RunnerInfo
 

@@ -22,6 +22,7 @@ from tests.simulation.named import (
 )
 from tests.simulation.penalties import NoRepeatRunner
 from tests.simulation.session import Session
+from worker_svc import delta as worker_delta
 from worker_svc.core.request_state import SlotStatus
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import StepDelta, StepReport
@@ -175,9 +176,7 @@ def test_a_seal_that_arrives_after_its_block_was_given_away(
 @pytest.mark.parametrize("what", ["row", "chunk"])
 def test_a_report_that_omits_a_request(inflight: int, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checksum shows it, and the snapshot puts it right: nobody is lost, nothing is told twice."""
-    from tests.simulation import nodes  # noqa: PLC0415
-
-    build, omitted = nodes.worker_delta.build_report, []
+    build, omitted = worker_delta.build_report, []
 
     def omit_once(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
         message = build(report)
@@ -189,7 +188,7 @@ def test_a_report_that_omits_a_request(inflight: int, what: str, monkeypatch: py
             omitted.append(message.step_id)
         return message
 
-    monkeypatch.setattr(nodes.worker_delta, "build_report", omit_once)
+    monkeypatch.setattr(worker_delta, "build_report", omit_once)
     simulation = simulate(inflight, long_prefill_token_threshold=5)
     simulation.faults = True
     sessions = [simulation.plan(request(f"r{n}", 12, 12, 100 * n), at=1.5) for n in range(3)]
@@ -317,16 +316,14 @@ def test_a_broken_request_fails_alone(inflight: int, damage: str, monkeypatch: p
         ),
         "count": lambda new: setattr(new, "payload", generation_pb2.RequestPayload().SerializeToString()),
     }
-    from tests.simulation import nodes  # noqa: PLC0415
-
-    parse = nodes.worker_delta.parse_new_request
+    parse = worker_delta.parse_new_request
 
     def parse_broken(new: scheduler_pb2.NewRequestData, info):  # type: ignore[no-untyped-def]
         if new.ref.request_id == "bad":
             break_it[damage](new)
         return parse(new, info)
 
-    monkeypatch.setattr(nodes.worker_delta, "parse_new_request", parse_broken)
+    monkeypatch.setattr(worker_delta, "parse_new_request", parse_broken)
     simulation = simulate(inflight)
     simulation.faults = True
     bad = simulation.plan(request("bad", 9, 10), at=1.5)

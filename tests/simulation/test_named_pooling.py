@@ -6,6 +6,7 @@ import pytest
 
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.named import INFLIGHT, request, simulate
+from worker_svc import delta
 from worker_svc.core.pooling import PoolingMode
 
 
@@ -43,16 +44,14 @@ def test_a_pooling_request_that_fills_the_cache(inflight: int) -> None:
 @INFLIGHT
 def test_a_pooling_request_that_fails_in_the_worker(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first step comes all the same: no decode row may follow it on either side."""
-    from tests.simulation import nodes  # noqa: PLC0415
-
-    parse = nodes.worker_delta.parse_new_request
+    parse = delta.parse_new_request
 
     def parse_broken(new: scheduler_pb2.NewRequestData, info):  # type: ignore[no-untyped-def]
         if new.ref.request_id == "bad":
             new.payload = b"\xff\xff\xff"
         return parse(new, info)
 
-    monkeypatch.setattr(nodes.worker_delta, "parse_new_request", parse_broken)
+    monkeypatch.setattr(delta, "parse_new_request", parse_broken)
     simulation = simulate(inflight)
     simulation.faults = True
     bad = request("bad", 9, 1)

@@ -19,7 +19,7 @@ class Traced:
         self.now = 0.0
         self.tracer = Recorder()
         self.spans = QueueSpans(self.tracer)
-        self.core.on_end = lambda request: self.spans.ended(request, self.now)
+        self.core.register.on_end = lambda request: self.spans.ended(request, self.now)
 
     def submit(self, request: Request) -> None:
         self.core.submit(request, self.now)

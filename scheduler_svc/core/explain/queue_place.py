@@ -153,7 +153,7 @@ def first_waiting(worker: Worker, order: Order) -> Request | None:
     """The request that no worker has and that `worker` would look at first."""
     heads: list[Request] = []
     for account in _startable(worker.info.model, order):
-        heads += islice(filter(worker.serves, islice(account.requests, order.most)), 1)
+        heads += islice(filter(worker.info.serves, islice(account.requests, order.most)), 1)
     return min(heads, key=order.key, default=None)
 
 

@@ -35,7 +35,7 @@ def _unfit(worker: Worker, request: Request) -> str | None:
         return "is away"
     if worker.draining:
         return "is being drained"
-    if not worker.serves(request):
+    if not worker.info.serves(request):
         return f"serves no {'pooling' if request.is_pooling else 'generation'} requests"
     if not worker.can_run(request):
         return f"takes {worker.max_known_tokens(request.is_pooling)} tokens at most"
@@ -44,7 +44,7 @@ def _unfit(worker: Worker, request: Request) -> str | None:
 
 def _no_worker(core: Scheduler, request: Request, workers: Sequence[Worker], now: float) -> Obstacle:
     if not workers:
-        left_s = max(core.no_worker_until(request.model) - now, 0.0)
+        left_s = max(core.admission.no_worker_until(request.model) - now, 0.0)
         sentence = (
             f"no worker serves the model {request.model!r}; it is refused in {left_s:.1f} s if none comes"
         )

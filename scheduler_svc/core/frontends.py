@@ -1,0 +1,82 @@
+"""The frontends: which requests each of them waits for, by its own word, and how long one that is gone may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler_svc.core.request import RequestKey
+
+Named = tuple[str, int]
+"""A request as its frontend names it: id and attempt."""
+
+
+@dataclass
+class Frontend:
+    """A frontend process that has or had a link."""
+
+    attached: bool = False
+    detached_at: float = 0.0
+    live: set[Named] = field(default_factory=set)
+    """What it said it was waiting for, in its last hello."""
+    paused: set[Named] = field(default_factory=set)
+    """Those of them whose clients read too slowly."""
+
+
+class Frontends:
+    """All that have or had a link, until their grace time has passed. What they say is kept for requests that nobody
+    here knows, too: a worker may still say hello with them."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.by_instance: dict[str, Frontend] = {}
+        self._grace_s = grace_s
+
+    def attach(self, instance: str, live: list[Named], paused: list[Named]) -> None:
+        """A frontend said hello, with all that it still waits for, and those whose clients read too slowly."""
+        frontend = self.by_instance.setdefault(instance, Frontend())
+        frontend.attached, frontend.live, frontend.paused = True, set(live), set(paused)
+
+    def detach(self, instance: str, now: float) -> None:
+        """A frontend's link ended."""
+        frontend = self.by_instance.get(instance)
+        if frontend is not None:
+            frontend.attached, frontend.detached_at = False, now
+
+    def take_gone(self, now: float) -> list[str]:
+        """Forgets the frontends whose grace time has passed, and names them."""
+        gone = [
+            instance
+            for instance, frontend in self.by_instance.items()
+            if not frontend.attached and now - frontend.detached_at >= self._grace_s
+        ]
+        for instance in gone:
+            del self.by_instance[instance]
+        return gone
+
+    def expect(self, instance: str, now: float) -> None:
+        """A worker has something for this frontend: its grace time begins, unless it is known."""
+        self.by_instance.setdefault(instance, Frontend(detached_at=now))
+
+    # -- what they wait for --
+
+    def may_want(self, key: RequestKey, attempt: int) -> bool:
+        """The frontend waits for the request, for all that is known."""
+        frontend = self.by_instance.get(key.frontend_instance)
+        return frontend is None or not frontend.attached or (key.request_id, attempt) in frontend.live
+
+    def is_paused(self, key: RequestKey, attempt: int) -> bool:
+        """The request's client reads too slowly, by the frontend's word."""
+        frontend = self.by_instance.get(key.frontend_instance)
+        return frontend is not None and (key.request_id, attempt) in frontend.paused
+
+    def set_paused(self, key: RequestKey, attempt: int, paused: bool) -> None:
+        """A client reads too slowly, or goes on."""
+        frontend = self.by_instance.get(key.frontend_instance)
+        if frontend is not None:
+            (frontend.paused.add if paused else frontend.paused.discard)((key.request_id, attempt))
+
+    def withdraw(self, key: RequestKey, attempt: int) -> None:
+        """The frontend does not wait for the request any more."""
+        frontend = self.by_instance.get(key.frontend_instance)
+        if frontend is not None:
+            frontend.live.discard((key.request_id, attempt))
+            frontend.paused.discard((key.request_id, attempt))

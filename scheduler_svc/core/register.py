@@ -1,0 +1,102 @@
+"""All requests that have not ended, wherever they stand: the one way in, and the one way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from scheduler_svc.core.frontends import Frontends
+from scheduler_svc.core.notices import Lost, Notice
+from scheduler_svc.core.queues import Queues
+from scheduler_svc.core.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.safe_mode import SafeMode
+from scheduler_svc.core.worker import Worker
+
+
+class Register:
+    """Whoever counts or remembers requests hears here of those that come and go."""
+
+    def __init__(
+        self, queues: Queues, safe_mode: SafeMode, workers: Mapping[str, Worker], frontends: Frontends
+    ) -> None:
+        self.requests: dict[RequestKey, Request] = {}
+        """The newest attempt of each."""
+        self.notices: list[Notice] = []
+        """What frontends have to be told, in order."""
+        self.on_end: Callable[[Request], None] | None = None
+        """Hears of every request that leaves `requests`."""
+        self._queues, self._safe_mode = queues, safe_mode
+        self._workers, self._frontends = workers, frontends
+        self._next_sequence = 1
+
+    def of(self, instance: str) -> list[Request]:
+        """The requests of one frontend."""
+        return [r for r in self.requests.values() if r.key.frontend_instance == instance]
+
+    # -- in --
+
+    def number(self, request: Request) -> None:
+        """Says which request came when, refused ones too."""
+        request.sequence = self._next_sequence
+        self._next_sequence += 1
+
+    def add(self, request: Request, now: float) -> None:
+        """A request waits for a worker."""
+        self.requests[request.key] = request
+        self._queues.assign(request, now)
+        self._queues.push(request, now)
+        self._safe_mode.watch(request, now)
+
+    def is_orphan(self, request: Request) -> bool:
+        """Placed by an earlier scheduler, unknown to this one, and still wanted."""
+        return request.key not in self.requests and self._frontends.may_want(request.key, request.attempt)
+
+    def add_orphan(self, request: Request, now: float) -> None:
+        """A worker has had the request from an earlier scheduler."""
+        self.number(request)
+        self._queues.assign(request, now)
+        self._queues.adopted(request)
+        self.requests[request.key] = request
+        self._frontends.expect(request.key.frontend_instance, now)
+        request.client_paused = self._frontends.is_paused(request.key, request.attempt)
+
+    def answered(self, request: Request, now: float) -> None:
+        """Its first token has come. Saying so twice changes nothing."""
+        self._safe_mode.answered(request, now)
+        self._queues.deadlines.first_token(request, now)
+
+    # -- out --
+
+    def end(self, request: Request, status: RequestStatus) -> None:
+        """Ends a request, wherever it stands."""
+        if request.worker_id is None:
+            self._queues.remove(request)
+            request.move(status)
+        else:
+            assert request.slot is not None
+            self._workers[request.worker_id].release(request.slot, status)
+        self.forget(request)
+
+    def forget_ended(self, request: Request) -> None:
+        """Its worker has ended the request, and told its frontend unless that looks elsewhere by now."""
+        if request.in_doubt:
+            self.lose(request, f"worker {request.worker_id} ended it and was replaced")
+        else:
+            self.forget(request)
+
+    def lose(self, request: Request, reason: str) -> None:
+        """Nobody has the request any more: its frontend may submit it again."""
+        self.forget(request)
+        self.notices.append(Lost(request.key, request.attempt, reason))
+
+    def forget(self, request: Request) -> None:
+        """The request has ended, and nobody has to be told."""
+        del self.requests[request.key]
+        frontend = self._frontends.by_instance.get(request.key.frontend_instance)
+        if frontend is not None:
+            frontend.paused.discard((request.key.request_id, request.attempt))
+        if request.worker_id is not None:
+            self._queues.ended(request)
+        self._safe_mode.forget(request)
+        self._queues.deadlines.ended(request)
+        if self.on_end is not None:
+            self.on_end(request)

@@ -1,0 +1,42 @@
+"""A worker by its own word, and what it could run at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler_svc.core.request import Request
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """What a worker said of itself when it attached."""
+
+    worker_id: str
+    instance: str
+    address: str
+    model: str
+    num_slots: int
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_draft_tokens: int = 0
+    num_host_blocks: int = 0
+    serves_generation: bool = True
+    serves_pooling: bool = False
+
+    @property
+    def max_request_tokens(self) -> int:
+        """Longest prompt plus output: the last token needs no KV, so one more than the cache has positions."""
+        return min(self.max_model_len, self.num_blocks * self.block_size + 1)
+
+    def serves(self, request: Request) -> bool:
+        """Requests of this kind run here."""
+        return self.serves_pooling if request.is_pooling else self.serves_generation
+
+    def limit_of(self, request: Request) -> int:
+        """Most tokens that prompt and output of `request` can have here together, whatever our settings: a request that
+        was placed under others is limited only by what the worker can do. A pooling request has no output."""
+        if request.is_pooling:
+            return request.num_prompt_tokens
+        return min(request.num_prompt_tokens + request.max_tokens, self.max_request_tokens)

@@ -1,0 +1,26 @@
+"""What a worker has done, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class WorkerStats:
+    """Counters since the worker attached."""
+
+    num_steps: int = 0
+    num_preemptions: int = 0
+    num_displacements: int = 0
+    num_output_tokens: int = 0
+    num_prefill_tokens: int = 0
+    num_prefix_query_tokens: int = 0
+    num_prefix_hit_tokens: int = 0
+    """Host hits included."""
+    num_host_hit_tokens: int = 0
+    num_block_copies: int = 0
+    """Those beside the steps included."""
+    num_fences: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    execute_us: int = 0
