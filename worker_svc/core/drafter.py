@@ -39,6 +39,9 @@ class Drafter:
     One thread calls it. Whatever it returns, outputs stay the same; only their speed depends on it.
     """
 
+    caught_up = False
+    """The last guesses took work that further guesses for the same requests will not take."""
+
     def propose(self, slot: int, tokens: I32, limit: int) -> I32:
         """At most `limit` guesses, at least one allowed, for what follows `tokens`: all known of the slot's request."""
         raise NotImplementedError

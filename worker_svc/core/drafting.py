@@ -81,16 +81,20 @@ class Drafting:
     def learn(self, step: RunningStep, matched: I64) -> None:
         """Takes what became of a step's drafts into account, and tells the scheduler of new limits.
 
-        `matched` `[D]` are the right drafts per decode row of the batch; -1 where the model failed.
+        `matched` `[D]` are the right drafts per decode row of the batch, -1 where the model failed; empty if no row
+        had any.
         """
         report = step.report
         report.draft_limits = self._policy.take_changes()
-        if step.drafts is None:
+        if self._drafter is None:
             return
-        drafted = np.array([len(draft) for draft in step.drafts], np.int64)
+        drafts = step.drafts if step.drafts is not None else [()] * step.batch.num_decode_rows
+        if step.drafts is None:
+            matched = np.zeros(len(drafts), np.int64)
+        drafted = np.array([len(draft) for draft in drafts], np.int64)
         ran = matched >= 0
         slots = step.batch.slots[: len(drafted)].astype(np.int64)
-        self._policy.learn(slots[ran], drafted[ran], matched[ran])
+        self._policy.learn(slots[ran], drafted[ran], matched[ran], self._drafter.caught_up)
         report.num_drafted, report.num_accepted = int(drafted[ran].sum()), int(matched[ran].sum())
         self.totals.num_drafted += report.num_drafted
         self.totals.num_accepted += report.num_accepted
@@ -99,7 +103,7 @@ class Drafting:
         """How long a step took, from its drafts to its report. Only steps of decode rows alone tell of drafts."""
         rows = step.batch.num_decode_rows
         if rows and not step.chunks:
-            self._policy.costs.add(rows, len(step.batch.token_ids) - rows, seconds)
+            self._policy.take_duration(rows, seconds)
 
 
 def draft_room(table: RequestTable, slots: I64) -> I64:

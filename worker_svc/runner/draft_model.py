@@ -96,6 +96,7 @@ class DraftModel(Drafter):
     @torch.inference_mode()
     def propose_all(self, rows: DraftRows) -> list[I32]:
         """One forward per draft of the longest; the first one also computes the known tokens that were missing."""
+        self.caught_up = False
         wanted = np.flatnonzero(self._limits(rows) > 0)
         proposed = [np.empty(0, np.int32)] * len(rows.slots)
         if not len(wanted):
@@ -132,6 +133,7 @@ class DraftModel(Drafter):
         num_tokens = rows.num_tokens[slots].astype(np.int64)
         # The last known token is computed again if need be: the first draft follows from it.
         starts = np.minimum(self._coverage.num_covered(tables), num_tokens - 1)
+        self.caught_up = bool((num_tokens - starts > limits + 1).any())
         spans = spans_to_compute(starts, num_tokens, limits)
         order = np.array([span.row for span in spans], np.int64)
         ends = np.array([span.end for span in spans], np.int64)

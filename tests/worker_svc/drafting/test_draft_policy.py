@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from worker_svc.core.draft_policy import FIRST_PAUSE, LONGEST_PAUSE, TRIAL_DRAFTS, TRIAL_STEPS, DraftPolicy
-from worker_svc.core.step_costs import PLAIN_EVERY, StepCosts
+from worker_svc.core.draft_budget import LEAST_STEPS, MOST_SAVED, SHARE, TRIAL_COST, DraftBudget
+from worker_svc.core.draft_policy import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    TRIAL_DRAFTS,
+    TRIAL_ROWS,
+    TRIAL_STEPS,
+    DraftPolicy,
+)
+from worker_svc.core.step_costs import PLAIN_EVERY, PLAIN_EVERY_UNSURE, UNKNOWN_COSTS, StepCosts
 
 MOST = 6
 
@@ -31,10 +39,10 @@ class Requests:
             next((i for i in range(count) if self._random.random() >= rate), count)
             for count, rate in zip(counts.tolist(), rates, strict=True)
         ]
-        self.policy.learn(self.slots, counts, np.array(matched))
+        self.policy.learn(self.slots, counts, np.array(matched), False)
         if self._row_s:
             seconds = len(counts) * self._row_s + int(counts.sum()) * self._draft_s
-            self.policy.costs.add(len(counts), int(counts.sum()), seconds)
+            self.policy.take_duration(len(counts), seconds)
         changes = self.policy.take_changes()
         self.changes += changes
         for slot, limit in changes:  # the scheduler confirms what is asked for
@@ -112,39 +120,98 @@ def test_drafts_that_cost_as_much_as_tokens_do_not_pay() -> None:
     assert np.mean(dear.run(400, *rates)) < 0.2
 
 
-def test_costs_are_the_difference_of_steps_with_and_without() -> None:
+def test_costs_of_runs_and_of_tokens_are_told_apart() -> None:
+    costs = StepCosts()
+    for depth in (1, 2, 3, 4) * 20:
+        for rows in (1, 4):
+            costs.add_plain(4, 0.010)
+            seconds = 0.010 + 0.002 * depth + 0.0005 * depth * rows
+            costs.add_drafted(4, depth, depth * rows, seconds, is_first=False)
+    per_depth, per_draft = costs.draft_costs(4)
+    assert abs(per_depth - 0.2) < 0.03
+    assert abs(per_draft - 0.2) < 0.03
+    assert costs.draft_costs(64) == UNKNOWN_COSTS, "nothing is known of so many rows"
+
+
+def test_costs_forget_steps_that_something_else_held_up() -> None:
+    held_up, undisturbed = StepCosts(), StepCosts()
+    for costs in (held_up, undisturbed):
+        for _ in range(50):
+            costs.add_plain(2, 0.010)
+            costs.add_drafted(2, 2, 4, 0.014, is_first=False)
+    held_up.add_drafted(2, 2, 4, 10.0, is_first=False)
+    assert held_up.draft_costs(2).per_draft < 1.5 * undisturbed.draft_costs(2).per_draft
+    held_up.add_plain(2, 10.0)
+    assert (held_up.add_drafted(2, 2, 4, 0.020, is_first=False) or 0.0) > 0.3
+
+
+def test_what_is_done_once_per_request_is_no_cost_of_drafts_but_of_the_step() -> None:
     costs = StepCosts()
     for _ in range(50):
-        costs.add(2, 0, 0.010)
-        costs.add(2, 8, 0.018)
-    assert abs(costs.draft_ratio(2) - 0.001 / 0.005) < 1e-9
-    costs.add(2, 0, 10.0)
-    assert costs.draft_ratio(2) > 0.1, "one step that something else held up"
-    assert costs.draft_ratio(64) == 0.1, "nothing is known of so many rows"
+        costs.add_plain(2, 0.010)
+        costs.add_drafted(2, 2, 4, 0.014, is_first=False)
+    before = costs.draft_costs(2)
+    extra = costs.add_drafted(2, 2, 4, 0.060, is_first=True)
+    assert extra is not None
+    assert abs(extra - 5.0) < 1e-6
+    assert costs.draft_costs(2) == before
 
 
 def test_a_step_without_drafts_is_asked_for_now_and_then() -> None:
-    costs = StepCosts()
-    assert not costs.wants_plain(1), "as long as nobody measures"
-    costs.add(1, 3, 0.01)
-    assert costs.wants_plain(1)
-    costs.add(1, 0, 0.01)
-    costs.add(1, 0, 0.01)
-    for _ in range(PLAIN_EVERY):
-        assert not costs.wants_plain(1)
-        costs.add(1, 3, 0.01)
-    assert costs.wants_plain(1)
+    for is_sure, every in ((True, PLAIN_EVERY), (False, PLAIN_EVERY_UNSURE)):
+        costs = StepCosts()
+        assert not costs.wants_plain(1, is_sure), "as long as nobody measures"
+        costs.add_drafted(1, 3, 3, 0.01, is_first=False)
+        assert costs.wants_plain(1, is_sure)
+        costs.add_plain(1, 0.01)
+        costs.add_plain(1, 0.01)
+        for _ in range(every):
+            assert not costs.wants_plain(1, is_sure)
+            costs.add_drafted(1, 3, 3, 0.01, is_first=False)
+        assert costs.wants_plain(1, is_sure)
 
 
-def test_hopeless_requests_try_again_together() -> None:
-    """Each new one has its own pauses, but a step in which one tries costs as much as a step in which all do."""
-    rows = 8
-    requests = Requests(rows)
-    num_tries = 0
-    for number in range(2000):
-        if number % 24 == 0:  # another request takes the place of an old one
-            slot = (number // 24) % rows
-            requests.policy.start(slot, MOST)
-            requests.confirmed[slot] = MOST
-        num_tries += any(requests.step(*([0.1] * rows))) and number > 500
-    assert num_tries < 1500 * 0.1
+def test_a_spent_budget_is_saved_up_again() -> None:
+    budget = DraftBudget()
+    budget.add(MOST_SAVED)
+    budget.add(-MOST_SAVED - 2.0)
+    assert budget.is_spent
+    assert not budget.may_try
+    num_steps = 0
+    while budget.is_spent:
+        budget.pass_step()
+        num_steps += 1
+    assert abs(num_steps - (2.0 + TRIAL_COST) / SHARE) < 2
+    assert budget.may_try
+
+
+def test_drafts_that_go_on_again_get_a_few_steps_before_they_are_judged() -> None:
+    budget = DraftBudget()
+    budget.add(MOST_SAVED)
+    budget.add(-MOST_SAVED - 1.0)
+    while budget.is_spent:
+        budget.pass_step()
+    budget.add(-3.0)
+    for _ in range(LEAST_STEPS):
+        assert not budget.is_spent
+        budget.pass_step()
+    assert budget.is_spent
+
+
+def test_winnings_are_kept_up_to_a_limit() -> None:
+    budget = DraftBudget()
+    budget.add(1000.0)
+    budget.add(-MOST_SAVED - 0.1)
+    assert budget.is_spent
+
+
+def test_a_few_requests_try_for_all() -> None:
+    requests = Requests(8)
+    requests.run(20, *([0.0] * 8))
+    num_trying = [np.count_nonzero(requests.step(*([0.0] * 8))) for _ in range(1000)]
+    assert max(num_trying) == TRIAL_ROWS
+    for _ in range(1000):
+        if all(requests.step(*([1.0] * 8))):
+            break
+    else:
+        raise AssertionError("the others are not told")

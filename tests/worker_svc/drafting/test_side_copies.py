@@ -8,25 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate
+from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_runner
 from worker_svc.runner.draft_model import load_draft
-from worker_svc.runner.torch_runner import TorchRunner
 
 NUM_DRAFTS, NUM_TOKENS = 3, 40
 
 
 def test_what_the_draft_model_has_computed_is_swapped_too(target_dir: Path) -> None:
     """A model drafts for itself without fault, if all that it reads is what it has written."""
-    runner = TorchRunner(
-        target_dir,
-        served_model_name="tiny",
-        dtype="float32",
-        block_size=4,
-        threads=1,
-        max_model_len=120,
-        num_blocks=40,
-        num_host_blocks=200,
-    )
+    runner = make_runner(target_dir, max_model_len=120, num_blocks=40, num_host_blocks=200)
     runner._cache.fill(1e4)
     runner.info = replace(runner.info, max_draft_tokens=NUM_DRAFTS)
     draft = load_draft(target_dir, target_dir, dtype="float32", device="cpu", block_size=4).on(runner)
