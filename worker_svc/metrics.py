@@ -45,7 +45,7 @@ def read(
     yield counter(names.METRIC_WORKER_STEPS, "Steps run.", [({}, totals.num_steps)])
     yield counter(
         names.METRIC_WORKER_STEP_SECONDS,
-        "Time of steps by part; queued is the wait between arrival and start.",
+        "Time of steps by part; queued is the wait for the steps before it.",
         [({"part": part}, microseconds / 1e6) for part, microseconds in parts.items()],
     )
     yield counter(

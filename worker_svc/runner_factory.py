@@ -9,15 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from signalbox.cores import threads_per_worker
+from signalbox.cores import count_cores, threads_per_worker
 from signalbox.errors import StartupError
 from signalbox.speculation import parse_speculation
 from worker_svc.config import WorkerSettings
-from worker_svc.core.batch import ModelRunner, RunnerInfo
+from worker_svc.core.batch import AheadRunner, ModelRunner, RunnerInfo
 from worker_svc.core.drafter import Drafter
 from worker_svc.drafting.ngram import NgramDrafter
 from worker_svc.runner.sim import SimDrafter, SimRunner, SimTiming
 from worker_svc.runner.sim_failures import SimFailures
+from worker_svc.runner.threaded_runner import ThreadedRunner
 
 if TYPE_CHECKING:
     from worker_svc.runner.draft_model import LoadedDraft
@@ -29,10 +30,20 @@ MAX_BLOCKS_PER_REQUEST = 1 << 16
 
 
 def make_runner(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
-    """Loads the model. Takes seconds to minutes. Raises StartupError with a sentence that names the culprit."""
+    """Loads the model. Takes seconds to minutes. Raises StartupError with a sentence that names the culprit. A
+    `ThreadedRunner` is to be closed."""
     runner, drafter = _sim(settings) if settings.runner == "sim" else _torch(settings)
     _check_geometry(runner.info)
+    if _runs_ahead(settings, drafter) and not isinstance(runner, AheadRunner):
+        runner = ThreadedRunner(runner, settings.num_slots)
     return runner, drafter
+
+
+def _runs_ahead(settings: WorkerSettings, drafter: Drafter | None) -> bool:
+    if settings.run_ahead is None:
+        leaves_core = (settings.threads or threads_per_worker()) < count_cores()
+        return settings.runner == "torch" and drafter is None and leaves_core
+    return settings.run_ahead
 
 
 def _check_geometry(info: RunnerInfo) -> None:

@@ -24,6 +24,7 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.desk import Verdict
 from worker_svc.grammar.preparation import make_preparation
 from worker_svc.outputs import Outputs, WorkerServicer
+from worker_svc.runner.threaded_runner import ThreadedRunner
 from worker_svc.runner_factory import make_runner
 from worker_svc.scheduler_link import SchedulerLink
 from worker_svc.step_loop import StepLoop, StepResult
@@ -98,6 +99,7 @@ class _Worker:
     ) -> None:
         """address: where frontends find us."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
+        self._runner = runner
         self._loop = asyncio.get_running_loop()
         self._core = WorkerCore(runner.info, settings.num_slots, drafter)
         # Tokens of the sim runner are hashes: no grammar is about them.
@@ -148,6 +150,8 @@ class _Worker:
     def close(self) -> None:
         """Lets the steps that have arrived run."""
         self._steps.stop(STOP_S)
+        if isinstance(self._runner, ThreadedRunner):
+            self._runner.close(STOP_S)
         if self._preparation is not None:
             self._preparation.close()
 

@@ -31,7 +31,8 @@ from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
 POLL_S = 0.0002
-"""How often the loop looks whether a step that runs on a device is done, while it waits for the next one to arrive."""
+"""How often the loop looks whether a step is done whose runner does not tell, while it waits for the next one to
+arrive."""
 
 
 @dataclass
@@ -90,8 +91,14 @@ class _Announce:
     """The scheduler has been greeted."""
 
 
+class _Done:
+    """A step in flight is done; it may have been collected meanwhile."""
+
+
 _Snapshot = Future[scheduler_pb2.WorkerSnapshot | None]
-_Item = scheduler_pb2.NewRequestData | _Arrived | Prepared | _CopiesFailed | _Announce | _Snapshot | None
+_Item = (
+    scheduler_pb2.NewRequestData | _Arrived | Prepared | _CopiesFailed | _Announce | _Done | _Snapshot | None
+)
 
 
 class StepLoop:
@@ -111,15 +118,15 @@ class StepLoop:
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused."""
         self._core, self._runner, self._info = core, runner, runner.info
+        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._copier = SideCopier(runner, self._side_copies_ended)
-        self._in_flight = StepsInFlight(core.table, runner, self._copier.begin)
+        self._in_flight = StepsInFlight(core.table, runner, self._copier.begin, self._wake)
         self._times: deque[_Times] = deque()
         """Of the steps in flight, oldest first."""
         self._on_result, self._on_refused = on_result, on_refused
         self._on_fence_ended = on_fence_ended
         self._spans = spans
         self.totals = StepTotals()
-        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._grammars = GrammarDesk(core, preparation, self._inbox.put, on_verdict)
         self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
@@ -177,12 +184,17 @@ class StepLoop:
         """What comes next; the steps in flight that are done meanwhile are finished."""
         while self._in_flight:
             is_done = self._in_flight.is_done
+            wait_s = None if self._in_flight.wakes else POLL_S
             try:
-                return self._inbox.get(timeout=0 if is_done else POLL_S)
+                return self._inbox.get(timeout=0 if is_done else wait_s)
             except queue.Empty:
                 if is_done:
                     self._finish()
         return self._inbox.get()
+
+    def _wake(self) -> None:
+        """A step in flight is done. Any thread may call it."""
+        self._inbox.put(_Done())
 
     def _take(self, item: _Item) -> None:
         if isinstance(item, _Arrived):
@@ -198,6 +210,8 @@ class StepLoop:
         elif isinstance(item, _CopiesFailed):
             self._finish_all()
             check_alive(self._runner, item.message)
+        elif isinstance(item, _Done):
+            pass  # whoever looks for the next item has seen it
         elif item is not None:
             self._add(item)
 
@@ -245,13 +259,14 @@ class StepLoop:
         report, outputs = self._core.commit(step, sampled, failed)
         message = delta.build_report(report)
         done = time.monotonic()
-        # A step that was launched ahead has run since the one before it was done.
+        # A step that was launched ahead waited for the one before it, and has run since that was done.
         ran_from = max(times.prepared, since or 0.0)
-        message.timings.queued_us = int((times.started - times.arrived) * 1e6)
+        waited = times.started - times.arrived + ran_from - times.prepared
+        message.timings.queued_us = int(waited * 1e6)
         message.timings.prepare_us = int((times.prepared - times.started) * 1e6)
         message.timings.execute_us = int((executed - ran_from) * 1e6)
         message.timings.commit_us = int((done - executed) * 1e6)
-        self._running_since = done if self._in_flight else None
+        self._running_since = executed if self._in_flight else None
         self._on_result(StepResult(message, outputs))
         self.totals.add(message.timings)
         self._observe(step, times, report, done)

@@ -19,7 +19,7 @@ class StepTotals:
 
     num_steps: float
     queued: float
-    """Between arrival and start: not time in which the worker does anything."""
+    """Spent on waiting for the steps before: not time in which the worker does anything."""
     prepare: float
     execute: float
     commit: float
@@ -40,7 +40,8 @@ class StepTotals:
             "step_ms": round(wall_s / steps * 1e3, 3),
             **means,
             "step_else_share": round(1 - self.execute / wall_s, 4),
-            "worker_idle_share": round(1 - busy / wall_s, 4),
+            # A worker that runs ahead prepares and commits while the model runs.
+            "worker_idle_share": round(max(1 - busy / wall_s, 0.0), 4),
         }
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation import worker_node
 from tests.simulation.ahead import AheadSimRunner
+from tests.simulation.ahead_in_thread import AheadSimInThread
 from tests.simulation.named import request, simulate
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.session import Session
@@ -47,6 +49,21 @@ class AheadScenario(Scenario):
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 @pytest.mark.parametrize("inflight", [2, 4])
 def test_every_scenario_keeps_every_rule(first: int, inflight: int) -> None:
+    run_scenarios(first, inflight)
+
+
+@pytest.mark.parametrize("inflight", [2, 4])
+def test_every_scenario_keeps_every_rule_behind_threads(
+    inflight: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_node, "AheadSimRunner", AheadSimInThread)
+    try:
+        run_scenarios(0, inflight)
+    finally:
+        AheadSimInThread.close_all()
+
+
+def run_scenarios(first: int, inflight: int) -> None:
     num_ahead = 0
     for seed in range(first, first + SEEDS_PER_TEST):
         try:

@@ -1,5 +1,5 @@
-"""The step loop runs ahead of the tokens: with a device that computes in a thread of its own, and with the GPU's runner
-on the CPU. What clients get is what they get of steps in turn."""
+"""The step loop runs ahead of the tokens: with a device that computes in a thread of its own, with runners of which we
+make one, and with the GPU's runner on the CPU. What clients get is what they get of steps in turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,23 @@ from signalbox.v1 import generation_pb2
 from tests.simulation.ahead import DeviceError, LaunchedSim, Mask
 from tests.simulation.penalties import continuation_without_repeats
 from tests.worker_svc.drafting.local_ring import Client
+from tests.worker_svc.sim_in_thread import NUM_SLOTS, WAIT_S, SimInThread
 from tests.worker_svc.threaded_ring import InTurn, ThreadedRing, ThreadedSimRunner
 from tools.make_random_model import make_model
+from worker_svc import step_loop
 from worker_svc.core.batch import Batch, ModelRunner, RunnerInfo
 from worker_svc.core.step import FinishReason
 from worker_svc.runner.cuda_runner import CudaRunner, Launched
 from worker_svc.runner.sim import SimTiming, continuation
+from worker_svc.runner.threaded_runner import LaunchedBatch, ThreadedRunner
+from worker_svc.runner.torch_runner import TorchRunner
 
 VOCAB = 200
 MANY_BLOCKS, FEW_BLOCKS = 400, 22
 DEPTHS = pytest.mark.parametrize("depth", [1, 2, 4])
+SimKind = type[ThreadedSimRunner] | type[SimInThread]
+KINDS = pytest.mark.parametrize("kind", [ThreadedSimRunner, SimInThread])
+"""A device that runs ahead, and a model behind a thread that does."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,8 @@ def threaded_ring(runner: ModelRunner, depth: int) -> Iterator[ThreadedRing]:
         yield ring
     finally:
         ring.close()
+        if isinstance(runner, ThreadedRunner):
+            runner.close(WAIT_S)
 
 
 def serve(ring: ThreadedRing, wishes: list[Wish]) -> list[Client]:
@@ -63,9 +73,9 @@ def serve(ring: ThreadedRing, wishes: list[Wish]) -> list[Client]:
     raise AssertionError("the requests do not end")
 
 
-def simulated(num_blocks: int = MANY_BLOCKS) -> ThreadedSimRunner:
+def simulated(kind: SimKind, num_blocks: int = MANY_BLOCKS) -> ThreadedSimRunner | SimInThread:
     info = RunnerInfo("sim", num_blocks, 4, 64, VOCAB, eos_token_ids=())
-    return ThreadedSimRunner(info, SimTiming(base_ms=2.0))
+    return kind(info, SimTiming(base_ms=2.0))
 
 
 def draw_wish(rng: random.Random) -> Wish:
@@ -92,10 +102,11 @@ def expected(wish: Wish) -> tuple[list[int], FinishReason]:
     return output, FinishReason.LENGTH
 
 
+@KINDS
 @DEPTHS
 @pytest.mark.parametrize("num_blocks", [MANY_BLOCKS, FEW_BLOCKS])
-def test_random_requests_get_the_tokens_of_steps_in_turn(depth: int, num_blocks: int) -> None:
-    rng, runner = random.Random(depth), simulated(num_blocks)
+def test_random_requests_get_the_tokens_of_steps_in_turn(kind: SimKind, depth: int, num_blocks: int) -> None:
+    rng, runner = random.Random(depth), simulated(kind, num_blocks)
     wishes = [draw_wish(rng) for _ in range(40)]
     with threaded_ring(runner, depth) as ring:
         clients = serve(ring, wishes)
@@ -112,9 +123,10 @@ def test_random_requests_get_the_tokens_of_steps_in_turn(depth: int, num_blocks:
     assert (num_preemptions > 0) == (num_blocks == FEW_BLOCKS)
 
 
-def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next() -> None:
+@KINDS
+def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next(kind: SimKind) -> None:
     """Each request stops at its fifth token, which the loop learns after the next step was launched."""
-    runner, prompts = simulated(), [[n, n + 1, n + 2] for n in range(0, 60, 3)]
+    runner, prompts = simulated(kind), [[n, n + 1, n + 2] for n in range(0, 60, 3)]
     stops = [continuation(prompt, 5, VOCAB)[-1] for prompt in prompts]
     wishes = [
         Wish(prompt, 20, generation_pb2.SamplingParams(stop_token_ids=[stop]))
@@ -128,8 +140,9 @@ def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next()
     assert runner.num_decode_rows > sum(len(client.output) - 1 for client in clients), "nobody was overrun"
 
 
-def test_what_launched_steps_lose_is_computed_again() -> None:
-    rng, runner = random.Random(9), simulated()
+@KINDS
+def test_what_launched_steps_lose_is_computed_again(kind: SimKind) -> None:
+    rng, runner = random.Random(9), simulated(kind)
     runner.fail_every = 3
     wishes = [draw_wish(rng) for _ in range(10)]
     with threaded_ring(runner, 2) as ring:
@@ -144,7 +157,7 @@ def test_a_device_that_cannot_be_asked_does_not_end_the_loop(monkeypatch: pytest
         raise DeviceError("nobody knows")
 
     monkeypatch.setattr(LaunchedSim, "is_done", property(fail))
-    rng, runner = random.Random(9), simulated()
+    rng, runner = random.Random(9), simulated(ThreadedSimRunner)
     runner.fail_every = 3
     wishes = [replace(draw_wish(rng), leaves_after=None) for _ in range(3)]
     with threaded_ring(runner, 2) as ring:
@@ -152,6 +165,16 @@ def test_a_device_that_cannot_be_asked_does_not_end_the_loop(monkeypatch: pytest
     assert [(client.output, client.ends) for client in clients] == [
         (expected(wish)[0], [expected(wish)[1]]) for wish in wishes
     ]
+
+
+def test_a_step_that_tells_when_it_is_done_is_not_waited_for_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_loop, "POLL_S", 1e6)
+    wish = replace(draw_wish(random.Random(9)), leaves_after=None)
+    with threaded_ring(simulated(SimInThread), 1) as ring:
+        (client,) = serve(ring, [wish])
+    assert (client.output, client.ends) == (expected(wish)[0], [expected(wish)[1]])
 
 
 @pytest.fixture(scope="module")
@@ -169,21 +192,40 @@ class CountingRunner(CudaRunner):
         return super().launch(batch, in_flight)
 
 
-@pytest.fixture(scope="module")
-def make_runner(model: Path) -> Callable[[int], CountingRunner]:
-    def make(num_blocks: int) -> CountingRunner:
-        return CountingRunner(
-            model,
-            served_model_name="tiny",
-            num_slots=16,
-            dtype="float32",
-            num_blocks=num_blocks,
-            block_size=4,
-            max_model_len=80,
-            threads=1,
-        )
+class CountingThread(ThreadedRunner):
+    """Counts as `CountingRunner` does."""
 
-    return make
+    num_ahead = 0
+
+    def launch(self, batch: Batch, in_flight: Mask) -> LaunchedBatch:
+        self.num_ahead += int(in_flight.sum())
+        return super().launch(batch, in_flight)
+
+
+Make = Callable[[int], CountingRunner | CountingThread]
+
+
+@pytest.fixture(scope="module", params=["gpu", "cpu"])
+def make_runner(request: pytest.FixtureRequest, model: Path) -> Iterator[Make]:
+    threads: list[CountingThread] = []
+
+    def make(num_blocks: int) -> CountingRunner | CountingThread:
+        settings: dict[str, Any] = {
+            "served_model_name": "tiny",
+            "dtype": "float32",
+            "num_blocks": num_blocks,
+            "block_size": 4,
+            "max_model_len": 80,
+            "threads": 1,
+        }
+        if request.param == "gpu":
+            return CountingRunner(model, num_slots=NUM_SLOTS, **settings)
+        threads.append(CountingThread(TorchRunner(model, **settings), NUM_SLOTS))
+        return threads[-1]
+
+    yield make
+    for thread in threads:
+        thread.close(WAIT_S)
 
 
 def sampled_wishes() -> list[Wish]:
@@ -211,9 +253,7 @@ def sampled_wishes() -> list[Wish]:
 
 @pytest.mark.parametrize("depth", [2, 4])
 @pytest.mark.parametrize("num_blocks", [200, 22])
-def test_the_runner_of_the_gpu_gives_the_same_tokens(
-    make_runner: Callable[[int], CountingRunner], depth: int, num_blocks: int
-) -> None:
+def test_a_real_model_gives_the_same_tokens(make_runner: Make, depth: int, num_blocks: int) -> None:
     wishes = sampled_wishes()
     with threaded_ring(InTurn(make_runner(200)), 1) as ring:
         in_turn = serve(ring, wishes)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from signalbox.v1 import scheduler_pb2
-from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate
+from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_runner
 from tests.worker_svc.threaded_ring import ThreadedRing
 from tools.make_random_model import make_model
 from worker_svc.core.batch import BlockCopy, RunnerInfo
@@ -24,7 +24,6 @@ from worker_svc.core.step import Failure, SideCopies
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.delta import HOST_BIT
 from worker_svc.runner.sim import SimRunner
-from worker_svc.runner.torch_runner import TorchRunner
 from worker_svc.side_copier import SideCopier
 from worker_svc.step_loop import StepLoop, StepResult
 
@@ -211,16 +210,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_puts_out_the_same_while_its_blocks_are_swapped_beside_the_steps(
     depth: int, model_dir: Path
 ) -> None:
-    runner = TorchRunner(
-        model_dir,
-        served_model_name="tiny",
-        dtype="float32",
-        block_size=4,
-        threads=1,
-        max_model_len=120,
-        num_blocks=40,
-        num_host_blocks=200,
-    )
+    runner = make_runner(model_dir, max_model_len=120, num_blocks=40, num_host_blocks=200)
     runner._cache.fill(1e4)
     random = np.random.default_rng(5)
     prompts = [random.integers(3, 500, length).tolist() for length in (18, 33, 24, 40)]

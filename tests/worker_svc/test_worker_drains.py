@@ -6,12 +6,13 @@ import asyncio
 from contextlib import suppress
 
 import grpc
+import pytest
 
 from signalbox import rpc
 from signalbox.v1 import scheduler_pb2, worker_pb2, worker_pb2_grpc
 from tests.ports import free_ports
 from tests.worker_svc.test_worker_ends import exit_status
-from tests.worker_svc.test_worker_process import first_step, new_request, serve_scheduler, start_worker
+from tests.worker_svc.test_worker_process import serve_scheduler, start_request, start_worker
 
 
 async def read_all(address: str) -> list[int]:
@@ -33,13 +34,7 @@ async def test_a_worker_tells_the_scheduler_and_ends_its_requests_before_it_stop
     async with asyncio.timeout(100), serve_scheduler() as (scheduler, port):
         process = start_worker(port, address, "--runner=sim", "--drain-s=90")
         try:
-            await scheduler.hellos.get()
-            request = new_request(0)
-            request.max_tokens = 3
-            scheduler.messages.put_nowait(
-                scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
-            )
-            await scheduler.reports.get()
+            await start_request(scheduler)
             process.terminate()
             assert (await scheduler.events.get()).WhichOneof("event") == "draining"
             scheduler.messages.put_nowait(None)
@@ -60,18 +55,13 @@ async def test_a_worker_tells_the_scheduler_and_ends_its_requests_before_it_stop
             process.kill()
 
 
-async def test_a_worker_stops_when_its_time_to_drain_is_over() -> None:
+@pytest.mark.parametrize("flag", ["--no-run-ahead", "--run-ahead"])
+async def test_a_worker_stops_when_its_time_to_drain_is_over(flag: str) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     async with asyncio.timeout(100), serve_scheduler() as (scheduler, port):
-        process = start_worker(port, address, "--runner=sim", "--drain-s=0.5")
+        process = start_worker(port, address, "--runner=sim", "--drain-s=0.5", flag)
         try:
-            await scheduler.hellos.get()
-            request = new_request(0)
-            request.max_tokens = 3
-            scheduler.messages.put_nowait(
-                scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
-            )
-            await scheduler.reports.get()
+            await start_request(scheduler)
             process.terminate()
             assert await exit_status(process) == 0
         finally:

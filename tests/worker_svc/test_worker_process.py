@@ -121,6 +121,17 @@ def first_step(*slots: int) -> scheduler_pb2.SchedulerOutput:
     return scheduler_pb2.SchedulerOutput(step_id=1, scheduler_epoch=1, scheduled_new_reqs=starts)
 
 
+async def start_request(scheduler: ScriptedScheduler) -> None:
+    """One request of three tokens, the first of which is reported."""
+    await scheduler.hellos.get()
+    request = new_request(0)
+    request.max_tokens = 3
+    scheduler.messages.put_nowait(
+        scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
+    )
+    await scheduler.reports.get()
+
+
 async def first_output(address: str) -> worker_pb2.OutputBatch:
     async with rpc.channel(address) as channel:
         stream = worker_pb2_grpc.WorkerServiceStub(channel).StreamOutputs()

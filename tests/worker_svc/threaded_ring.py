@@ -92,18 +92,27 @@ class ThreadedRing(LocalRing):
 
     def step(self) -> None:
         """One report or one end of a fence more."""
+        self.send()
+        self.take()
+
+    def send(self) -> None:
+        """Sends the steps that may be sent."""
         while (decision := self.scheduler.schedule(WORKER, 0.0)) is not None:
             new = [scheduler_delta.build_new_request(request, self.worker) for request in decision.placed]
             step = scheduler_delta.build_step(decision, self.scheduler.epoch)
             self.loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=new, steps=[step]))
+
+    def take(self) -> scheduler_pb2.ModelRunnerOutput | None:
+        """Waits for a report, or for the end of a fence."""
         result = self._results.get(timeout=WAIT_S)
         if isinstance(result, _FenceEnded):
             self.scheduler.fence_ended(WORKER, result.fence, failed=result.failed)
             self.scheduler.check_integrity()
-            return
+            return None
         self.scheduler.update(WORKER, scheduler_delta.parse_report(result.report), 0.0)
         self.scheduler.check_integrity()
         self._put_out(result.outputs)
+        return result.report
 
     def leave(self, client: Client) -> None:
         """The client goes away, or its frontend has found a stop string."""

@@ -189,6 +189,14 @@ class ModelRunner(Protocol):
         went wrong."""
 
 
+@runtime_checkable
+class PreparingRunner(ModelRunner, Protocol):
+    """A runner that does a part of its work on a batch before it runs, in any thread, while another batch runs."""
+
+    def prepare(self, batch: Batch) -> Callable[[], Sampled]:
+        """What executes `batch`, once, as `execute` does. Until then `batch.token_ids` may change."""
+
+
 class Launched(Protocol):
     """A batch on its way."""
 
@@ -198,8 +206,16 @@ class Launched(Protocol):
 
 
 @runtime_checkable
+class TellsWhenDone(Protocol):
+    """A launched batch that says by itself that it is done; others have to be asked."""
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """`call` is called when `is_done` has become true, in whatever thread; at once if it is."""
+
+
+@runtime_checkable
 class AheadRunner(ModelRunner, Protocol):
-    """A runner whose device works beside the host: it takes a batch whose tokens an earlier one is still sampling."""
+    """A runner that works beside its caller: it takes a batch whose tokens an earlier one is still sampling."""
 
     def launch(self, batch: Batch, in_flight: NDArray[np.bool_]) -> Launched:
         """Starts a batch that is plain (`run_ahead.is_plain`); batches run in the order of their launch.

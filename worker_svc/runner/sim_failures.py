@@ -34,20 +34,28 @@ class FailingModel:
         self._failures = failures
         self._num_steps = 0
         """Different steps with rows so far."""
-        self._last_step_id: int | None = None
+        self._last_step_id = -1
+        self._failing_step_id: int | None = None
+        """Of the step whose number is `fail_step`: it may be run again behind the one after it."""
 
     def check(self, batch: Batch) -> None:
         """To be called before `batch`, a step or a part of one, runs. Raises SimulatedFailureError."""
         failures = self._failures
-        if batch.step_id != self._last_step_id:
-            self._num_steps, self._last_step_id = self._num_steps + 1, batch.step_id
+        self._count(batch.step_id)
         self.check_device()
         if failures.hang_token is not None and _has_prompt(batch, failures.hang_token, batch.num_decode_rows):
             time.sleep(failures.hang_ms / 1e3)
-        if failures.fail_step == self._num_steps:
-            raise SimulatedFailureError(f"step {self._num_steps} was to fail")
+        if batch.step_id == self._failing_step_id:
+            raise SimulatedFailureError(f"step {failures.fail_step} was to fail")
         if failures.fail_token is not None and _has_prompt(batch, failures.fail_token, 0):
             raise SimulatedFailureError(f"prompts with token {failures.fail_token} were to fail")
+
+    def _count(self, step_id: int) -> None:
+        if step_id <= self._last_step_id:
+            return
+        self._num_steps, self._last_step_id = self._num_steps + 1, step_id
+        if self._num_steps == self._failures.fail_step:
+            self._failing_step_id = step_id
 
     def check_device(self) -> None:
         """Raises SimulatedFailureError once the device is lost."""

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -121,16 +122,24 @@ class TorchRunner:
             self._limit = None
             logger.info("threads of a step: %d for few tokens, %d for many", self._threads.few, threads)
 
-    @torch.inference_mode()
     def execute(self, batch: Batch) -> Sampled:
         """Writes the KV of all query tokens and samples; see `ModelRunner`."""
+        return self.prepare(batch)()
+
+    @torch.inference_mode()
+    def prepare(self, batch: Batch) -> Callable[[], Sampled]:
+        """Finds the places of all query tokens; see `PreparingRunner`."""
         if not len(batch.token_ids):
-            return Sampled(token_ids=np.empty(0, np.int32))
+            return lambda: Sampled(token_ids=np.empty(0, np.int32))
+        return partial(self._execute, batch, self._places_of(batch))
+
+    @torch.inference_mode()
+    def _execute(self, batch: Batch, places: _Places) -> Sampled:
         if not (batch.scored or batch.pooled):
-            return sample(self.forward(batch), batch)
+            return sample(self._run(batch, places), batch)
         assert self._head is not None, "requests that need it are refused"
         with self._head.capturing() as captured:
-            sampled = sample(self.forward(batch), batch)
+            sampled = sample(self._run(batch, places), batch)
         sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
         sampled.hidden_sums = sum_hidden(captured, batch.pooled)
         return sampled
@@ -171,7 +180,9 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         """Writes the KV of all query tokens. Returns the samples' logits `[N, V]` in the model's dtype."""
-        self._limit_threads(len(batch.token_ids))
+        return self._run(batch, self._places_of(batch))
+
+    def _places_of(self, batch: Batch) -> _Places:
         paged = self._batch_class(
             cache=self._cache,
             num_decode_rows=batch.num_decode_rows,
@@ -180,11 +191,14 @@ class TorchRunner:
             block_tables=batch.block_tables,
             device=self.model.device,
         )
-        columns = [self._to_device(c) for c in (batch.token_ids, batch.positions, batch.sample_index)]
+        return _Places(paged, self._to_device(batch.positions), self._to_device(batch.sample_index))
+
+    def _run(self, batch: Batch, places: _Places) -> torch.Tensor:
+        self._limit_threads(len(batch.token_ids))
         # Hidden states are captured from transformers' own forward.
         forward = self._forward if not (batch.scored or batch.pooled) else module_forward(self.model)
-        with attention.running(paged):
-            return forward(*columns)
+        with attention.running(places.paged):
+            return forward(self._to_device(batch.token_ids), places.positions, places.wanted)
 
     @property
     def batch_class(self) -> type[PagedBatch]:
@@ -241,6 +255,16 @@ class TorchRunner:
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.model.device, torch.int64)
+
+
+class _Places(NamedTuple):
+    """What a forward has to know of a batch besides its tokens."""
+
+    paged: PagedBatch
+    positions: torch.Tensor
+    """[T]"""
+    wanted: torch.Tensor
+    """[N] query tokens that are sampled."""
 
 
 def choose_pooling_mode(path: Path) -> PoolingMode | None:

@@ -3,73 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import grpc
 import numpy as np
 
 from signalbox import rpc
 from signalbox.ring import DEMO_MODEL
-from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
-from tests.ports import free_ports
+from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2, worker_pb2_grpc
+from tests.worker_svc.test_worker_process import worker_process
 
 PROMPT = [5, 6, 7, 8]
 PREPARING = scheduler_pb2.SLOT_STATUS_PREPARING
 ENDED = scheduler_pb2.SLOT_STATUS_ENDED
-
-
-class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
-    """Keeps what workers say, sends what the test puts, and ends a stream when None is put."""
-
-    def __init__(self) -> None:
-        self.hellos: asyncio.Queue[scheduler_pb2.WorkerHello] = asyncio.Queue()
-        self.reports: asyncio.Queue[scheduler_pb2.ModelRunnerOutput] = asyncio.Queue()
-        self.events: asyncio.Queue[scheduler_pb2.WorkerEvent] = asyncio.Queue()
-        self.messages: asyncio.Queue[scheduler_pb2.AttachWorkerResponse | None] = asyncio.Queue()
-
-    async def AttachWorker(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        await context.send_initial_metadata(())
-        reader = asyncio.create_task(self._read(requests))
-        try:
-            while (message := await self.messages.get()) is not None:
-                yield message
-        finally:
-            reader.cancel()
-
-    async def _read(self, requests: Any) -> None:
-        async for message in requests:
-            if message.HasField("hello"):
-                self.hellos.put_nowait(message.hello)
-            for report in message.outputs:
-                self.reports.put_nowait(report)
-            for event in message.events:
-                if event.WhichOneof("event") != "alive":
-                    self.events.put_nowait(event)
-
-
-@asynccontextmanager
-async def worker_process() -> AsyncIterator[tuple[Scheduler, str]]:
-    """The scheduler, and the worker's address."""
-    scheduler, server = Scheduler(), grpc.aio.server()
-    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(scheduler, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    command = [sys.executable, "-m", "worker_svc", f"--listen={address}", f"--scheduler=127.0.0.1:{port}"]
-    command += [f"--model={DEMO_MODEL}", "--num-blocks=64", "--threads=1"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX")}
-    process = subprocess.Popen(command, env=environment)
-    try:
-        yield scheduler, address
-    finally:
-        process.terminate()
-        await asyncio.to_thread(process.wait, 20)
-        await server.stop(0)
+WORKER = (f"--model={DEMO_MODEL}", "--num-blocks=64", "--threads=1")
 
 
 def new_request(slot: int, regex: str | None) -> scheduler_pb2.NewRequestData:
@@ -117,7 +62,7 @@ async def first_end(address: str) -> worker_pb2.OutputFinished:
 
 
 async def test_events_of_grammars_and_again_after_a_new_hello() -> None:
-    async with asyncio.timeout(90), worker_process() as (scheduler, address):
+    async with asyncio.timeout(90), worker_process(*WORKER) as (scheduler, address):
         assert not (await scheduler.hellos.get()).HasField("snapshot")
         requests = [new_request(0, None), new_request(1, "[a-z]+"), new_request(2, "(")]
         scheduler.messages.put_nowait(

@@ -1,0 +1,38 @@
+"""Which steps of the simulated model fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.worker_svc.core.test_worker_core import PROMPT, make_core, new, start
+from worker_svc.core.step import StepDelta
+from worker_svc.runner.sim_failures import FailingModel, SimFailures, SimulatedFailureError
+
+
+def test_the_chosen_step_fails_also_when_it_is_run_again_behind_the_next_one() -> None:
+    core, _ = make_core()
+    core.add(new())
+    batch = core.apply(StepDelta(1, 1, started=[start(0, [3, 1], len(PROMPT))])).batch
+    model, failed = FailingModel(SimFailures(fail_step=2)), []
+    for step_id in (5, 6, 7, 6, 7, 8):
+        try:
+            model.check(replace(batch, step_id=step_id))
+        except SimulatedFailureError as error:
+            failed.append((step_id, str(error)))
+    assert failed == [(6, "step 2 was to fail")] * 2
+
+
+def test_a_lost_device_stays_lost() -> None:
+    core, _ = make_core()
+    core.add(new())
+    batch = core.apply(StepDelta(1, 1, started=[start(0, [3, 1], len(PROMPT))])).batch
+    model = FailingModel(SimFailures(break_step=2))
+    model.check(batch)
+    model.check_device()
+    for step_id in (2, 3, 2):
+        with pytest.raises(SimulatedFailureError, match="in step 2"):
+            model.check(replace(batch, step_id=step_id))
+    with pytest.raises(SimulatedFailureError, match="in step 2"):
+        model.check_device()
