@@ -46,6 +46,11 @@ def _column(raw: bytes, dtype: np.dtype[np.generic]) -> NDArray[np.int64]:
     return np.frombuffer(raw, dtype).astype(np.int64)
 
 
+def _numbers(raw: bytes, dtype: np.dtype[np.generic]) -> list[int]:
+    """Most columns of most steps are empty."""
+    return np.frombuffer(raw, dtype).tolist() if raw else []
+
+
 # -- down --
 
 
@@ -53,11 +58,11 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
     """A step, unpacked."""
     cached = message.scheduled_cached_reqs
     chunks = (
-        _column(cached.chunk_slots, U16).tolist(),
-        _column(cached.chunk_starts, U32).tolist(),
-        _column(cached.chunk_lengths, U32).tolist(),
+        _numbers(cached.chunk_slots, U16),
+        _numbers(cached.chunk_starts, U32),
+        _numbers(cached.chunk_lengths, U32),
     )
-    drafts = (_column(message.draft_slots, U16).tolist(), _column(message.draft_limits, U8).tolist())
+    drafts = (_numbers(message.draft_slots, U16), _numbers(message.draft_limits, U8))
     return StepDelta(
         step_id=message.step_id,
         scheduler_epoch=message.scheduler_epoch,
@@ -66,10 +71,10 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         grant_slots=_column(cached.new_block_slots, U16),
         grant_blocks=_column(cached.new_block_ids, U32).astype(np.int32),
         chunks=list(zip(*chunks, strict=True)),
-        finished_slots=_column(message.finished_slots, U16).tolist(),
-        preempted_slots=_column(message.preempted_slots, U16).tolist(),
-        paused_slots=_column(message.paused_slots, U16).tolist(),
-        unpaused_slots=_column(message.unpaused_slots, U16).tolist(),
+        finished_slots=_numbers(message.finished_slots, U16),
+        preempted_slots=_numbers(message.preempted_slots, U16),
+        paused_slots=_numbers(message.paused_slots, U16),
+        unpaused_slots=_numbers(message.unpaused_slots, U16),
         draft_limits=list(zip(*drafts, strict=True)),
         copies=_parse_copies(message.block_copies),
         side_copies=_parse_side_copies(message),
@@ -83,9 +88,7 @@ def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | N
 
 
 def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
-    sources, targets = (
-        _column(raw, U32).tolist() for raw in (message.source_block_ids, message.target_block_ids)
-    )
+    sources, targets = (_numbers(raw, U32) for raw in (message.source_block_ids, message.target_block_ids))
     return [
         BlockCopy(source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT))
         for source, target in zip(sources, targets, strict=True)
@@ -93,13 +96,13 @@ def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
 
 
 def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
-    slots = _column(message.slots, U16).tolist()
+    slots = _numbers(message.slots, U16)
     if not slots:
         return []
     counts = _column(message.block_counts, U32)
     tables = np.split(_column(message.block_ids, U32).astype(np.int32), np.cumsum(counts)[:-1])
-    starts = _column(message.num_computed_tokens, U32).tolist()
-    lengths = _column(message.num_scheduled_tokens, U32).tolist()
+    starts = _numbers(message.num_computed_tokens, U32)
+    lengths = _numbers(message.num_scheduled_tokens, U32)
     return [SlotStart(*row) for row in zip(slots, tables, starts, lengths, strict=True)]
 
 

@@ -46,15 +46,14 @@ def accept(
 ) -> NewTokens:
     """Appends the tokens of all rows but the `failed` ones, each up to one that ends its request."""
     batch = step.batch
-    rows = np.unique(batch.sample_rows)
+    rows, first = _sampling_rows(step)
     matched = _count_matches(step, sampled)
     counts = np.ones(len(rows), np.int64)
     counts[: len(matched)] += matched
     if failed:
         matched[[row for row in failed if row < len(matched)]] = -1
         keep = ~np.isin(rows, list(failed))
-        rows, counts = rows[keep], counts[keep]
-    first = np.searchsorted(batch.sample_rows, rows)
+        rows, first, counts = rows[keep], first[keep], counts[keep]
     slots = batch.slots[rows]
     starts = table.num_tokens[slots] - table.num_prompt_tokens[slots]
     index = _ranges(first, counts)
@@ -74,6 +73,14 @@ def accept(
         ends.setdefault(row, FinishReason.LENGTH)
     ending = [(int(slots[row]), reason) for row, reason in ends.items()]
     return NewTokens(slots, first, starts, counts, tokens, ending, failures, matched)
+
+
+def _sampling_rows(step: RunningStep) -> tuple[I32, I64]:
+    """[S] rows that have samples, and the number of each one's first."""
+    rows = step.batch.sample_rows
+    if step.drafts is None:  # one each
+        return rows, np.arange(len(rows))
+    return np.unique(rows, return_index=True)
 
 
 def _count_matches(step: RunningStep, sampled: Sampled) -> I64:
@@ -136,15 +143,17 @@ def grammar_failure(reason: str) -> Failure:
 
 
 def _append(table: RequestTable, slots: I32, counts: I64, tokens: I32) -> None:
-    rows = np.repeat(np.arange(len(slots)), counts)
-    offsets = np.arange(len(tokens)) - np.repeat(np.cumsum(counts) - counts, counts)
-    table.tokens[slots[rows], table.num_tokens[slots[rows]] + offsets] = tokens
-    table.num_tokens[slots] += counts.astype(np.int32)
-    table.num_computed[slots] = table.num_tokens[slots] - 1
+    known = table.num_tokens[slots]
+    table.tokens[np.repeat(slots, counts), _ranges(known, counts)] = tokens
+    known = known + counts
+    table.num_tokens[slots], table.num_computed[slots] = known, known - 1
     table.status[slots] = SlotStatus.DECODE
 
 
-def _ranges(first: I64, counts: I64) -> I64:
+def _ranges(first: I32 | I64, counts: I64) -> I32 | I64:
     """`first[i], first[i] + 1, ...` for `counts[i]` numbers each, one behind the other."""
+    if (counts == 1).all():
+        return first
     total = int(counts.sum())
-    return np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+    behind = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(behind + np.repeat(first, counts), np.int64)

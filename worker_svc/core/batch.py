@@ -77,6 +77,11 @@ class Batch:
     pooled: list[QuerySpan] = field(default_factory=list)
     """Query tokens whose last hidden states are summed; at most one span per row. Such a row has no samples."""
 
+    @property
+    def query_lengths(self) -> I32:
+        """[R] query tokens of each row."""
+        return self.query_starts[1:] - self.query_starts[:-1]
+
     def rows(self, first: int, end: int) -> Batch:
         """The part of the batch that consists of rows `[first, end)`."""
         query = slice(int(self.query_starts[first]), int(self.query_starts[end]))

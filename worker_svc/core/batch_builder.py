@@ -32,14 +32,17 @@ def build_batch(
 ) -> Batch:
     """The batch of the `decode` rows, with their drafts, and of the prefill `chunks`. The tokens of rows that run ahead
     of a step in flight are arbitrary."""
-    num_decode = len(decode)
-    slots = np.concatenate((decode, [chunk.slot for chunk in chunks])).astype(np.int32)
-    lengths = np.ones(len(slots), np.int32)
-    starts = table.num_computed[slots] + table.num_in_flight[slots]
-    lengths[num_decode:] = [chunk.length for chunk in chunks]
+    num_decode, num_rows = len(decode), len(decode) + len(chunks)
+    slots, lengths = np.empty(num_rows, np.int32), np.ones(num_rows, np.int32)
+    slots[:num_decode] = decode
+    if chunks:
+        slots[num_decode:] = [chunk.slot for chunk in chunks]
+        lengths[num_decode:] = [chunk.length for chunk in chunks]
     if drafts is not None:
         lengths[:num_decode] += [len(draft) for draft in drafts]
-    query_starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    starts = table.num_computed[slots] + table.num_in_flight[slots]
+    query_starts = np.zeros(num_rows + 1, np.int32)
+    np.cumsum(lengths, out=query_starts[1:])
     rows = np.repeat(np.arange(len(slots), dtype=np.int32), lengths)
     positions = (np.arange(query_starts[-1], dtype=np.int32) - query_starts[rows]) + starts[rows]
     token_ids = table.tokens[slots[rows], np.minimum(positions, table.tokens.shape[1] - 1)]

@@ -92,6 +92,8 @@ class GrammarTable:
 
     def masks(self, slots: I32, sample_rows: I32, drafts: list[I32] | None) -> Masks | None:
         """Of a batch with one row per slot, `[N]` samples, and `drafts` for its first rows; None: nothing to mask."""
+        if not self.constrained[slots].any():
+            return None
         sampling, first, counts = np.unique(sample_rows, return_index=True, return_counts=True)
         picked = np.flatnonzero(self.constrained[slots[sampling]])
         if not len(picked):

@@ -69,7 +69,6 @@ class OutputSorter:
         logprobs = logprobs_by_slot(new, sampled)
         others = self._frontend_of[[*ended, *prompts.logprobs]] if ended or prompts.logprobs else ()
         concerned = {*owners.tolist(), *map(int, others)}
-        token_owner = np.repeat(owners, new.counts)
         outputs = []
         for number in sorted(concerned):
             mine = owners == number
@@ -80,7 +79,7 @@ class OutputSorter:
                     attempts=self._table.attempts[new.slots[mine]],
                     starts=new.starts[mine].astype(np.uint32),
                     counts=None if (counts == 1).all() else counts.astype(np.uint8),
-                    token_ids=new.token_ids[token_owner == number],
+                    token_ids=new.token_ids[np.repeat(mine, new.counts)],
                     finished=[self._finished(slot) for slot in ended if self._frontend_of[slot] == number],
                     logprobs=self._of_frontend(logprobs, number),
                     prompt_logprobs=[

@@ -29,7 +29,7 @@ class StopTokens:
 
     def mask(self, tokens: I32) -> NDArray[np.bool_]:
         """[N] which of `tokens` `[N]` end some request, if not necessarily their own."""
-        return np.isin(tokens, list(self._counts)) if self._counts else np.zeros(len(tokens), np.bool_)
+        return np.fromiter(map(self._counts.__contains__, tokens.tolist()), np.bool_, len(tokens))
 
 
 def tokens_up_to_stop(params: SamplingParams, num_output: int, tokens: I32) -> int:

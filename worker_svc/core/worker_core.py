@@ -123,7 +123,7 @@ class WorkerCore:
             batch.mask_index = batch.masks.index
         first = batch.query_starts[:-1]
         ahead = batch.positions[first] >= table.num_tokens[batch.slots]
-        table.num_in_flight[batch.slots] += np.diff(batch.query_starts)
+        table.num_in_flight[batch.slots] += batch.query_lengths
         failed, self._failed = self._failed, []
         return RunningStep(
             report, batch, rows, chunks, delta.copies, drafts, failed, ahead, delta.side_copies
@@ -199,7 +199,7 @@ class WorkerCore:
     ) -> tuple[StepReport, list[FrontendOutput]]:
         """Takes the sampled tokens into the table. `failed` are rows of the batch that the model failed on."""
         table, report = self.table, step.report
-        table.num_in_flight[step.batch.slots] -= np.diff(step.batch.query_starts)
+        table.num_in_flight[step.batch.slots] -= step.batch.query_lengths
         overrun = self._drop_overruns(step)
         for row, message in failed.items():
             if row not in overrun:
@@ -225,8 +225,8 @@ class WorkerCore:
 
     def _drop_overruns(self, step: RunningStep) -> dict[int, str]:
         """The rows whose request ended, or was cancelled, while they were in flight, with why they do not count."""
-        gone = np.isin(self.table.status[step.batch.slots], (SlotStatus.ENDED, SlotStatus.FREE))
-        rows = np.flatnonzero(gone).tolist()
+        status = self.table.status[step.batch.slots]
+        rows = np.flatnonzero((status == SlotStatus.ENDED) | (status == SlotStatus.FREE)).tolist()
         for row in rows:
             self._report_unused(step, row, NotRunReason.ENDED)
         return dict.fromkeys(rows, "the request had ended")

@@ -26,11 +26,11 @@ NO_MASKS = np.zeros((0, 0), np.uint32)
 
 def sample(logits: torch.Tensor, batch: Batch) -> Sampled:
     """One token per row of `logits` `[N, V]`, and the log-probabilities wanted. May overwrite `logits`."""
-    sampled = Sampled(token_ids=np.empty(len(batch.sample_rows), np.int32))
     slots = batch.slots[batch.sample_rows]
     wants_logprobs = batch.sampling.num_logprobs[slots] != NO_LOGPROBS
     changed = batch.sampling.adjusts[slots] | wants_logprobs
     as_they_are, others = np.flatnonzero(~changed), np.flatnonzero(changed)
+    sampled = Sampled(token_ids=np.empty(len(slots), np.int32))
     if len(as_they_are):
         sampled.token_ids[as_they_are] = choose(logits, as_they_are, batch, as_they_are)
     for samples in parts_of(others, logits.shape[1]):
@@ -57,16 +57,17 @@ def choose(scores: torch.Tensor, rows: I64, batch: Batch, samples: I64) -> I64:
 
     At temperature 0 the best (the first of equals), else drawn; never one that the sample's mask forbids.
     """
+    plain = batch.sampling.temperature[batch.slots[batch.sample_rows[samples]]] == 0
+    if batch.masks is not None:
+        plain &= batch.mask_index[samples] < 0
+    if plain.all():
+        return argmax(take_rows(scores, rows))
     kernels = kernels_for(scores)
     if kernels is not None:
         return kernels.choose(scores, choices_of(rows, batch, samples, scores.shape[1], kernels))
     tokens = np.empty(len(samples), np.int64)
-    slots = batch.slots[batch.sample_rows[samples]]
-    masked = batch.mask_index[samples] >= 0 if batch.masks is not None else np.zeros(len(samples), np.bool_)
-    plain = (batch.sampling.temperature[slots] == 0) & ~masked
     best = np.flatnonzero(plain)
-    if len(best):
-        tokens[best] = argmax(take_rows(scores, rows[best]))
+    tokens[best] = argmax(take_rows(scores, rows[best]))
     for part in parts_of(np.flatnonzero(~plain), scores.shape[1]):
         tokens[part] = choose_with_torch(take_rows(scores, rows[part]).float(), batch, samples[part])
     return tokens
