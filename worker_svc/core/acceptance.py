@@ -123,10 +123,12 @@ def _cut_at_forms(
     """Moves the automata over the tokens that count. Shortens `counts` in place to the token that completes a form, or
     to none where the form forbids one; fills in `failures` by slot. Returns the rows that end so."""
     ends: dict[int, FinishReason] = {}
-    for row in np.flatnonzero(grammars.constrained[slots]).tolist():
-        slot = int(slots[row])
-        advance = grammars.advance(slot, sampled[first[row] : first[row] + counts[row]].tolist())
-        counts[row] = advance.num_tokens
+    rows, tokens = np.flatnonzero(grammars.constrained[slots]), sampled.tolist()
+    columns = (column[rows].tolist() for column in (slots, first, counts))
+    for row, slot, start, count in zip(rows.tolist(), *columns, strict=True):
+        advance = grammars.advance(slot, tokens[start : start + count])
+        if advance.num_tokens != count:
+            counts[row] = advance.num_tokens
         if advance.error:
             ends[row] = FinishReason.ERROR
             failures[slot] = grammar_failure(advance.error)

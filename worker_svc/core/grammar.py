@@ -5,8 +5,7 @@ An automaton has taken exactly the output tokens of its slot, prior ones include
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from worker_svc.core.masks import MaskedRow, Masks
 
 I32 = NDArray[np.int32]
+NO_DRAFTS = np.empty(0, np.int32)
 
 
 class GrammarError(Exception):
@@ -40,8 +40,7 @@ class Automaton(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Advance:
+class Advance(NamedTuple):
     """What an automaton made of the new tokens of a row."""
 
     num_tokens: int
@@ -92,21 +91,19 @@ class GrammarTable:
 
     def masks(self, slots: I32, sample_rows: I32, drafts: list[I32] | None) -> Masks | None:
         """Of a batch with one row per slot, `[N]` samples, and `drafts` for its first rows; None: nothing to mask."""
-        if not self.constrained[slots].any():
-            return None
-        sampling, first, counts = np.unique(sample_rows, return_index=True, return_counts=True)
-        picked = np.flatnonzero(self.constrained[slots[sampling]])
-        if not len(picked):
+        masked = np.flatnonzero(self.constrained[slots[sample_rows]])
+        if not len(masked):
             return None
         index = np.full(len(sample_rows), -1, np.int32)
-        rows, num_masks = [], 0
-        for i in picked.tolist():
-            row, count = int(sampling[i]), int(counts[i])
-            draft = drafts[row] if drafts is not None and row < len(drafts) else np.empty(0, np.int32)
-            rows.append(MaskedRow(row, self._automata.get(int(slots[row])), draft, num_masks))
-            index[first[i] : first[i] + count] = num_masks + np.arange(count)
-            num_masks += count
-        return Masks(rows, index, num_masks, self._num_words)
+        index[masked] = np.arange(len(masked))
+        rows, first = np.unique(sample_rows[masked], return_index=True)
+        columns = zip(rows.tolist(), slots[rows].tolist(), first.tolist(), strict=True)
+        given = drafts or []
+        masked_rows = [
+            MaskedRow(row, self._automata.get(slot), given[row] if row < len(given) else NO_DRAFTS, number)
+            for row, slot, number in columns
+        ]
+        return Masks(masked_rows, index, len(masked), self._num_words)
 
     def advance(self, slot: int, tokens: list[int]) -> Advance:
         """Moves the slot's automaton over `tokens`, up to the one that completes its form."""

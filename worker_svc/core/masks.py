@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,7 @@ I32 = NDArray[np.int32]
 U32 = NDArray[np.uint32]
 
 
-@dataclass(frozen=True)
-class MaskedRow:
+class MaskedRow(NamedTuple):
     """One row of a batch whose output follows a form."""
 
     row: int
