@@ -241,7 +241,7 @@ class StepLoop:
             return
         self._grammars.forget(changes.finished_slots)
         if step.batch.masks is not None:
-            step.batch.masks.start(self._masking)
+            step.batch.masks.fill_with(self._masking)
         self._in_flight.start(step)
         self._times.append(_Times(changes, arrived.at, started, time.monotonic()))
         while self._in_flight.is_full:

@@ -36,19 +36,28 @@ class Masks:
         """Rows of the batch whose masks cannot be made; complete after `bits`. Their samples are not to be used."""
         self._rows = rows
         self._bits = np.zeros((num_masks, num_words), np.uint32)
+        self._executor: Executor | None = None
         self._filling: Future[None] | None = None
+        self._is_filled = False
 
-    def start(self, executor: Executor) -> None:
-        """Fills them in another thread."""
-        self._filling = executor.submit(self._fill)
+    def fill_with(self, executor: Executor) -> None:
+        """They are to be filled by this other thread."""
+        self._executor = executor
+
+    def start(self) -> None:
+        """Begins to fill them, in the other thread if there is one. Best just before the model runs without the
+        interpreter, which the other thread needs."""
+        if self._executor is not None and self._filling is None and not self._is_filled:
+            self._filling = self._executor.submit(self._fill)
 
     def bits(self) -> U32:
         """[M, W] bit t % 32 of word t // 32 says whether token t is allowed. Waits until they are filled."""
-        if self._filling is None:
-            self._filling = Future()
+        self.start()
+        if self._filling is not None:
+            self._filling.result()
+        elif not self._is_filled:
             self._fill()
-            self._filling.set_result(None)
-        self._filling.result()
+        self._is_filled = True
         return self._bits
 
     def _fill(self) -> None:

@@ -197,6 +197,8 @@ class TorchRunner:
         self._limit_threads(len(batch.token_ids))
         # Hidden states are captured from transformers' own forward.
         forward = self._forward if not (batch.scored or batch.pooled) else module_forward(self.model)
+        if batch.masks is not None:
+            batch.masks.start()
         with attention.running(places.paged):
             return forward(self._to_device(batch.token_ids), places.positions, places.wanted)
 

@@ -163,7 +163,7 @@ class LocalRing:
         step = self.core.apply(delta)
         self._desk.forget(delta.finished_slots)
         if step.batch.masks is not None:
-            step.batch.masks.start(self._masking)
+            step.batch.masks.fill_with(self._masking)
         group = step.side_copies
         aside = None if group is None else self._runner.copies_aside(group.copies)
         sampled, failed = run_step(self._runner, step.copies, step.batch, aside)

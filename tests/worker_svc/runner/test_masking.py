@@ -129,7 +129,7 @@ def test_the_sampler_waits_for_masks_that_are_filled_elsewhere() -> None:
     batch, given = constrained(GREEDY), logits()
     assert batch.masks is not None
     with ThreadPoolExecutor(1) as thread:
-        batch.masks.start(thread)
+        batch.masks.fill_with(thread)
         tokens = sample(given.clone(), batch).token_ids.tolist()
     assert tokens == sample(given.clone(), constrained(GREEDY)).token_ids.tolist()
 
