@@ -52,9 +52,8 @@ class WorkerSettings(Settings):
     """Most CPU threads of the model; steps of few tokens may take fewer. Unset: all cores, or all but one of three
     and more."""
     run_ahead: bool | None = None
-    """The model has a thread of its own, and each step is prepared while the one before it runs. Unset: if the model's
-    threads leave a core for that, but not with the sim runner, nor with drafts, which need the tokens before them. A
-    GPU's runner always does so."""
+    """The model has a thread of its own, and each step is prepared while the one before it runs; not with drafts, which
+    need the tokens before them. Unset: a GPU's runner always does so, others do not (docs/performance.md says why)."""
     num_blocks: int | None = Field(None, ge=1)
     """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from signalbox.cores import count_cores, threads_per_worker
+from signalbox.cores import threads_per_worker
 from signalbox.errors import StartupError
 from signalbox.speculation import parse_speculation
 from worker_svc.config import WorkerSettings
@@ -34,16 +34,9 @@ def make_runner(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     `ThreadedRunner` is to be closed."""
     runner, drafter = _sim(settings) if settings.runner == "sim" else _torch(settings)
     _check_geometry(runner.info)
-    if _runs_ahead(settings, drafter) and not isinstance(runner, AheadRunner):
+    if settings.run_ahead and not isinstance(runner, AheadRunner):
         runner = ThreadedRunner(runner, settings.num_slots)
     return runner, drafter
-
-
-def _runs_ahead(settings: WorkerSettings, drafter: Drafter | None) -> bool:
-    if settings.run_ahead is None:
-        leaves_core = (settings.threads or threads_per_worker()) < count_cores()
-        return settings.runner == "torch" and drafter is None and leaves_core
-    return settings.run_ahead
 
 
 def _check_geometry(info: RunnerInfo) -> None:

@@ -9,7 +9,6 @@ import pytest
 from signalbox.config import load
 from signalbox.errors import StartupError
 from tools.make_random_model import make_model
-from worker_svc import runner_factory
 from worker_svc.config import WorkerSettings
 from worker_svc.runner.threaded_runner import ThreadedRunner
 from worker_svc.runner_factory import make_runner
@@ -32,19 +31,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("flags", "cores", "expected"),
-    [
-        ([], 2, True),
-        ([], 1, False),
-        (["--run-ahead"], 1, True),
-        (["--no-run-ahead"], 2, False),
-        (["--speculative=ngram"], 2, False),
-    ],
+    ("flags", "expected"), [([], False), (["--run-ahead"], True), (["--no-run-ahead"], False)]
 )
-def test_a_real_model_runs_ahead_if_it_leaves_a_core_and_has_no_drafts(
-    model: Path, flags: list[str], cores: int, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner_factory, "count_cores", lambda: cores)
+def test_a_real_model_on_the_cpu_runs_ahead_if_told(model: Path, flags: list[str], expected: bool) -> None:
     assert runs_in_a_thread([f"--model={model}", *flags]) == expected
 
 
