@@ -66,7 +66,11 @@ class DraftPolicy:
         """Drafts of its row that had most, and of all."""
         self._speed = 1.0
         """What drafts promised last, in shares of the speed without."""
-        self._is_plain, self._is_first = True, False
+        self.is_plain = True
+        """Nobody was asked for drafts in the last step."""
+        self._is_first = False
+        self._has_news = False
+        """Some draft was right since paused requests were last looked at."""
         self._changed: dict[int, int] = {}
 
     def start(self, slot: int, cap: int) -> None:
@@ -91,24 +95,25 @@ class DraftPolicy:
         is_measured: the step consists of decode rows alone, so that its duration tells what drafts cost.
         """
         self._budget.pass_step()
+        self.is_plain = True
         has_none = confirmed[slots] == 0
         if has_none.any():
             self._wake(slots[has_none & (self._caps[slots] > 0)], slots)
+        if has_none.all():
+            return np.zeros_like(slots)
         if self._asked.any():
             self._begin_trials(slots[self._asked[slots] & ~has_none])
-        self._is_plain = True
         if not limits.any() or (is_measured and self._costs.wants_plain(len(slots), self._speed > SURE_GAIN)):
             return np.zeros_like(limits)
         tries, may_have = self._trials[slots] > 0, limits > 0
         wanted = np.where(tries, TRIAL_DRAFTS, 0)
-        wanted[may_have & ~tries] = self._best_counts(slots[may_have & ~tries], len(slots))
-        if not wanted[may_have].all():
-            self._pause(slots[(wanted == 0) & may_have], confirmed)
-        if self._budget.is_spent:
-            wanted *= tries
+        if not self._budget.is_spent:
+            wanted[may_have & ~tries] = self._best_counts(slots[may_have & ~tries], len(slots))
+            if not wanted[may_have].all():
+                self._pause(slots[(wanted == 0) & may_have], confirmed)
         counts: I64 = np.minimum(wanted, limits)
         self._wanted[slots] = counts
-        self._is_plain = not counts.any()
+        self.is_plain = not counts.any()
         return counts
 
     def learn(self, slots: I64, drafted: I64, matched: I64, is_first: bool) -> None:
@@ -116,7 +121,7 @@ class DraftPolicy:
 
         is_first: the drafter did work that further drafts do not take, and rows without drafts may get some by it.
         """
-        if self._is_plain or not len(slots):
+        if self.is_plain or not len(slots):
             return
         self._depth, self._num_drafted = int(drafted.max()), int(drafted.sum())
         costs = self._costs.draft_costs(len(slots))
@@ -125,6 +130,7 @@ class DraftPolicy:
         self._budget.add(float(matched.sum()) / len(slots) - self._expected_loss)
         looked = (self._wanted[slots] > 0) & ((drafted > 0) | (not is_first))
         slots, drafted, matched = slots[looked], drafted[looked], matched[looked]
+        self._has_news |= bool(matched.any())
         tries = np.minimum(matched + 1, drafted)
         kept = MEMORY**tries
         self._hits[slots] = self._hits[slots] * kept + matched
@@ -138,7 +144,7 @@ class DraftPolicy:
 
     def take_duration(self, num_rows: int, seconds: float) -> None:
         """The step, of so many decode rows and nothing else, took so long."""
-        if self._is_plain:
+        if self.is_plain:
             self._costs.add_plain(num_rows, seconds)
             return
         extra = self._costs.add_drafted(
@@ -186,9 +192,13 @@ class DraftPolicy:
         self._waits[waiting] -= 1
         if not len(waiting) or not self._budget.may_try:
             return
-        due = waiting[self._waits[waiting] <= 0]
+        is_due = self._waits[waiting] <= 0
+        if not (self._has_news or is_due.any()):  # which costs less to see than what follows
+            return
+        self._has_news = False
+        due = waiting[is_due]
         trying = due[np.argsort(self._waits[due], kind="stable")[:TRIAL_ROWS]]
-        little_known = waiting[(self._waits[waiting] <= 0) | (self._tries[waiting] < PRIOR_WEIGHT)]
+        little_known = waiting[is_due | (self._tries[waiting] < PRIOR_WEIGHT)]
         promising = np.intersect1d(little_known, slots[self._best_counts(slots, len(slots)) > 0])
         waking = np.union1d(trying, promising)
         if len(waking):

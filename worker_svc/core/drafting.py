@@ -71,7 +71,8 @@ class Drafting:
         if renewed or copies:
             drafter.follow(copies, renewed)
         is_measured = not (delta.chunks or delta.started or delta.resumed)
-        limits = self._policy.choose(slots, draft_room(table, slots), table.max_drafts, is_measured)
+        room = draft_room(table, slots)
+        limits = self._policy.choose(slots, room, table.max_drafts, is_measured)
         if not (limits > 0).any():
             return None
         rows = DraftRows(slots, limits, table.tokens, table.num_tokens, table.blocks)
@@ -86,7 +87,7 @@ class Drafting:
         """
         report = step.report
         report.draft_limits = self._policy.take_changes()
-        if self._drafter is None:
+        if self._drafter is None or self._policy.is_plain:
             return
         drafts = step.drafts if step.drafts is not None else [()] * step.batch.num_decode_rows
         if step.drafts is None:
