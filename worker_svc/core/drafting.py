@@ -71,7 +71,8 @@ class Drafting:
         if renewed or copies:
             drafter.follow(copies, renewed)
         is_measured = not (delta.chunks or delta.started or delta.resumed)
-        room = draft_room(table, slots)
+        may_have = table.max_drafts[slots].any()
+        room = draft_room(table, slots) if may_have else np.zeros(len(slots), np.int64)
         limits = self._policy.choose(slots, room, table.max_drafts, is_measured)
         if not (limits > 0).any():
             return None
