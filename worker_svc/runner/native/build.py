@@ -1,4 +1,4 @@
-"""Compiles kernels.cpp at first start, in about two seconds, and keeps the library in the user's cache directory."""
+"""Compiles kernels.cpp at first start, in about three seconds, and keeps the library in the user's cache directory."""
 
 from __future__ import annotations
 
