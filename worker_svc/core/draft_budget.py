@@ -8,7 +8,7 @@ from __future__ import annotations
 
 SHARE = 0.015
 """Of each step."""
-MOST_SAVED = 16.0
+MOST_SAVED = MOST_OWED = 16.0
 """Steps without drafts, like all amounts here."""
 TRIAL_COST = 1.0
 """To be saved before another trial."""
@@ -33,14 +33,14 @@ class DraftBudget:
         return not self.is_spent and self._balance >= TRIAL_COST and not self._closed_for
 
     def pass_step(self) -> None:
-        """Another step of decode rows."""
+        """Another step."""
         self._closed_for = max(self._closed_for - 1, 0)
         self._granted = max(self._granted - 1, 0)
         self.add(SHARE)
 
     def add(self, won: float) -> None:
         """Drafts won so much time; negative: they lost it."""
-        self._balance = min(self._balance + won, MOST_SAVED)
+        self._balance = min(max(self._balance + won, -MOST_OWED), MOST_SAVED)
         if self.is_spent:
             self.is_spent = self._balance < TRIAL_COST
             self._granted = LEAST_STEPS

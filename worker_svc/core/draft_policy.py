@@ -108,7 +108,9 @@ class DraftPolicy:
         tries, may_have = self._trials[slots] > 0, limits > 0
         wanted = np.where(tries, TRIAL_DRAFTS, 0)
         if not self._budget.is_spent:
-            wanted[may_have & ~tries] = self._best_counts(slots[may_have & ~tries], len(slots))
+            best, self._speed = self._best_counts(slots[may_have & ~tries], len(slots))
+            knows = is_measured or self._costs.are_known(len(slots))
+            wanted[may_have & ~tries] = best if knows else np.minimum(best, TRIAL_DRAFTS)
             if not wanted[may_have].all():
                 self._pause(slots[(wanted == 0) & may_have], confirmed)
         counts: I64 = np.minimum(wanted, limits)
@@ -121,13 +123,16 @@ class DraftPolicy:
 
         is_first: the drafter did work that further drafts do not take, and rows without drafts may get some by it.
         """
-        if self.is_plain or not len(slots):
+        if self.is_plain:
             return
-        self._depth, self._num_drafted = int(drafted.max()), int(drafted.sum())
-        costs = self._costs.draft_costs(len(slots))
-        self._expected_loss = costs.per_depth * self._depth + costs.per_draft * self._num_drafted / len(slots)
+        num_rows = max(len(slots), 1)
+        self._depth, self._num_drafted = int(drafted.max(initial=0)), int(drafted.sum())
+        costs = self._costs.draft_costs(num_rows)
+        self._expected_loss = costs.per_depth * self._depth + costs.per_draft * self._num_drafted / num_rows
         self._is_first = is_first
-        self._budget.add(float(matched.sum()) / len(slots) - self._expected_loss)
+        won = float(matched.sum()) / num_rows - self._expected_loss
+        # What was won is believed when it is known what it cost.
+        self._budget.add(won if self._costs.are_known(num_rows) else min(won, 0.0))
         looked = (self._wanted[slots] > 0) & ((drafted > 0) | (not is_first))
         slots, drafted, matched = slots[looked], drafted[looked], matched[looked]
         self._has_news |= bool(matched.any())
@@ -158,9 +163,10 @@ class DraftPolicy:
         changes, self._changed = list(self._changed.items()), {}
         return changes
 
-    def _best_counts(self, slots: I64, num_rows: int) -> I64:
+    def _best_counts(self, slots: I64, num_rows: int) -> tuple[I64, float]:
         """[N] drafts of `slots` that together give a step of `num_rows` the most expected tokens per time: what one row
-        alone would have to pay for, a run of the draft model, many share. 0 where drafts do not promise MARGIN."""
+        alone would have to pay for, a run of the draft model, many share. 0 where drafts do not promise MARGIN. And
+        what they promise, in shares of the speed without."""
         prior = self._shared_hits / self._shared_tries
         rates = (self._hits[slots] + PRIOR_WEIGHT * prior) / (self._tries[slots] + PRIOR_WEIGHT)
         # A draft counts if it and all before it are right.
@@ -176,8 +182,7 @@ class DraftPolicy:
             counts = is_made.sum(axis=1)
             tokens = 1 + float(chances[:, :depth][is_made].sum()) / num_rows
             speed = max(tokens / (1 + per_depth * depth + per_draft * int(counts.sum()) / num_rows), speed)
-        self._speed = speed
-        return counts
+        return counts, speed
 
     def _pause(self, slots: I64, confirmed: NDArray[np.int32]) -> None:
         confirmed[slots] = 0
@@ -199,7 +204,8 @@ class DraftPolicy:
         due = waiting[is_due]
         trying = due[np.argsort(self._waits[due], kind="stable")[:TRIAL_ROWS]]
         little_known = waiting[is_due | (self._tries[waiting] < PRIOR_WEIGHT)]
-        promising = np.intersect1d(little_known, slots[self._best_counts(slots, len(slots)) > 0])
+        counts, _ = self._best_counts(slots, len(slots))
+        promising = np.intersect1d(little_known, slots[counts > 0])
         waking = np.union1d(trying, promising)
         if len(waking):
             self._budget.begin_trial()

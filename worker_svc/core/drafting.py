@@ -36,6 +36,11 @@ class Drafting:
         self._block_size = info.block_size
         self._drafter: Drafter | None = drafter
 
+    @property
+    def is_on(self) -> bool:
+        """The drafter has not failed."""
+        return self._drafter is not None
+
     def start(self, slot: int, limit: int) -> None:
         """A request moves in."""
         self._policy.start(slot, limit)

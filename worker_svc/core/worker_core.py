@@ -101,7 +101,7 @@ class WorkerCore:
     def has_to_wait(self, delta: StepDelta) -> bool:
         """Whether the steps in flight have to be committed before `delta` can be applied: it needs what they make on
         the host, or takes the blocks of a request whose tokens they are still making."""
-        if self.drafting is not None or self._failed:
+        if (self.drafting is not None and self.drafting.is_on) or self._failed:
             return True
         return needs_commit(self.table, delta, self._settling)
 
