@@ -18,6 +18,10 @@ def is_pooling(message: scheduler_pb2.NewRequestData) -> bool:
     return message.kind == generation_pb2.REQUEST_KIND_POOLING
 
 
+RANGES = {"temperature": (0.0, 100.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0)}
+"""Outside of these the sampler has no meaning."""
+
+
 def refusal(
     message: scheduler_pb2.NewRequestData,
     payload: generation_pb2.RequestPayload,
@@ -78,6 +82,11 @@ def _sampling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) 
         if not sequence.token_ids or max(sequence.token_ids) >= info.vocab_size:
             message = f"a bad word is empty or has a token id outside of 0 to {info.vocab_size - 1}"
             return Failure("InvalidRequestError", message, "bad_words")
+    for name, (low, high) in RANGES.items():
+        value = getattr(payload.sampling, name)
+        if payload.sampling.HasField(name) and not low <= value <= high:  # nor is it a NaN
+            message = f"{name} must be from {low:g} to {high:g}, got {value}"
+            return Failure("InvalidRequestError", message, name)
     for name in ("logprobs", "prompt_logprobs"):
         if getattr(payload.sampling, name) > MAX_LOGPROBS:
             message = f"{name} must be from 0 to {MAX_LOGPROBS}, got {getattr(payload.sampling, name)}"

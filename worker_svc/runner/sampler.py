@@ -55,7 +55,8 @@ def sample_some(logits: torch.Tensor, batch: Batch, samples: I64, sampled: Sampl
 def choose(scores: torch.Tensor, rows: I64, batch: Batch, samples: I64) -> I64:
     """The tokens of `samples` `[n]`, whose scores are `rows` `[n]` of `scores` `[any, V]`, ascending.
 
-    At temperature 0 the best (the first of equals), else drawn; never one that the sample's mask forbids.
+    At temperature 0 the best (the first of equals), else drawn; never one that the sample's mask forbids, but where
+    nothing that it allows is possible.
     """
     plain = batch.sampling.temperature[batch.slots[batch.sample_rows[samples]]] == 0
     if batch.masks is not None:

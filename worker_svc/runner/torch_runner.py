@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class TorchRunner:
-    """A `ModelRunner` over a Hugging Face model directory. One thread calls it.
+    """A `ModelRunner` over a Hugging Face model directory. One thread calls it; another one may call `prepare`.
 
     In float32 on a CPU, logits of a step with one query token differ by rounding from those of the same
     token in a larger step (another matrix product routine); in bfloat16 they were found equal bit for bit.

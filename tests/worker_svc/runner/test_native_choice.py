@@ -185,3 +185,15 @@ def test_a_token_depends_neither_on_threads_nor_on_other_rows(kernels: Kernels, 
         assert kernels.choose(scores, choices_of(params, numbers, size)).tolist() == alone
     finally:
         torch.set_num_threads(before)
+
+
+def test_whatever_is_asked_for_the_token_is_one_of_the_rows(kernels: Kernels) -> None:
+    """No temperature, however senseless, draws what is behind the last token, or forbidden."""
+    size = 50
+    scores = torch.randn(40, size, generator=torch.Generator().manual_seed(6))
+    allowed = np.zeros((40, size), np.bool_)
+    allowed[:, 10:40] = True
+    for temperature in (-1.0, 1e-45, 1e38):
+        params = [SamplingParams(temperature=temperature, top_k=7 * (i % 2)) for i in range(40)]
+        tokens = kernels.choose(scores, choices_of(params, np.linspace(0, 0.999, 40), size, allowed))
+        assert ((tokens >= 10) & (tokens < 40)).all(), temperature

@@ -79,9 +79,12 @@ def find_compiler() -> str:
 
 
 def cache_directory() -> Path:
-    """$XDG_CACHE_HOME/signalbox, by default in the home directory."""
+    """$XDG_CACHE_HOME/signalbox, by default in the home directory. OSError if there is none."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "signalbox"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "signalbox"
+    except RuntimeError as error:  # a user without a home directory
+        raise FileNotFoundError(str(error)) from error
 
 
 def build_key(compiler: str) -> str:

@@ -49,7 +49,8 @@ struct Sum {
 // Of scores whose best is `best`: 1 for that one. What underflows, as what is impossible does, weighs nothing at all.
 inline vec weights(vec scores, float best, float temperature) {
     const vec x = (scores - best) / temperature;
-    return x > -87.0f ? exponential(x) : vec{};
+    // Minus infinity over a temperature that nobody accepts would be the largest of all.
+    return (x > -87.0f) & (scores > -INF) ? exponential(x) : vec{};
 }
 
 template <class T>
@@ -153,8 +154,9 @@ public:
     Best that_weigh(double goal) const {
         goal = std::min(goal, all_.weight);
         return first_to([=](Share share) { return share.weight >= goal; },
-                        [=](Share before, double weight) {
-                            return weight > 0 ? int64_t(std::ceil((goal - before.weight) / weight)) : 1;
+                        [=, this](Share before, double weight) {
+                            const double count = weight > 0 ? (goal - before.weight) / weight : 1.0;
+                            return int64_t(std::ceil(std::min(count, double(size_))));
                         });
     }
     // All of at least this weight.
