@@ -43,6 +43,8 @@ class FormCheck:
         self._num_waiting += 1
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._vetter.vet, form)
+        except TimeoutError as error:
+            raise limit_reached(str(error), RETRY_S, field=field) from None
         except (OSError, RuntimeError) as error:
             raise InternalError(f"{field} could not be checked: {error}", field=field) from None
         finally:

@@ -17,7 +17,7 @@ MAX_VERDICTS = 256
 CPU_S = 2.0
 """Processor time that a form may take: a schema of 5 kB takes milliseconds."""
 WALL_S = 20.0
-"""However busy the machine is."""
+"""On a busy machine, where whoever runs already goes first; then the form can be tried again."""
 
 
 class Vetter:
@@ -52,8 +52,9 @@ class Vetter:
         return verdict
 
     def vet(self, form: Form) -> str:
-        """The grammar for `compile_grammar`. Raises FormError for a form that cannot be followed, RuntimeError if the
-        process cannot be used. Takes milliseconds, up to `WALL_S` for each form ahead."""
+        """The grammar for `compile_grammar`. Takes milliseconds, up to `WALL_S` for each form ahead. Raises FormError
+        for a form that cannot be followed, TimeoutError if the machine is too busy to tell, RuntimeError if the
+        process cannot be used."""
         check_size(form)
         known = self.recall(form)
         if known is not None:
@@ -103,12 +104,15 @@ class Vetter:
         return self._process
 
     def _post_mortem(self, process: subprocess.Popen[bytes]) -> FormError:
-        """What a form did that ended the process. Raises RuntimeError if it was not the form."""
+        """What a form did that ended the process. Raises TimeoutError if it may have been the machine, RuntimeError if
+        it was not the form."""
         status = process.wait()
         self._process = None
         if self._closed:
             raise RuntimeError("the vetter is closed")
-        if status in (-signal.SIGPROF, -signal.SIGALRM):
+        if status == -signal.SIGALRM:
+            raise TimeoutError(f"it was not checked within {WALL_S:g} s: the machine is too busy")
+        if status == -signal.SIGPROF:
             return FormError("cannot be followed: compiling it takes too long")
         if status in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL):
             return FormError("cannot be followed: it is nested too deeply or needs too much memory")

@@ -104,6 +104,16 @@ def test_a_form_that_crashes_the_compiler_is_refused_and_the_next_one_is_vetted(
     assert vetter.vet(Form(FormKind.REGEX, "after the crash"))
 
 
+def test_a_machine_too_busy_to_tell_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vetting, "WALL_S", 0.3)
+    vetter = Vetter(DEMO_MODEL / "tokenizer.json", eos_token_ids=(0,))
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="too busy"):
+            vetter.vet(Form(FormKind.GRAMMAR, ENDLESS))
+    assert vetter.vet(Form(FormKind.REGEX, "after that"))
+    vetter.close()
+
+
 def test_a_form_that_takes_too_long_is_refused_once_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vetting, "CPU_S", 0.3)
     others = child_processes()
