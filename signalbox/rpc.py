@@ -126,8 +126,8 @@ async def run_until_first_ends(*work: Coroutine[Any, Any, None]) -> None:
     tasks = [asyncio.create_task(item) for item in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        with contextlib.suppress(asyncio.InvalidStateError):
-            for task in done:
+        for task in done:
+            with contextlib.suppress(asyncio.InvalidStateError):
                 if not task.cancelled():
                     task.result()
     finally:

@@ -132,7 +132,7 @@ class StepLoop:
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
         self._running_since: float | None = None
         """When the oldest step in flight was started, or became the oldest."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """What ended the thread, if anything did: the state can be trusted no more, and the process has to end."""
 
     def start(self) -> None:
@@ -176,7 +176,7 @@ class StepLoop:
             while (item := self._next()) is not None:
                 self._take(item)
             self._finish_all()
-        except Exception as error:
+        except BaseException as error:  # whatever it is, nobody else would end the process
             logger.exception("the step loop failed")
             self.failure = error
 

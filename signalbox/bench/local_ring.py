@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from signalbox.bench import pinning
 from signalbox.bring_up import first_of, warn
-from signalbox.errors import InvalidRequestError, SignalboxError
+from signalbox.errors import InvalidRequestError
 from signalbox.log_dir import LogDir
 from signalbox.readiness import tell_serving, wait_ready
 from signalbox.ring import Ring
@@ -43,13 +43,14 @@ class LocalRing:
             supervisor.ready = True
             results.append(await work())
 
-        failed = False
+        failed = True
         try:
             supervisor.start()
             self._pids = supervisor.pids()
             await first_of(supervisor.watch(), run(), stopped)
-        except SignalboxError as error:
-            failed = not isinstance(error, InvalidRequestError)
+            failed = False
+        except (InvalidRequestError, asyncio.CancelledError):
+            failed = False
             raise
         finally:
             await supervisor.stop()

@@ -1,0 +1,41 @@
+"""A stream's reader and writer, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from signalbox.rpc import run_until_first_ends
+
+
+async def fail() -> None:
+    raise OSError("the peer is gone")
+
+
+async def write_too_late() -> None:
+    raise asyncio.InvalidStateError
+
+
+@pytest.mark.parametrize("work", [(fail, write_too_late), (write_too_late, fail)])
+async def test_a_late_write_does_not_hide_what_ended_the_stream(work: tuple[object, object]) -> None:
+    for _ in range(20):  # which of them is seen first is chance
+        with pytest.raises(OSError, match="the peer is gone"):
+            await run_until_first_ends(*(start() for start in work))  # type: ignore[operator]
+
+
+async def test_the_others_are_cancelled_before_it_returns() -> None:
+    ended = []
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    await run_until_first_ends(wait_for_ever(), asyncio.sleep(0))
+    assert ended == [True]
+
+
+async def test_a_late_write_alone_is_no_error() -> None:
+    await run_until_first_ends(write_too_late(), asyncio.Event().wait())  # type: ignore[arg-type]
