@@ -108,9 +108,7 @@ class DraftPolicy:
         tries, may_have = self._trials[slots] > 0, limits > 0
         wanted = np.where(tries, TRIAL_DRAFTS, 0)
         if not self._budget.is_spent:
-            best, self._speed = self._best_counts(slots[may_have & ~tries], len(slots))
-            knows = is_measured or self._costs.are_known(len(slots))
-            wanted[may_have & ~tries] = best if knows else np.minimum(best, TRIAL_DRAFTS)
+            wanted[may_have & ~tries], self._speed = self._best_counts(slots[may_have & ~tries], len(slots))
             if not wanted[may_have].all():
                 self._pause(slots[(wanted == 0) & may_have], confirmed)
         counts: I64 = np.minimum(wanted, limits)
@@ -130,9 +128,7 @@ class DraftPolicy:
         costs = self._costs.draft_costs(num_rows)
         self._expected_loss = costs.per_depth * self._depth + costs.per_draft * self._num_drafted / num_rows
         self._is_first = is_first
-        won = float(matched.sum()) / num_rows - self._expected_loss
-        # What was won is believed when it is known what it cost.
-        self._budget.add(won if self._costs.are_known(num_rows) else min(won, 0.0))
+        self._budget.add(float(matched.sum()) / num_rows - self._expected_loss)
         looked = (self._wanted[slots] > 0) & ((drafted > 0) | (not is_first))
         slots, drafted, matched = slots[looked], drafted[looked], matched[looked]
         self._has_news |= bool(matched.any())

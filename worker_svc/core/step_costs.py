@@ -16,9 +16,8 @@ PLAIN_WEIGHT, MOST_PLAIN_WEIGHT = 0.05, 0.15
 """Of a step without drafts: the first for each step since the last one."""
 MOST_TIMES_MEAN = 3.0
 """A step that takes longer than so many average ones was held up by something else."""
-MOST_EXTRA, MOST_CHARGED = 8.0, 64.0
-"""In steps without drafts: one with drafts tells of costs as if it lasted so much longer at most, and is charged so
-much at most."""
+MOST_EXTRA = 8.0
+"""In steps without drafts: one with drafts is taken to last so much longer at most."""
 
 
 class DraftCosts(NamedTuple):
@@ -113,10 +112,9 @@ class StepCosts:
         steps.num_since_plain += 1
         if not steps.knows_plain:
             return None
-        charged = min(seconds / steps.plain_s.value - 1, MOST_CHARGED)
+        extra = min(seconds / steps.plain_s.value - 1, MOST_EXTRA)
         if is_first or not num_drafts:
-            return charged
-        extra = min(charged, MOST_EXTRA)
+            return extra
         if steps.num_drafted >= NUM_TO_KNOW:
             costs = steps.draft_costs
             expected = costs.per_depth * depth + costs.per_draft * num_drafts / num_rows
@@ -135,11 +133,6 @@ class StepCosts:
         return not steps.knows_plain or steps.num_since_plain >= (
             PLAIN_EVERY if is_sure else PLAIN_EVERY_UNSURE
         )
-
-    def are_known(self, num_rows: int) -> bool:
-        """Steps of so many rows have been measured with drafts and without."""
-        steps = self._of(num_rows)
-        return steps.knows_plain and steps.num_drafted >= NUM_TO_KNOW
 
     def draft_costs(self, num_rows: int) -> DraftCosts:
         """What drafts cost in steps of so many rows."""
