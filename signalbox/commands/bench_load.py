@@ -19,7 +19,8 @@ from signalbox.bench.record import Record
 from signalbox.bench.self_watch import SelfWatch
 from signalbox.bench.summary import Figures, Slo, summarize
 from signalbox.bench.workload import Lengths, Workload, arrivals
-from signalbox.commands.arguments import above_zero, add_draw_arguments, address, at_least_one, draw_of
+from signalbox.commands.arguments import above_zero, address, at_least_one
+from signalbox.commands.draw_arguments import add_draw_arguments, draw_of
 from signalbox.errors import InternalError
 from signalbox.plots import check_plot, draw
 

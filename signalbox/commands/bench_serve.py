@@ -26,7 +26,8 @@ from signalbox.bench.pinning import core_for_one
 from signalbox.bench.reference import Shape
 from signalbox.bench.summary import Figures
 from signalbox.commands import up
-from signalbox.commands.arguments import add_draw_arguments, at_least_one, draw_of
+from signalbox.commands.arguments import at_least_one
+from signalbox.commands.draw_arguments import add_draw_arguments, draw_of
 from signalbox.cores import threads_per_worker
 from signalbox.errors import InvalidRequestError, StartupError
 from signalbox.plots import check_plot, draw
