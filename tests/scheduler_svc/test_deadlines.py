@@ -167,14 +167,20 @@ def test_one_of_eight_starts_belongs_to_the_late(policy: str) -> None:
     assert late == [TURN - 1, 2 * TURN - 1, 3 * TURN - 1]
 
 
+def start_a_turn_of_urgent(scheduler: Scheduler, tenant: str) -> list[str]:
+    """Who started while a turn's number of urgent requests came."""
+    names = []
+    for number in range(TURN):
+        submit(scheduler, f"urgent{number}", 0, now=1.0, tenant=tenant)
+        names.append(start_one(scheduler, now=1.0))
+    return names
+
+
 def test_the_late_of_one_tenant_have_their_turn_beside_the_punctual_of_another() -> None:
     scheduler = make(targets="0:100")
     scheduler.queues.set_limits(TenantLimits(max_running=100), {})
     submit(scheduler, "late", 0, tenant="a")
-    names = []
-    for number in range(TURN):
-        submit(scheduler, f"urgent{number}", 0, now=1.0, tenant="b")
-        names.append(start_one(scheduler, now=1.0))
+    names = start_a_turn_of_urgent(scheduler, tenant="b")
     assert names[-1] == "late"
     assert "late" not in names[:-1]
 
@@ -187,10 +193,7 @@ def test_a_tenant_at_its_limit_does_not_keep_the_turn_of_the_late() -> None:
     scheduler.update(WORKER, report_for(scheduler), 0.0)
     submit(scheduler, "may not", 0, tenant="a")
     submit(scheduler, "late", 0, tenant="b")
-    names = []
-    for number in range(TURN):
-        submit(scheduler, f"urgent{number}", 0, now=1.0, tenant="b")
-        names.append(start_one(scheduler, now=1.0))
+    names = start_a_turn_of_urgent(scheduler, tenant="b")
     assert names[-1] == "late"
     assert "late" not in names[:-1]
 

@@ -37,5 +37,13 @@ async def test_the_others_are_cancelled_before_it_returns() -> None:
     assert ended == [True]
 
 
-async def test_a_late_write_alone_is_no_error() -> None:
-    await run_until_first_ends(write_too_late(), asyncio.Event().wait())  # type: ignore[arg-type]
+async def test_a_late_write_alone_is_no_error_and_ends_the_rest() -> None:
+    started = asyncio.Event()
+
+    async def read() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    reading = read()
+    await run_until_first_ends(write_too_late(), reading)
+    assert started.is_set() and reading.cr_frame is None, "it ran, and runs no more"

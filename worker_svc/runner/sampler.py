@@ -100,7 +100,6 @@ def choose_with_torch(scores: torch.Tensor, batch: Batch, samples: I64) -> I64:
 def choices_of(rows: I64, batch: Batch, samples: I64, vocab_size: int, kernels: Kernels) -> Choices:
     """What the kernel needs to know of `samples` `[n]`. Waits until their masks have been filled."""
     slots, sampling = batch.slots[batch.sample_rows[samples]], batch.sampling
-    has_masks = batch.masks is not None
     temperature = sampling.temperature[slots]
     numbers = (
         kernels.uniforms(
@@ -119,8 +118,8 @@ def choices_of(rows: I64, batch: Batch, samples: I64, vocab_size: int, kernels: 
         top_p=sampling.top_p[slots].astype(np.float64),
         min_p=sampling.min_p[slots],
         numbers=numbers,
-        masks=batch.masks.bits() if batch.masks is not None else NO_MASKS,
-        mask_index=batch.mask_index[samples] if has_masks else np.full(len(slots), -1, np.int32),
+        masks=NO_MASKS if batch.masks is None else batch.masks.bits(),
+        mask_index=np.full(len(slots), -1, np.int32) if batch.masks is None else batch.mask_index[samples],
     )
 
 
