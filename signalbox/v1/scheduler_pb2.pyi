@@ -8,6 +8,25 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class WorkerReachState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_REACH_STATE_UNSPECIFIED: _ClassVar[WorkerReachState]
+    WORKER_REACH_STATE_HEARD: _ClassVar[WorkerReachState]
+    WORKER_REACH_STATE_SILENT: _ClassVar[WorkerReachState]
+    WORKER_REACH_STATE_REFUSED: _ClassVar[WorkerReachState]
+    WORKER_REACH_STATE_UNREACHABLE: _ClassVar[WorkerReachState]
+
+class LossCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOSS_CAUSE_UNSPECIFIED: _ClassVar[LossCause]
+    LOSS_CAUSE_CRASH: _ClassVar[LossCause]
+    LOSS_CAUSE_WORKER_GONE: _ClassVar[LossCause]
+    LOSS_CAUSE_MOVED: _ClassVar[LossCause]
+    LOSS_CAUSE_SILENT: _ClassVar[LossCause]
+    LOSS_CAUSE_UNKNOWN: _ClassVar[LossCause]
+    LOSS_CAUSE_OUTPUT_LOST: _ClassVar[LossCause]
+    LOSS_CAUSE_BAD_BLOCKS: _ClassVar[LossCause]
+
 class SlotStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SLOT_STATUS_UNSPECIFIED: _ClassVar[SlotStatus]
@@ -23,6 +42,22 @@ class NotRunReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_RUN_REASON_STALE: _ClassVar[NotRunReason]
     NOT_RUN_REASON_ERROR: _ClassVar[NotRunReason]
     NOT_RUN_REASON_ENDED: _ClassVar[NotRunReason]
+
+class WorkerExit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_EXIT_UNSPECIFIED: _ClassVar[WorkerExit]
+    WORKER_EXIT_CRASHED: _ClassVar[WorkerExit]
+    WORKER_EXIT_KILLED: _ClassVar[WorkerExit]
+    WORKER_EXIT_STOPPED: _ClassVar[WorkerExit]
+
+class WorkerHealth(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_HEALTH_UNSPECIFIED: _ClassVar[WorkerHealth]
+    WORKER_HEALTH_GOOD: _ClassVar[WorkerHealth]
+    WORKER_HEALTH_SILENT: _ClassVar[WorkerHealth]
+    WORKER_HEALTH_HUNG: _ClassVar[WorkerHealth]
+    WORKER_HEALTH_SLOW: _ClassVar[WorkerHealth]
+    WORKER_HEALTH_AWAY: _ClassVar[WorkerHealth]
 
 class RequestStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -67,6 +102,19 @@ class BoardPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BOARD_PHASE_PAUSED: _ClassVar[BoardPhase]
     BOARD_PHASE_DISPLACED: _ClassVar[BoardPhase]
     BOARD_PHASE_SUSPENDED: _ClassVar[BoardPhase]
+WORKER_REACH_STATE_UNSPECIFIED: WorkerReachState
+WORKER_REACH_STATE_HEARD: WorkerReachState
+WORKER_REACH_STATE_SILENT: WorkerReachState
+WORKER_REACH_STATE_REFUSED: WorkerReachState
+WORKER_REACH_STATE_UNREACHABLE: WorkerReachState
+LOSS_CAUSE_UNSPECIFIED: LossCause
+LOSS_CAUSE_CRASH: LossCause
+LOSS_CAUSE_WORKER_GONE: LossCause
+LOSS_CAUSE_MOVED: LossCause
+LOSS_CAUSE_SILENT: LossCause
+LOSS_CAUSE_UNKNOWN: LossCause
+LOSS_CAUSE_OUTPUT_LOST: LossCause
+LOSS_CAUSE_BAD_BLOCKS: LossCause
 SLOT_STATUS_UNSPECIFIED: SlotStatus
 SLOT_STATUS_PREPARING: SlotStatus
 SLOT_STATUS_PREFILL: SlotStatus
@@ -77,6 +125,16 @@ NOT_RUN_REASON_UNSPECIFIED: NotRunReason
 NOT_RUN_REASON_STALE: NotRunReason
 NOT_RUN_REASON_ERROR: NotRunReason
 NOT_RUN_REASON_ENDED: NotRunReason
+WORKER_EXIT_UNSPECIFIED: WorkerExit
+WORKER_EXIT_CRASHED: WorkerExit
+WORKER_EXIT_KILLED: WorkerExit
+WORKER_EXIT_STOPPED: WorkerExit
+WORKER_HEALTH_UNSPECIFIED: WorkerHealth
+WORKER_HEALTH_GOOD: WorkerHealth
+WORKER_HEALTH_SILENT: WorkerHealth
+WORKER_HEALTH_HUNG: WorkerHealth
+WORKER_HEALTH_SLOW: WorkerHealth
+WORKER_HEALTH_AWAY: WorkerHealth
 REQUEST_STATUS_UNSPECIFIED: RequestStatus
 REQUEST_STATUS_WAITING: RequestStatus
 REQUEST_STATUS_WAITING_FOR_FSM: RequestStatus
@@ -122,14 +180,26 @@ class AttachFrontendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
-    __slots__ = ("frontend_instance", "live", "paused")
+    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     live: _containers.RepeatedCompositeFieldContainer[RequestRef]
     paused: _containers.RepeatedCompositeFieldContainer[RequestRef]
-    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ...) -> None: ...
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
+    scheduler_epoch: int
+    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
+
+class WorkerRef(_message.Message):
+    __slots__ = ("worker_id", "worker_instance")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    worker_instance: str
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ...) -> None: ...
 
 class RequestRef(_message.Message):
     __slots__ = ("request_id", "attempt")
@@ -140,20 +210,30 @@ class RequestRef(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class FrontendOperation(_message.Message):
-    __slots__ = ("submit", "cancel", "finish", "pause", "unpause", "check")
+    __slots__ = ("submit", "cancel", "finish", "pause", "unpause", "check", "reach")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     UNPAUSE_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     submit: SubmitRequest
     cancel: CancelRequest
     finish: FinishRequest
     pause: PauseRequest
     unpause: UnpauseRequest
     check: CheckRequest
-    def __init__(self, submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., finish: _Optional[_Union[FinishRequest, _Mapping]] = ..., pause: _Optional[_Union[PauseRequest, _Mapping]] = ..., unpause: _Optional[_Union[UnpauseRequest, _Mapping]] = ..., check: _Optional[_Union[CheckRequest, _Mapping]] = ...) -> None: ...
+    reach: WorkerReach
+    def __init__(self, submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., finish: _Optional[_Union[FinishRequest, _Mapping]] = ..., pause: _Optional[_Union[PauseRequest, _Mapping]] = ..., unpause: _Optional[_Union[UnpauseRequest, _Mapping]] = ..., check: _Optional[_Union[CheckRequest, _Mapping]] = ..., reach: _Optional[_Union[WorkerReach, _Mapping]] = ...) -> None: ...
+
+class WorkerReach(_message.Message):
+    __slots__ = ("worker", "state")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    worker: WorkerRef
+    state: WorkerReachState
+    def __init__(self, worker: _Optional[_Union[WorkerRef, _Mapping]] = ..., state: _Optional[_Union[WorkerReachState, str]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("ref", "meta", "payload")
@@ -166,7 +246,7 @@ class SubmitRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., meta: _Optional[_Union[RequestMeta, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class RequestMeta(_message.Message):
-    __slots__ = ("model", "num_prompt_tokens", "num_prior_output_tokens", "max_tokens", "block_hashes", "hash_block_size", "root_hash", "adapter", "tenant", "priority", "deadline_ms", "kind", "has_grammar", "wants_prompt_logprobs", "traceparent", "tracestate", "arrival_ms")
+    __slots__ = ("model", "num_prompt_tokens", "num_prior_output_tokens", "max_tokens", "block_hashes", "hash_block_size", "root_hash", "adapter", "tenant", "priority", "kind", "has_grammar", "wants_prompt_logprobs", "traceparent", "tracestate", "arrival_ms", "age_ms", "num_losses", "num_crashes")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_PRIOR_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -177,13 +257,15 @@ class RequestMeta(_message.Message):
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
-    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     HAS_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     WANTS_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     ARRIVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LOSSES_FIELD_NUMBER: _ClassVar[int]
+    NUM_CRASHES_FIELD_NUMBER: _ClassVar[int]
     model: str
     num_prompt_tokens: int
     num_prior_output_tokens: int
@@ -194,14 +276,16 @@ class RequestMeta(_message.Message):
     adapter: str
     tenant: str
     priority: int
-    deadline_ms: int
     kind: _generation_pb2.RequestKind
     has_grammar: bool
     wants_prompt_logprobs: bool
     traceparent: str
     tracestate: str
     arrival_ms: int
-    def __init__(self, model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_prior_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., block_hashes: _Optional[bytes] = ..., hash_block_size: _Optional[int] = ..., root_hash: _Optional[bytes] = ..., adapter: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., has_grammar: bool = ..., wants_prompt_logprobs: bool = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., arrival_ms: _Optional[int] = ...) -> None: ...
+    age_ms: int
+    num_losses: int
+    num_crashes: int
+    def __init__(self, model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_prior_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., block_hashes: _Optional[bytes] = ..., hash_block_size: _Optional[int] = ..., root_hash: _Optional[bytes] = ..., adapter: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., has_grammar: bool = ..., wants_prompt_logprobs: bool = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., arrival_ms: _Optional[int] = ..., age_ms: _Optional[int] = ..., num_losses: _Optional[int] = ..., num_crashes: _Optional[int] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("ref",)
@@ -242,18 +326,22 @@ class CheckRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch")
+    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost")
     PLACED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_LOST_FIELD_NUMBER: _ClassVar[int]
     placed: _containers.RepeatedCompositeFieldContainer[RequestPlaced]
     rejected: _containers.RepeatedCompositeFieldContainer[RequestRejected]
     lost: _containers.RepeatedCompositeFieldContainer[RequestLost]
     workers: WorkerDirectory
     scheduler_epoch: int
-    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
+    scheduler_instance: str
+    outputs_lost: _containers.RepeatedCompositeFieldContainer[WorkerRef]
+    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
 
 class RequestPlaced(_message.Message):
     __slots__ = ("ref", "worker_id", "num_cached_tokens")
@@ -274,12 +362,14 @@ class RequestRejected(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class RequestLost(_message.Message):
-    __slots__ = ("ref", "reason")
+    __slots__ = ("ref", "reason", "cause")
     REF_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     ref: RequestRef
     reason: str
-    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    cause: LossCause
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., reason: _Optional[str] = ..., cause: _Optional[_Union[LossCause, str]] = ...) -> None: ...
 
 class WorkerDirectory(_message.Message):
     __slots__ = ("workers",)
@@ -318,17 +408,19 @@ class ModelEntry(_message.Message):
     def __init__(self, model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_size: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., tokenizer_fingerprint: _Optional[str] = ...) -> None: ...
 
 class AttachWorkerRequest(_message.Message):
-    __slots__ = ("hello", "outputs", "events")
+    __slots__ = ("hello", "snapshot_part", "outputs", "events")
     HELLO_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_PART_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     hello: WorkerHello
+    snapshot_part: SnapshotPart
     outputs: _containers.RepeatedCompositeFieldContainer[ModelRunnerOutput]
     events: _containers.RepeatedCompositeFieldContainer[WorkerEvent]
-    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +432,7 @@ class WorkerHello(_message.Message):
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -351,17 +444,32 @@ class WorkerHello(_message.Message):
     max_draft_tokens: int
     kinds: _containers.RepeatedScalarFieldContainer[_generation_pb2.RequestKind]
     snapshot: WorkerSnapshot
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ...) -> None: ...
+    scheduler_epoch: int
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
 
 class WorkerSnapshot(_message.Message):
-    __slots__ = ("scheduler_epoch", "last_step_id", "slots")
+    __slots__ = ("scheduler_epoch", "last_step_id", "slots", "scheduler_instance", "blocks_written_alone", "last_scheduled_step_id", "num_parts")
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_WRITTEN_ALONE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SCHEDULED_STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_PARTS_FIELD_NUMBER: _ClassVar[int]
     scheduler_epoch: int
     last_step_id: int
     slots: _containers.RepeatedCompositeFieldContainer[SlotSnapshot]
-    def __init__(self, scheduler_epoch: _Optional[int] = ..., last_step_id: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
+    scheduler_instance: str
+    blocks_written_alone: bytes
+    last_scheduled_step_id: int
+    num_parts: int
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., last_step_id: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ..., scheduler_instance: _Optional[str] = ..., blocks_written_alone: _Optional[bytes] = ..., last_scheduled_step_id: _Optional[int] = ..., num_parts: _Optional[int] = ...) -> None: ...
+
+class SnapshotPart(_message.Message):
+    __slots__ = ("slots",)
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    slots: _containers.RepeatedCompositeFieldContainer[SlotSnapshot]
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
 
 class SlotSnapshot(_message.Message):
     __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "finish_reason", "scheduler_meta")
@@ -394,7 +502,7 @@ class SlotSnapshot(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., scheduler_meta: _Optional[bytes] = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
-    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens")
+    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_SLOTS_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -414,6 +522,7 @@ class ModelRunnerOutput(_message.Message):
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_SLOTS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     exception_slots: bytes
     exception_counts: bytes
@@ -433,7 +542,8 @@ class ModelRunnerOutput(_message.Message):
     timings: StepTimings
     num_draft_tokens: int
     num_accepted_tokens: int
-    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ...) -> None: ...
+    withdrawn_slots: bytes
+    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., withdrawn_slots: _Optional[bytes] = ...) -> None: ...
 
 class StepTimings(_message.Message):
     __slots__ = ("queued_us", "prepare_us", "execute_us", "commit_us")
@@ -448,20 +558,22 @@ class StepTimings(_message.Message):
     def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ...) -> None: ...
 
 class WorkerEvent(_message.Message):
-    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining")
+    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving")
     GRAMMAR_READY_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FAILED_FIELD_NUMBER: _ClassVar[int]
     FENCE_ENDED_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_LOST_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     grammar_ready: GrammarReady
     grammar_failed: GrammarFailed
     fence_ended: FenceEnded
     frontend_lost: FrontendLost
     alive: Alive
     draining: Draining
-    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ...) -> None: ...
+    leaving: Leaving
+    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
 
 class GrammarReady(_message.Message):
     __slots__ = ("slot", "ref")
@@ -499,6 +611,14 @@ class Draining(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Leaving(_message.Message):
+    __slots__ = ("reason", "has_crashed")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    HAS_CRASHED_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    has_crashed: bool
+    def __init__(self, reason: _Optional[str] = ..., has_crashed: bool = ...) -> None: ...
+
 class Alive(_message.Message):
     __slots__ = ("oldest_step_ms",)
     OLDEST_STEP_MS_FIELD_NUMBER: _ClassVar[int]
@@ -506,14 +626,24 @@ class Alive(_message.Message):
     def __init__(self, oldest_step_ms: _Optional[int] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("new_requests", "steps", "scheduler_epoch")
+    __slots__ = ("new_requests", "steps", "scheduler_epoch", "scheduler_instance", "loan")
     NEW_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    LOAN_FIELD_NUMBER: _ClassVar[int]
     new_requests: _containers.RepeatedCompositeFieldContainer[NewRequestData]
     steps: _containers.RepeatedCompositeFieldContainer[SchedulerOutput]
     scheduler_epoch: int
-    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
+    scheduler_instance: str
+    loan: BlockLoan
+    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ...) -> None: ...
+
+class BlockLoan(_message.Message):
+    __slots__ = ("block_ids",)
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    block_ids: bytes
+    def __init__(self, block_ids: _Optional[bytes] = ...) -> None: ...
 
 class NewRequestData(_message.Message):
     __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "num_known_tokens")
@@ -663,26 +793,58 @@ class LinkClosed(_message.Message):
     error: _generation_pb2.Error
     def __init__(self, error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
 
+class FindLeaderRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FindLeaderResponse(_message.Message):
+    __slots__ = ("is_leader", "leader_address", "scheduler_epoch", "scheduler_instance")
+    IS_LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    is_leader: bool
+    leader_address: str
+    scheduler_epoch: int
+    scheduler_instance: str
+    def __init__(self, is_leader: bool = ..., leader_address: _Optional[str] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
+
+class ReportWorkerExitRequest(_message.Message):
+    __slots__ = ("worker", "exit", "reason")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    EXIT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    worker: WorkerRef
+    exit: WorkerExit
+    reason: str
+    def __init__(self, worker: _Optional[_Union[WorkerRef, _Mapping]] = ..., exit: _Optional[_Union[WorkerExit, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReportWorkerExitResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("scheduler_epoch", "num_waiting", "workers", "num_frontends", "safe_mode")
+    __slots__ = ("scheduler_epoch", "num_waiting", "workers", "num_frontends", "safe_mode", "scheduler_instance")
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NUM_FRONTENDS_FIELD_NUMBER: _ClassVar[int]
     SAFE_MODE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     scheduler_epoch: int
     num_waiting: int
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     num_frontends: int
     safe_mode: SafeModeStatus
-    def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ...) -> None: ...
+    scheduler_instance: str
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens")
+    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -701,6 +863,9 @@ class WorkerStatus(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NUM_LENT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     model: str
@@ -719,7 +884,10 @@ class WorkerStatus(_message.Message):
     draining: bool
     num_draft_tokens: int
     num_accepted_tokens: int
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ...) -> None: ...
+    health: WorkerHealth
+    worker_instance: str
+    num_lent_blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ...) -> None: ...
 
 class ExplainRequestRequest(_message.Message):
     __slots__ = ("request_id",)

@@ -49,6 +49,16 @@ class SchedulerServiceStub(object):
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersResponse.FromString,
                 _registered_method=True)
+        self.FindLeader = channel.unary_unary(
+                '/signalbox.v1.SchedulerService/FindLeader',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.FindLeaderRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.FindLeaderResponse.FromString,
+                _registered_method=True)
+        self.ReportWorkerExit = channel.unary_unary(
+                '/signalbox.v1.SchedulerService/ReportWorkerExit',
+                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.ReportWorkerExitRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ReportWorkerExitResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/signalbox.v1.SchedulerService/GetStatus',
                 request_serializer=signalbox_dot_v1_dot_scheduler__pb2.GetStatusRequest.SerializeToString,
@@ -111,6 +121,20 @@ class SchedulerServiceServicer(object):
     def AttachWorkers(self, request_iterator, context):
         """The links of several workers behind one relay, over one stream. The first message carries RelayHello. The entries of
         a link are what an AttachWorker stream of its own would carry, in the same order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindLeader(self, request, context):
+        """Who leads: asked of every address of the list before a link is opened. A standby answers with the leader's address.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportWorkerExit(self, request, context):
+        """A worker's guardian (its parent process) says how the process ended. It is evidence, as a refused dial is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -193,6 +217,16 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.AttachWorkers,
                     request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersResponse.SerializeToString,
+            ),
+            'FindLeader': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindLeader,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.FindLeaderRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.FindLeaderResponse.SerializeToString,
+            ),
+            'ReportWorkerExit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportWorkerExit,
+                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.ReportWorkerExitRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.ReportWorkerExitResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -316,6 +350,60 @@ class SchedulerService(object):
             '/signalbox.v1.SchedulerService/AttachWorkers',
             signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersRequest.SerializeToString,
             signalbox_dot_v1_dot_scheduler__pb2.AttachWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindLeader(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/FindLeader',
+            signalbox_dot_v1_dot_scheduler__pb2.FindLeaderRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.FindLeaderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportWorkerExit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.SchedulerService/ReportWorkerExit',
+            signalbox_dot_v1_dot_scheduler__pb2.ReportWorkerExitRequest.SerializeToString,
+            signalbox_dot_v1_dot_scheduler__pb2.ReportWorkerExitResponse.FromString,
             options,
             channel_credentials,
             insecure,

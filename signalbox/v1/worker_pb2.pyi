@@ -1,5 +1,6 @@
 from signalbox.v1 import generation_pb2 as _generation_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -7,17 +8,42 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AttemptAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ATTEMPT_ACTION_UNSPECIFIED: _ClassVar[AttemptAction]
+    ATTEMPT_ACTION_CANCEL: _ClassVar[AttemptAction]
+    ATTEMPT_ACTION_FINISH: _ClassVar[AttemptAction]
+    ATTEMPT_ACTION_PAUSE: _ClassVar[AttemptAction]
+    ATTEMPT_ACTION_UNPAUSE: _ClassVar[AttemptAction]
+ATTEMPT_ACTION_UNSPECIFIED: AttemptAction
+ATTEMPT_ACTION_CANCEL: AttemptAction
+ATTEMPT_ACTION_FINISH: AttemptAction
+ATTEMPT_ACTION_PAUSE: AttemptAction
+ATTEMPT_ACTION_UNPAUSE: AttemptAction
+
 class StreamOutputsRequest(_message.Message):
-    __slots__ = ("frontend_instance", "acknowledged", "worker_instance", "log_number")
+    __slots__ = ("frontend_instance", "acknowledged", "worker_instance", "log_number", "operations")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LOG_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     acknowledged: int
     worker_instance: str
     log_number: int
-    def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ..., worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ...) -> None: ...
+    operations: _containers.RepeatedCompositeFieldContainer[AttemptOperation]
+    def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ..., worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., operations: _Optional[_Iterable[_Union[AttemptOperation, _Mapping]]] = ...) -> None: ...
+
+class AttemptOperation(_message.Message):
+    __slots__ = ("attempt", "action", "num_output_tokens")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    action: AttemptAction
+    num_output_tokens: int
+    def __init__(self, attempt: _Optional[int] = ..., action: _Optional[_Union[AttemptAction, str]] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
 
 class StreamOutputsResponse(_message.Message):
     __slots__ = ("worker_instance", "log_number", "batches")
