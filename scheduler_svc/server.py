@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 
 from scheduler_svc import metrics
 from scheduler_svc.config import SchedulerSettings
@@ -34,7 +35,8 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     metrics_server = MetricsServer()
     metrics_server.show(lambda: metrics.read(loop, tracer.counts))
     server = rpc.Server(["signalbox.v1.SchedulerService"])
-    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(SchedulerServicer(loop, tenants), server.grpc)
+    servicer = SchedulerServicer(loop, tenants, str(uuid.uuid4()))
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc)
     metrics_server.start(settings.metrics)
     port = await server.start(settings.listen)
     settle_memory()

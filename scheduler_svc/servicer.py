@@ -30,8 +30,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     """signalbox.v1.SchedulerService over a step loop."""
 
-    def __init__(self, loop: StepLoop, tenants: TenantFile | None = None) -> None:
-        self._loop, self._tenants = loop, tenants
+    def __init__(self, loop: StepLoop, tenants: TenantFile | None = None, instance: str = "") -> None:
+        """`instance`: UUID of this process."""
+        self._loop, self._tenants, self._instance = loop, tenants, instance
         self._board = BoardFeed(loop)
 
     async def AttachWorker(  # noqa: N802
@@ -110,6 +111,14 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         finally:
             for task in tasks:
                 task.cancel()
+
+    async def FindLeader(  # noqa: N802
+        self, request: scheduler_pb2.FindLeaderRequest, context: Context
+    ) -> scheduler_pb2.FindLeaderResponse:
+        """This process leads."""
+        return scheduler_pb2.FindLeaderResponse(
+            is_leader=True, scheduler_epoch=self._loop.core.epoch, scheduler_instance=self._instance
+        )
 
     async def GetStatus(  # noqa: N802
         self, request: scheduler_pb2.GetStatusRequest, context: Context

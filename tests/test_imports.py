@@ -21,6 +21,7 @@ EDGE_FILES = (
     "bench*.py",
     "client.py",
     "generation.py",
+    "leader.py",
     "grpc_*.py",
     "server.py",
     "submission.py",
