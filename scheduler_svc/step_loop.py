@@ -333,7 +333,7 @@ def _notice_message(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
     if isinstance(notice, Placed):
         message.placed.add(ref=ref, worker_id=notice.worker_id, num_cached_tokens=notice.num_cached_tokens)
     elif isinstance(notice, Lost):
-        message.lost.add(ref=ref, reason=notice.reason)
+        message.lost.add(ref=ref, reason=notice.reason, cause=notice.cause.value)
     else:
         rejected = message.rejected.add(ref=ref)
         rejected.error.code, rejected.error.message, rejected.error.field = (

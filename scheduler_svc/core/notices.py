@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from scheduler_svc.core.request import RequestKey
 
@@ -30,6 +31,23 @@ class Rejected:
     """When trying again makes sense; None: nothing is known of that."""
 
 
+class LossCause(IntEnum):
+    """Why an attempt was lost; numbers as in scheduler.proto. Only CRASH counts against the request."""
+
+    CRASH = 1
+    """Its worker crashed by itself, and it had a row in the step that ran."""
+    WORKER_GONE = 2
+    MOVED = 3
+    """Off a worker that leaves on purpose, hangs or is slow."""
+    SILENT = 4
+    UNKNOWN = 5
+    """No worker has it, by all that have spoken."""
+    OUTPUT_LOST = 6
+    """Its worker threw output away that the frontend had not read."""
+    BAD_BLOCKS = 7
+    """It shared KV blocks that have turned out to be wrong."""
+
+
 @dataclass(frozen=True)
 class Lost:
     """Nobody has the request any more."""
@@ -37,6 +55,7 @@ class Lost:
     key: RequestKey
     attempt: int
     reason: str
+    cause: LossCause = LossCause.UNKNOWN
 
 
 Notice = Placed | Rejected | Lost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from scheduler_svc.core.frontends import Frontends
-from scheduler_svc.core.notices import Lost, Notice
+from scheduler_svc.core.notices import LossCause, Lost, Notice
 from scheduler_svc.core.queues import Queues
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.safe_mode import SafeMode
@@ -79,14 +79,20 @@ class Register:
     def forget_ended(self, request: Request) -> None:
         """Its worker has ended the request, and told its frontend unless that looks elsewhere by now."""
         if request.in_doubt:
-            self.lose(request, f"worker {request.worker_id} ended it and was replaced")
+            self.lose(request, f"worker {request.worker_id} ended it and was replaced", LossCause.WORKER_GONE)
         else:
             self.forget(request)
 
-    def lose(self, request: Request, reason: str) -> None:
+    def lose(self, request: Request, reason: str, cause: LossCause) -> None:
         """Nobody has the request any more: its frontend may submit it again."""
         self.forget(request)
-        self.notices.append(Lost(request.key, request.attempt, reason))
+        self.notices.append(Lost(request.key, request.attempt, reason, cause))
+
+    def take_back(self, request: Request, reason: str, cause: LossCause) -> None:
+        """Takes a request from the worker that has it, which is told if it still listens; its frontend may submit it
+        again."""
+        self.end(request, RequestStatus.FINISHED_ABORTED)
+        self.notices.append(Lost(request.key, request.attempt, reason, cause))
 
     def forget(self, request: Request) -> None:
         """The request has ended, and nobody has to be told."""

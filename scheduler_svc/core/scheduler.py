@@ -8,7 +8,7 @@ from scheduler_svc.core.admission import Admission
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.missing import Missing
-from scheduler_svc.core.notices import Lost, Notice, Placed
+from scheduler_svc.core.notices import LossCause, Lost, Notice, Placed
 from scheduler_svc.core.offers import Offers
 from scheduler_svc.core.pauses import set_client_paused, suspend
 from scheduler_svc.core.placement import candidates
@@ -246,7 +246,9 @@ class Scheduler:
             kept = {id(request) for request in worker.requests()}
             for request in old.requests():
                 if id(request) not in kept and self.requests.get(request.key) is request:
-                    self.register.lose(request, f"worker {info.worker_id} does not have it any more")
+                    same = old.info.instance == info.instance
+                    cause = LossCause.UNKNOWN if same else LossCause.WORKER_GONE
+                    self.register.lose(request, f"worker {info.worker_id} does not have it any more", cause)
         return worker
 
     def detach_worker(self, worker_id: str, now: float) -> None:
@@ -287,9 +289,8 @@ class Scheduler:
         others: what it has on this worker is lost."""
         for request in self.register.of(instance):
             if request.worker_id == worker_id:
-                self.register.end(request, RequestStatus.FINISHED_ABORTED)
                 reason = f"worker {worker_id} has thrown away what was not read"
-                self.register.notices.append(Lost(request.key, request.attempt, reason))
+                self.register.take_back(request, reason, LossCause.OUTPUT_LOST)
 
     def tick(self, now: float) -> None:
         """Lets grace times run out. To be called about every second, and after links change."""
@@ -368,7 +369,8 @@ class Scheduler:
         del self.workers[worker.info.worker_id]
         for request in worker.requests():
             if self.requests.get(request.key) is request:
-                self.register.lose(request, f"worker {worker.info.worker_id} is gone")
+                reason = f"worker {worker.info.worker_id} is gone"
+                self.register.lose(request, reason, LossCause.WORKER_GONE)
         self.admission.worker_went(worker.info.model, now)
         self._refuse_waiting(self._queue_of(worker), now)
 
