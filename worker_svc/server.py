@@ -115,6 +115,7 @@ class _Worker:
             preparation=self._preparation,
             on_verdict=self._in_loop(self._deliver_verdict),
             on_fence_ended=self._in_loop(self._tell_fence),
+            on_refusal=self._in_loop(outputs.append),
         )
         self._link = SchedulerLink(
             settings.scheduler,

@@ -115,8 +115,10 @@ class StepLoop:
         preparation: GrammarPreparation | None = None,
         on_verdict: Callable[[Verdict], None] = lambda verdict: None,
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
+        on_refusal: Callable[[list[FrontendOutput]], None] = lambda outputs: None,
     ) -> None:
-        """preparation: of the grammars; None: requests whose output has to follow a form are refused."""
+        """preparation: of the grammars; None: requests whose output has to follow a form are refused. on_refusal: what
+        frontends are to be told of a request that was refused when it came."""
         self._core, self._runner, self._info = core, runner, runner.info
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._copier = SideCopier(runner, self._side_copies_ended)
@@ -124,7 +126,7 @@ class StepLoop:
         self._times: deque[_Times] = deque()
         """Of the steps in flight, oldest first."""
         self._on_result, self._on_refused = on_result, on_refused
-        self._on_fence_ended = on_fence_ended
+        self._on_fence_ended, self._on_refusal = on_fence_ended, on_refusal
         self._spans = spans
         self.totals = StepTotals()
         self._grammars = GrammarDesk(core, preparation, self._inbox.put, on_verdict)
@@ -219,7 +221,9 @@ class StepLoop:
         if self._core.table.num_in_flight[request.slot]:
             self._finish_all()  # no scheduler of ours does that: it waits for the report of the slot's release
         new = delta.parse_new_request(request, self._info)
-        self._core.add(new)
+        outputs = self._core.add(new)
+        if outputs:
+            self._on_refusal(outputs)
         if self._spans is not None:
             self._spans.added(request.slot, request.traceparent, request.tracestate, time.monotonic())
         self._grammars.add(new)

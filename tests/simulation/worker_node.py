@@ -153,7 +153,7 @@ class WorkerNode:
                 return
             self.inbox.popleft()
             if isinstance(item, NewRequest):
-                self.core.add(item)
+                self._put_out(self.core.add(item))
                 if scheduler_pb2.RequestMeta.FromString(item.scheduler_meta).has_grammar:
                     self._compile(item.slot, item.ref)
                 continue

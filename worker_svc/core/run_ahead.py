@@ -45,9 +45,9 @@ def is_plain(batch: Batch) -> bool:
 
 def may_launch(step: RunningStep) -> bool:
     """True if the step may be left on its way while the next one is prepared. A step that copies blocks is run in its
-    turn, since a copy that fails concerns all rows; so is one that tells of requests that failed before it."""
-    copies = step.copies or step.side_copies is not None
-    return bool(len(step.batch.slots)) and not (copies or step.failed) and is_plain(step.batch)
+    turn, since a copy that fails concerns all rows; so is one that tells of requests that ended before it."""
+    in_turn = step.copies or step.side_copies is not None or step.refused or step.failed
+    return bool(len(step.batch.slots)) and not in_turn and is_plain(step.batch)
 
 
 def needs_commit(table: RequestTable, delta: StepDelta, settling: list[int]) -> bool:

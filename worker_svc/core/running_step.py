@@ -25,8 +25,10 @@ class RunningStep:
     """To be made before the batch runs."""
     drafts: list[I32] | None = None
     """Per decode row of the batch; None: no row has drafts."""
+    refused: list[int] = field(default_factory=list)
+    """Slots whose requests were refused before the step, as their frontends know; its report tells the scheduler."""
     failed: list[int] = field(default_factory=list)
-    """Slots whose requests failed before the step or in it; its report says so."""
+    """Slots whose requests failed in the step; its report and its outputs say so."""
     ahead: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     """[R] rows of the batch whose query token a step in flight samples: the host does not know it yet."""
     side_copies: SideCopies | None = None

@@ -45,8 +45,11 @@ class WorkerCore:
         self.drafting = Drafting(info, num_slots, drafter) if drafter is not None else None
         self._settling: list[int] = []
         """Slots whose final chunk was named in the last step: decode rows from the next one on."""
+        self._refused: list[int] = []
+        """Slots whose requests were refused when they came. Their frontends know it; the report of the next step tells
+        the scheduler."""
         self._failed: list[int] = []
-        """Slots that ended before any step ran them; the report of the next step says so."""
+        """Slots whose requests failed in the step that is being applied."""
         self._grammars = GrammarTable(num_slots, info.vocab_size)
         self._stops = StopTokens()
         self._sorter = OutputSorter(self.table)
@@ -58,8 +61,9 @@ class WorkerCore:
 
     # -- what comes in --
 
-    def add(self, request: NewRequest) -> None:
-        """Moves a request into its slot, ahead of any step that names it."""
+    def add(self, request: NewRequest) -> list[FrontendOutput]:
+        """Moves a request into its slot, ahead of any step that names it. One that cannot be served ends here, and its
+        frontend is told so at once: there may be no next step."""
         slot, table = request.slot, self.table
         if table.status[slot] != SlotStatus.FREE:
             self._clear(slot)
@@ -71,8 +75,11 @@ class WorkerCore:
         if request.form is not None:
             self._grammars.expect(slot)
             table.sampling.follows_form[slot] = True
-        if request.failure is not None and not request.tells_early:
-            self._fail(slot, request.failure)
+        if request.failure is None or request.tells_early:
+            return []
+        table.end(slot, FinishReason.ERROR, request.failure)
+        self._refused.append(slot)
+        return [self._sorter.ending(slot)]
 
     def take_grammar(self, slot: int, ref: RequestRef, automaton: Automaton) -> bool:
         """The grammar of a request is ready; False: the request is not waiting for it any more."""
@@ -101,7 +108,7 @@ class WorkerCore:
     def has_to_wait(self, delta: StepDelta) -> bool:
         """Whether the steps in flight have to be committed before `delta` can be applied: it needs what they make on
         the host, or takes the blocks of a request whose tokens they are still making."""
-        if (self.drafting is not None and self.drafting.is_on) or self._failed:
+        if (self.drafting is not None and self.drafting.is_on) or self._refused:
             return True
         return needs_commit(self.table, delta, self._settling)
 
@@ -124,9 +131,10 @@ class WorkerCore:
         first = batch.query_starts[:-1]
         ahead = batch.positions[first] >= table.num_tokens[batch.slots]
         table.num_in_flight[batch.slots] += batch.query_lengths
+        refused, self._refused = self._refused, []
         failed, self._failed = self._failed, []
         return RunningStep(
-            report, batch, rows, chunks, delta.copies, drafts, failed, ahead, delta.side_copies
+            report, batch, rows, chunks, delta.copies, drafts, refused, failed, ahead, delta.side_copies
         )
 
     def _check(self, delta: StepDelta) -> None:
@@ -188,7 +196,8 @@ class WorkerCore:
             return NotRunReason.STALE
         if skips_unread(table, chunk):
             message = f"prompt positions from {table.num_read[slot]} to {chunk.start} were not computed"
-            self._fail(slot, Failure("InternalError", message))
+            table.end(slot, FinishReason.ERROR, Failure("InternalError", message))
+            self._failed.append(slot)
             return NotRunReason.ERROR
         return None
 
@@ -259,19 +268,15 @@ class WorkerCore:
         if chunk.start + chunk.length == self.table.prefill_target[slot]:
             step.report.exceptions.append((slot, 0))
 
-    def _fail(self, slot: int, failure: Failure) -> None:
-        """Ends a request that no step has run; the report of the next step says so."""
-        self.table.end(slot, FinishReason.ERROR, failure)
-        self._failed.append(slot)
-
     def _end(
         self, step: RunningStep, ends: list[tuple[int, FinishReason]], failures: dict[int, Failure]
     ) -> list[int]:
-        """Ends the requests that are done, and reports them and those that failed. Returns the slots of both."""
+        """Ends the requests that are done, and reports them and those that failed. Returns the slots of both, which
+        their frontends have to be told of."""
         for slot, reason in ends:
             self.table.end(slot, reason, failures.get(slot))
         ended = [*step.failed, *(slot for slot, _ in ends)]
-        for slot in ended:
+        for slot in (*step.refused, *ended):
             reason = FinishReason(int(self.table.finish_reasons[slot]))
             step.report.finished.append((slot, reason, self.table.num_output(slot)))
         return ended
@@ -280,8 +285,8 @@ class WorkerCore:
         params = self.table.sampling.params[slot]
         if params is not None:
             self._stops.remove(params)
-        if slot in self._failed:
-            self._failed.remove(slot)
+        if slot in self._refused:
+            self._refused.remove(slot)
         self._grammars.clear(slot)
         self._sorter.remove(slot)
         if self.drafting is not None:

@@ -180,7 +180,7 @@ class LocalRing:
 
     def _place(self, message: scheduler_pb2.NewRequestData) -> None:
         request = worker_delta.parse_new_request(message, self._runner.info)
-        self.core.add(request)
+        self._put_out(self.core.add(request))
         self._desk.add(request)
         if request.form is not None:
             self._desk.take(self._prepared.get(timeout=COMPILE_S))
