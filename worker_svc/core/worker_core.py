@@ -137,11 +137,18 @@ class WorkerCore:
             report, batch, rows, chunks, delta.copies, drafts, refused, failed, ahead, delta.side_copies
         )
 
-    def _check(self, delta: StepDelta) -> None:
+    def refusal_of(self, delta: StepDelta) -> str | None:
+        """Why a delta cannot be for us; None: it can be applied."""
         if delta.scheduler_epoch < self.scheduler_epoch:
-            raise StepRefusedError(f"epoch {delta.scheduler_epoch} is older than {self.scheduler_epoch}")
+            return f"epoch {delta.scheduler_epoch} is older than {self.scheduler_epoch}"
         if delta.step_id != self.last_step_id + 1:
-            raise StepRefusedError(f"step {delta.step_id} follows step {self.last_step_id}")
+            return f"step {delta.step_id} follows step {self.last_step_id}"
+        return None
+
+    def _check(self, delta: StepDelta) -> None:
+        refusal = self.refusal_of(delta)
+        if refusal is not None:
+            raise StepRefusedError(refusal)
         self.scheduler_epoch, self.last_step_id = delta.scheduler_epoch, delta.step_id
 
     def _settle(self) -> None:
