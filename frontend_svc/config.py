@@ -112,8 +112,9 @@ class FrontendSettings(Settings):
     """Most bad words of a request."""
     max_bad_word_chars: Annotated[int, Field(ge=1)] = Limits.max_bad_word_chars
     """Longest bad word, in characters."""
-    replay_limit: Annotated[int, Field(ge=0)] = 3
-    """How often a request is submitted anew after its worker or scheduler lost it."""
+    replay_limit: Annotated[int, Field(ge=0)] = 1
+    """Crashes of its worker that a request may have caused and is forgiven, without a new token between them; other
+    losses do not count."""
     queue_s: Annotated[float, Field(ge=0)] = 5.0
     """How long a new request waits for the link to the scheduler before it is refused, in seconds."""
     stall_s: Annotated[float, Field(gt=0)] = 120.0

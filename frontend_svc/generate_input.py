@@ -122,8 +122,6 @@ class Asked:
     cache_tenant: str = ""
     """Who alone may use the blocks again; empty: anybody."""
     cache_salt: str = ""
-    deadline_ms: int = 0
-    """Unix time in milliseconds; 0: none."""
     trace: Trace = Trace()
     operation: str = OPERATION_TEXT_COMPLETION
     """What telemetry calls it."""
@@ -147,7 +145,6 @@ class GenerateInput:
     priority: int = 0
     tenant: str = ""
     cache_salt: str = ""
-    deadline_ms: int = 0
     arrival_ms: int = 0
     """Unix time in milliseconds."""
     trace: Trace = Trace()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +13,6 @@ from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
 from signalbox import rpc
 from signalbox.errors import InternalError, SignalboxError
-
-NO_DEADLINE_S = 366 * 86_400
-"""A deadline so far away is none."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -43,14 +39,6 @@ async def accept(
         if choices is not None:
             choices.cancel()
         raise
-
-
-def deadline_ms(context: Context) -> int:
-    """Of the call, as Unix time; 0: none."""
-    remaining_s = context.time_remaining()
-    if remaining_s is None or remaining_s > NO_DEADLINE_S:
-        return 0
-    return int((time.time() + remaining_s) * 1000)
 
 
 def metadata_of(context: Context) -> dict[str, str]:

@@ -12,7 +12,7 @@ from frontend_svc.generate_input import (
     Sampling,
     StructuredOutput,
 )
-from frontend_svc.grpc_call import Context, deadline_ms, trace_of
+from frontend_svc.grpc_call import Context, trace_of
 from signalbox.attributes import OPERATION_EMBEDDINGS
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.grammar.form import FormKind
@@ -61,7 +61,6 @@ def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[
         request_id=request.request_id,
         priority=request.priority,
         cache_salt=request.cache_salt,
-        deadline_ms=deadline_ms(context),
         trace=trace_of(context),
     )
     return asked, request.n or 1
@@ -73,7 +72,7 @@ def read_embed(request: frontend.EmbedRequest, context: Context) -> list[Asked]:
     if not request.inputs:
         raise InvalidRequestError("inputs is empty", field="inputs")
     pooling = _read_pooling(request.pooling)
-    deadline, trace = deadline_ms(context), trace_of(context)
+    trace = trace_of(context)
     asked = []
     for index, given in enumerate(request.inputs):
         kind = given.WhichOneof("input")
@@ -88,7 +87,6 @@ def read_embed(request: frontend.EmbedRequest, context: Context) -> list[Asked]:
                 prompt_field=f"inputs[{index}].{kind}",
                 priority=request.priority,
                 cache_salt=request.cache_salt,
-                deadline_ms=deadline,
                 trace=trace,
                 operation=OPERATION_EMBEDDINGS,
                 pooling=pooling,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -79,9 +78,6 @@ class Face:
             )
         prompts = read_request_id(request, read_priority(request, prompts))
         timeout_s = read_timeout(request)
-        if timeout_s is not None:
-            deadline_ms = int((time.time() + timeout_s) * 1000)
-            prompts = [replace(asked, deadline_ms=deadline_ms) for asked in prompts]
         return await open_choices(self.intake, prompts, num_per_prompt, timeout_s)
 
 

@@ -190,7 +190,6 @@ def make_input(asked: Asked, model: Model, prompt: bytes, num_prompt_tokens: int
         priority=asked.priority,
         tenant=asked.tenant,
         cache_salt=asked.cache_salt,
-        deadline_ms=asked.deadline_ms,
         arrival_ms=time.time_ns() // 1_000_000,
         operation=asked.operation,
         pooling=asked.pooling,

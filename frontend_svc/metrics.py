@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from frontend_svc.clock import loop_time
 from frontend_svc.events import Finished
+from frontend_svc.losses import LossCause
 from frontend_svc.session import Session
 from signalbox import __version__
 from signalbox import attributes as names
@@ -58,6 +59,7 @@ class Metrics:
         self._usage = self._counter(
             names.METRIC_TOKEN_USAGE, "Tokens of ended requests.", [*_GEN_AI, names.LABEL_TOKEN_TYPE]
         )
+        self._losses = self._counter(names.METRIC_LOSSES, "Attempts lost, by cause.", ["cause"])
         self._open = Gauge(names.METRIC_OPEN_SESSIONS, "Open requests.", registry=self._registry)
         self._duration_s = self._histogram(
             names.METRIC_REQUEST_DURATION,
@@ -123,6 +125,10 @@ class Metrics:
         """The output of one message is on its way."""
         self._delivery_s.observe(seconds)
 
+    def on_lost(self, cause: LossCause) -> None:
+        """An attempt was lost."""
+        self._losses.labels(cause.name.lower()).inc()
+
     def on_end(self, session: Session, finished: Finished) -> None:
         """A request ended: by its finish reason, or by the error that ended it."""
         labels, error = _labels(session), code_of(finished.error) if finished.error else ""
@@ -131,7 +137,7 @@ class Metrics:
         self._cached_tokens.inc(finished.num_cached_tokens)
         self._usage.labels(*labels, "input").inc(finished.num_prompt_tokens)
         self._usage.labels(*labels, "output").inc(finished.num_output_tokens)
-        self._duration_s.labels(*labels, error).observe(time.monotonic() - session.arrival_s)
+        self._duration_s.labels(*labels, error).observe(loop_time() - session.arrival_s)
         num_later = len(session.output) - 1
         if not error and num_later > 0:
             output_s = session.last_output_s - session.first_output_s

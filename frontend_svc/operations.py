@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from dataclasses import dataclass
 
+from frontend_svc.clock import Clock, loop_time
 from frontend_svc.session import Session
 from frontend_svc.submission import (
     Operation,
@@ -38,12 +38,12 @@ class _Submission:
     def is_stale(self) -> bool:
         return self.session.ended or self.session.attempt != self.attempt
 
-    def make(self) -> Operation | None:
+    def make(self, now: float) -> Operation | None:
         """The message, unless it is stale. A session whose message cannot be made fails alone."""
         if self.is_stale:
             return None
         try:
-            operation = make_submit(self.session)
+            operation = make_submit(self.session, now)
         except Exception:
             log.exception("request %s cannot be submitted", self.session.request_id)
             self.session.fail(InternalError("the request could not be submitted"))
@@ -58,13 +58,14 @@ class OperationQueue:
     Attempts that end before they were sent are never sent, and neither is anything about them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = loop_time) -> None:
+        self._clock = clock
         self._entries: deque[_Submission | Operation] = deque()
         self._filled = asyncio.Event()
 
     def submit(self, session: Session) -> None:
         """A new attempt."""
-        self._entries.append(_Submission(session, session.attempt, time.monotonic()))
+        self._entries.append(_Submission(session, session.attempt, self._clock()))
         self._filled.set()
 
     def cancel(self, session: Session) -> None:
@@ -101,10 +102,10 @@ class OperationQueue:
     def take(self) -> list[Operation]:
         """The next operations for one message; their submits count as submitted from here on."""
         operations: list[Operation] = []
-        size = 0
+        size, now = 0, self._clock()
         while self._entries and size < MAX_MESSAGE_BYTES:
             entry = self._entries.popleft()
-            operation = entry.make() if isinstance(entry, _Submission) else entry
+            operation = entry.make(now) if isinstance(entry, _Submission) else entry
             if operation is not None:
                 operations.append(operation)
                 size += operation.ByteSize()
@@ -114,7 +115,7 @@ class OperationQueue:
 
     def expire(self, older_than_s: float) -> None:
         """Refuses the submits that have waited longer; called while there is no scheduler to send them to."""
-        limit = time.monotonic() - older_than_s
+        limit = self._clock() - older_than_s
         waiting = [entry for entry in self._entries if isinstance(entry, _Submission)]
         for entry in waiting:
             if entry.since_s <= limit:

@@ -15,13 +15,16 @@ from signalbox.v1 import worker_pb2 as worker
 log = logging.getLogger(__name__)
 
 
-def feed(batch: worker.OutputBatch, table: SessionTable, now: float) -> None:
-    """Hands every token and every end of `batch` to its session. A session that fails on it fails alone."""
+def feed(batch: worker.OutputBatch, table: SessionTable, now: float, worker_id: str) -> None:
+    """Hands every token and every end of `batch`, which `worker_id` made, to its session. A session that fails on it
+    fails alone."""
     _feed_prompts(batch, table)
     logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
     for attempt, start, token_ids in read_outputs(batch):
         session = table.by_attempt(attempt)
         if session is not None:
+            if session.worker_id != worker_id:
+                session.on_heard_from(worker_id)
             try:
                 session.on_outputs(attempt, start, token_ids, logprobs.get(attempt, ()), now)
             except Exception:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from frontend_svc.link import EOF, Backoff, describe
+from frontend_svc.losses import LossCause
 from frontend_svc.models import ModelDirectory, Worker
 from frontend_svc.operations import OperationQueue
 from frontend_svc.sessions import SessionTable
@@ -127,7 +128,7 @@ class SchedulerLink:
             log.warning("%d requests were lost: %s", len(response.lost), response.lost[0].reason)
         for lost in response.lost:
             if session := self._table.by_attempt(lost.ref.attempt):
-                session.on_lost(lost.ref.attempt, lost.reason)
+                session.on_lost(lost.ref.attempt, lost.reason, LossCause(lost.cause))
 
     def _take_placed(self, placed: scheduler.RequestPlaced) -> None:
         session = self._table.by_attempt(placed.ref.attempt)

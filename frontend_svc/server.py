@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from uuid import uuid4
 
 from frontend_svc import vllm_faces
@@ -193,7 +192,7 @@ class Frontend:
     async def _keep_cancelling_stalled(self) -> None:
         while True:
             await asyncio.sleep(min(1.0, self._settings.stall_s / 2))
-            self.table.cancel_stalled(time.monotonic(), self._settings.stall_s)
+            self.table.cancel_stalled(self.table.clock(), self._settings.stall_s)
 
 
 async def serve(settings: FrontendSettings, stop: asyncio.Event) -> None:

@@ -7,22 +7,26 @@ Nothing here does I/O: what is to be said to the scheduler goes to `Operations`,
 from __future__ import annotations
 
 import asyncio
-import time
 from array import array
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
 
 from frontend_svc.block_hashes import BlockHashes
+from frontend_svc.clock import Clock
 from frontend_svc.delta_queue import DeltaQueue
 from frontend_svc.events import Delta, Finished, FinishReason, TokenLogprobs
 from frontend_svc.generate_input import GenerateInput
+from frontend_svc.losses import LossCause, Losses
 from frontend_svc.prompt_logprobs import PromptLogprobs
 from frontend_svc.text_stream import TextStream
 from frontend_svc.usage import Ticket
-from signalbox.attributes import EVENT_LOST, REASON
-from signalbox.errors import CancelledError, InternalError, SignalboxError, UnavailableError
+from signalbox.attributes import EVENT_LOST, LOSS_CAUSE, REASON
+from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
 from signalbox.telemetry import Span
+
+RETRY_S = 1.0
+"""Until the next attempt after a refusal that names no time."""
 
 
 class SessionStatus(Enum):
@@ -67,6 +71,9 @@ class Observer(Protocol):
     def on_delivered(self, seconds: float) -> None:
         """All handlers that a worker's message woke have passed its output on, so long after it came."""
 
+    def on_lost(self, cause: LossCause) -> None:
+        """An attempt was lost."""
+
     def on_end(self, session: Session, finished: Finished) -> None:
         """The terminal event is out."""
 
@@ -76,11 +83,15 @@ class Owner(Protocol):
 
     operations: Operations
     observer: Observer
+    clock: Clock
     replay_limit: int
     max_backlog_tokens: int
 
     def renumber(self, session: Session) -> None:
         """Gives the session its next attempt."""
+
+    def retry(self, session: Session, delay_s: float) -> None:
+        """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
 
     def forget(self, session: Session) -> None:
         """The session has ended."""
@@ -111,19 +122,21 @@ class Session:
         self.status = SessionStatus.WAITING
         self.worker_id = ""
         """Worker that has the current attempt; empty: not known."""
+        self.losses = Losses()
         self.output = array("i")
         """Output tokens so far, of all attempts."""
         self.num_cached_tokens = 0
         self.paused_s: float | None = None
         """Since when the current attempt is paused; None: it is not."""
-        self.arrival_s = time.monotonic()
+        self.was_paused = False
+        """The current attempt has been paused, now or before."""
+        self.arrival_s = table.clock()
         self.first_output_s = 0.0
         """When output first came; 0: none yet."""
         self.last_output_s = 0.0
         """When output last came; 0: none yet."""
         self._table = table
         self._text = text
-        self._num_replays = 0
         wants_prompt = given.sampling.prompt_logprobs is not None
         self._prompt_logprobs = PromptLogprobs(given.num_prompt_tokens - 1 if wants_prompt else 0)
         self._has_vector = False
@@ -186,7 +199,7 @@ class Session:
             return
         self.status = SessionStatus.RUNNING
         self.worker_id = worker_id
-        if self._num_replays == 0:
+        if self.losses.num_losses == 0:
             self.num_cached_tokens = min(num_cached_tokens, self.given.num_prompt_tokens)
         self._deltas.accept()
 
@@ -203,7 +216,7 @@ class Session:
             return
         known = len(self.output)
         if start > known:
-            self.fail(InternalError(f"output tokens {known} to {start - 1} of the request were lost"))
+            self.lose(f"output tokens {known} to {start - 1} are missing", LossCause.OUTPUT_LOST)
             return
         if self.given.sampling.logprobs is None:
             logprobs = ()
@@ -213,7 +226,7 @@ class Session:
         if start < known:
             token_ids, logprobs = token_ids[known - start :], logprobs[known - start :]
         if token_ids and self._prompt_logprobs.is_missing:
-            self.fail(InternalError("the worker sent tokens ahead of the log-probabilities of the prompt"))
+            self.lose("log-probabilities of the prompt are missing", LossCause.OUTPUT_LOST)
         elif token_ids:
             self._add_output(token_ids, logprobs, now)
 
@@ -224,7 +237,7 @@ class Session:
         try:
             whole = self._prompt_logprobs.add(start, logprobs)
         except ValueError as error:
-            self.fail(InternalError(str(error)))
+            self.lose(str(error), LossCause.OUTPUT_LOST)
             return
         if whole:
             self._deltas.put_prompt_logprobs(whole)
@@ -242,10 +255,11 @@ class Session:
         if not self._is_current(attempt):
             return
         if num_output_tokens > len(self.output):
-            self.fail(InternalError("the last output tokens of the request were lost"))
+            self.lose("the last output tokens are missing", LossCause.OUTPUT_LOST)
             return
         if error is None and self._prompt_logprobs.is_missing:
-            error = InternalError("the worker ended the request without the log-probabilities of its prompt")
+            self.lose("log-probabilities of the prompt are missing", LossCause.OUTPUT_LOST)
+            return
         if error is None and self.given.pooling is not None and not self._has_vector:
             error = InternalError("the worker ended the request without its vector")
         if error is not None:
@@ -256,24 +270,41 @@ class Session:
         self._end(FinishReason.STOP if stop else reason, num_output_tokens, stop, error)
 
     def on_rejected(self, attempt: int, error: SignalboxError) -> None:
-        """The scheduler refused the request."""
-        if self._is_current(attempt):
-            self._end(FinishReason.ERROR, error=error)
-
-    def on_lost(self, attempt: int, reason: str) -> None:
-        """Nobody has the current attempt any more: goes on with a new one, `replay_limit` times at most."""
+        """The scheduler refused the request. A limit does not end what was accepted once: it tries again."""
         if not self._is_current(attempt):
             return
+        if self.losses.num_losses and isinstance(error, ResourceExhaustedError):
+            self.submitted = False  # nobody has it
+            self._table.retry(self, error.retry_after_s or RETRY_S)
+        else:
+            self._end(FinishReason.ERROR, error=error)
+
+    def on_heard_from(self, worker_id: str) -> None:
+        """Output of the current attempt came from this worker, which so has it, whoever was told."""
+        self.worker_id = worker_id
+
+    def on_lost(self, attempt: int, reason: str, cause: LossCause) -> None:
+        """Nobody has the current attempt any more: goes on with a new one, unless it was lost too often."""
+        if not self._is_current(attempt):
+            return
+        self.losses.add(cause)
+        self._table.observer.on_lost(cause)
         if self.span is not None:
-            self.span.event(EVENT_LOST, time.monotonic(), {REASON: reason})
+            words = {REASON: reason, LOSS_CAUSE: cause.name.lower()}
+            self.span.event(EVENT_LOST, self._table.clock(), words)
         if self.given.pooling is None and len(self.output) >= self.given.max_tokens:
             # Only the terminal event was lost.
             self._end(FinishReason.STOP if (stop := self._flush_text()) else FinishReason.LENGTH, None, stop)
-        elif self._num_replays >= self._table.replay_limit:
-            self._end(FinishReason.ERROR, error=UnavailableError(f"the request was lost: {reason}"))
+        elif error := self.losses.refuse(self._table.replay_limit, reason):
+            self._end(FinishReason.ERROR, error=error)
         else:
-            self._num_replays += 1
             self.begin_attempt()
+
+    def lose(self, reason: str, cause: LossCause) -> None:
+        """Gives the current attempt up, which somebody may still have, and goes on with a new one."""
+        if not self.ended:
+            self._table.operations.cancel(self)
+            self.on_lost(self.attempt, reason, cause)
 
     def fail(self, error: SignalboxError) -> None:
         """Ends the request with an error of ours, everywhere."""
@@ -288,7 +319,7 @@ class Session:
         self.status, self.worker_id = SessionStatus.WAITING, ""
         self._prompt_logprobs.restart()
         # If its client is still slow, the next output pauses the new attempt.
-        self.paused_s = None
+        self.paused_s, self.was_paused = None, False
         self._table.operations.submit(self)
 
     # ---- inside
@@ -302,6 +333,7 @@ class Session:
         if found is not None:
             token_ids, logprobs = token_ids[: found.num_tokens], logprobs[: found.num_tokens]
         self.output.extend(token_ids)
+        self.losses.on_token()
         self._table.observer.on_output(self, len(token_ids), now)
         self.first_output_s = self.first_output_s or now
         self.last_output_s = now
@@ -310,7 +342,7 @@ class Session:
             self._table.operations.finish(self, len(self.output))
             self._end(FinishReason.STOP, stop=found.stop)
         elif self.paused_s is None and self._deltas.backlog > self._table.max_backlog_tokens:
-            self.paused_s = now
+            self.paused_s, self.was_paused = now, True
             self._table.operations.pause(self)
 
     def _flush_text(self) -> str:

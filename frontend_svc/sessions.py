@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from uuid import uuid4
 
 from frontend_svc.block_hashes import BlockHashes
+from frontend_svc.clock import Clock, loop_time
 from frontend_svc.generate_input import GenerateInput
+from frontend_svc.losses import LossCause
 from frontend_svc.session import Observer, Operations, Session
 from frontend_svc.text_stream import TextStream
 from frontend_svc.usage import Ticket
@@ -28,9 +31,11 @@ class SessionTable:
         replay_limit: int,
         max_backlog_tokens: int,
         max_open_requests: int,
+        clock: Clock = loop_time,
     ) -> None:
         self.operations = operations
         self.observer = observer
+        self.clock = clock
         self.replay_limit = replay_limit
         self.max_backlog_tokens = max_backlog_tokens
         self._max_open_requests = max_open_requests
@@ -80,11 +85,21 @@ class SessionTable:
                 session.cancel(CancelledError("the client left its output unread for too long"))
 
     def restart_all(self, worker_id: str, reason: str) -> None:
-        """Output of this worker is missing, nobody knows whose: all its requests go on as new attempts."""
+        """Output of this worker is missing, nobody knows whose: all that may be there go on as new attempts. A request
+        that is not known to be anywhere may be there, for `placed` may have been lost with a scheduler."""
         for session in self:
-            if session.worker_id == worker_id:
-                self.operations.cancel(session)
-                session.on_lost(session.attempt, reason)
+            if session.worker_id == worker_id or (session.submitted and not session.worker_id):
+                session.lose(reason, LossCause.OUTPUT_LOST)
+
+    def retry(self, session: Session, delay_s: float) -> None:
+        """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
+        attempt = session.attempt
+
+        def begin() -> None:
+            if self._by_attempt.get(attempt) is session:
+                session.begin_attempt()
+
+        asyncio.get_running_loop().call_later(delay_s, begin)
 
     def check_all(self, worker_id: str, worker_instance: str) -> None:
         """Another process stands in the worker's place, or none: an end that the old one had not handed over is gone

@@ -40,7 +40,7 @@ def make_unpause(session: Session) -> Operation:
     return Operation(unpause=scheduler.UnpauseRequest(ref=make_ref(session)))
 
 
-def make_submit(session: Session) -> Operation:
+def make_submit(session: Session, now: float) -> Operation:
     """The current attempt: prompt plus output so far."""
     token_ids = session.given.prompt + session.output.tobytes()
     payload = generation.RequestPayload(
@@ -55,13 +55,13 @@ def make_submit(session: Session) -> Operation:
     )
     request = scheduler.SubmitRequest(
         ref=make_ref(session),
-        meta=make_meta(session, token_ids),
+        meta=make_meta(session, token_ids, now),
         payload=payload.SerializeToString(),
     )
     return Operation(submit=request)
 
 
-def make_meta(session: Session, token_ids: bytes) -> scheduler.RequestMeta:
+def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.RequestMeta:
     """What the scheduler may see: counts, hashes and policy."""
     given, hashes = session.given, session.hashes
     return scheduler.RequestMeta(
@@ -74,13 +74,15 @@ def make_meta(session: Session, token_ids: bytes) -> scheduler.RequestMeta:
         root_hash=hashes.root if hashes else b"",
         tenant=given.tenant,
         priority=given.priority,
-        deadline_ms=given.deadline_ms,
         kind=generation.REQUEST_KIND_GENERATE if given.pooling is None else generation.REQUEST_KIND_POOLING,
         has_grammar=given.sampling.structured_output is not None,
         wants_prompt_logprobs=given.sampling.prompt_logprobs is not None,
         traceparent=given.trace.traceparent,
         tracestate=given.trace.tracestate,
         arrival_ms=given.arrival_ms,
+        age_ms=int((now - session.arrival_s) * 1e3),
+        num_losses=session.losses.num_losses,
+        num_crashes=session.losses.num_crashes,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from frontend_svc.events import Finished, FinishReason
 from frontend_svc.generate_input import Asked, Trace
+from frontend_svc.losses import LossCause
 from frontend_svc.session import Observer, Session
 from signalbox import attributes as names
 from signalbox import trace_context
@@ -50,6 +51,7 @@ class TracedSessions:
         self._observer = observer
         self.on_output: Callable[[Session, int, float], None] = observer.on_output
         self.on_delivered: Callable[[float], None] = observer.on_delivered
+        self.on_lost: Callable[[LossCause], None] = observer.on_lost
 
     def on_end(self, session: Session, finished: Finished) -> None:
         """The terminal event is out."""

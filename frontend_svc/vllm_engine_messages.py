@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from frontend_svc.events import Delta, Finished, FinishReason
 from frontend_svc.generate_input import Asked, Sampling
-from frontend_svc.grpc_call import Context, deadline_ms, trace_of
+from frontend_svc.grpc_call import Context, trace_of
 from frontend_svc.grpc_request import MAX_CHOICES, refuse_unknown_fields
 from frontend_svc.session import Session
 from frontend_svc.vllm_call import matched_token, read_form, refuse_unserved
@@ -36,7 +36,6 @@ def read_request(request: engine.GenerateRequest, context: Context) -> tuple[Ask
         prompt_field="text" if given == "text" else "tokenized.input_ids",
         sampling_prefix=PARAMS,
         request_id=request.request_id,
-        deadline_ms=deadline_ms(context),
         trace=trace_of(context),
     )
     return asked, request.sampling_params.n or 1

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from frontend_svc.events import Delta, Finished, FinishReason
 from frontend_svc.generate_input import Asked, Sampling
-from frontend_svc.grpc_call import Context, accept, deadline_ms, metadata_of, trace_of
+from frontend_svc.grpc_call import Context, accept, metadata_of, trace_of
 from frontend_svc.grpc_request import refuse_unknown_fields
 from frontend_svc.intake import Intake
 from frontend_svc.metrics import Metrics
@@ -113,7 +113,6 @@ def read_request(request: inference.GenerateRequest, context: Context) -> Asked:
         request_id=request.request_id,
         priority=request.priority,
         cache_salt=request.kv.cache_salt,
-        deadline_ms=deadline_ms(context),
         trace=trace_of(context),
     )
 

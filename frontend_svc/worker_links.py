@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,7 +92,7 @@ class WorkerLink:
             self._table.check_all(self.worker.worker_id, self.worker.instance)
 
     def _take(self, response: worker_pb.StreamOutputsResponse) -> None:
-        now = time.monotonic()
+        now = self._table.clock()
         for batch in response.batches:
             if batch.sequence <= self._sequence:
                 continue
@@ -102,7 +101,7 @@ class WorkerLink:
             self._sequence = batch.sequence
             self._advanced.set()
             try:
-                outputs.feed(batch, self._table, now)
+                outputs.feed(batch, self._table, now, self.worker.worker_id)
             except ValueError as error:
                 self._recover(f"sent a broken message: {error}")
         if response.batches:
@@ -110,7 +109,7 @@ class WorkerLink:
             asyncio.get_running_loop().call_soon(self._tell_delivered, now)
 
     def _tell_delivered(self, since: float) -> None:
-        self._table.observer.on_delivered(time.monotonic() - since)
+        self._table.observer.on_delivered(self._table.clock() - since)
 
     def _recover(self, what: str) -> None:
         """An end may be among what is missing, so that its client would wait for ever."""

@@ -65,6 +65,9 @@ NUM_STEPS: Final = "signalbox.run.num_steps"
 REASON: Final = "signalbox.reason"
 """Why a request finished (stop, length, abort, error) or was lost."""
 
+LOSS_CAUSE: Final = "signalbox.loss.cause"
+"""Why an attempt was lost: crash, worker_gone, moved, silent, unknown, output_lost, bad_blocks."""
+
 # -- metrics, as Prometheus calls them --
 
 METRIC_REQUEST_DURATION: Final = "gen_ai_server_request_duration_seconds"
@@ -84,6 +87,7 @@ METRIC_REQUESTS: Final = f"{FRONTEND}_requests"
 METRIC_PROMPT_TOKENS: Final = f"{FRONTEND}_prompt_tokens"
 METRIC_CACHED_TOKENS: Final = f"{FRONTEND}_cached_prompt_tokens"
 METRIC_OUTPUT_TOKENS: Final = f"{FRONTEND}_output_tokens"
+METRIC_LOSSES: Final = f"{FRONTEND}_losses"
 METRIC_OPEN_SESSIONS: Final = f"{FRONTEND}_open_sessions"
 METRIC_INTER_TOKEN: Final = f"{FRONTEND}_inter_token_seconds"
 METRIC_DELIVERY: Final = f"{FRONTEND}_delivery_seconds"

@@ -204,14 +204,17 @@ async def test_prompt_logprobs(http: httpx.AsyncClient, cluster: Cluster, tokeni
     ]
 
 
-async def test_tokens_without_the_prompts_logprobs_fail_the_request(
+async def test_tokens_without_the_prompts_logprobs_are_made_anew(
     http: httpx.AsyncClient, cluster: Cluster
 ) -> None:
+    """F4: the chunks before them have been lost."""
     answering = asyncio.create_task(http.post("/v1/completions", json=COMPLETION | {"prompt_logprobs": 0}))
-    attempt = (await cluster.scheduler.next("submit")).ref.attempt
-    cluster.worker.emit(Row(attempt, 0, [9], STOP))
-    answer = await answering
-    assert (answer.status_code, "log-probabilities of the prompt" in answer.text) == (500, True)
+    first = (await cluster.scheduler.next("submit")).ref
+    cluster.worker.emit(Row(first.attempt, 0, [9], STOP))
+    assert (await cluster.scheduler.next("cancel")).ref == first
+    again = await cluster.scheduler.next("submit")
+    cluster.scheduler.reject(again.ref, "UnavailableError", "enough")
+    assert (await answering).status_code == 503
 
 
 async def test_bad_words_are_tokenized_with_and_without_a_space(

@@ -289,7 +289,6 @@ async def test_a_time_limit_cancels(
     answering = asyncio.create_task(http.post("/v1/completions", json=body, headers=headers))
     for _ in range(2):
         submit = await cluster.scheduler.next("submit")
-        assert 0 < submit.meta.deadline_ms - submit.meta.arrival_ms <= 200
         cluster.worker.emit(Row(submit.ref.attempt, 0, [9]))
     answer = await answering
     assert answer.status_code == (200 if stream else 504)

@@ -1,0 +1,62 @@
+"""How often a request has lost its worker, and when that is too often (docs/liveness.md, E11)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from signalbox.errors import InternalError, SignalboxError, UnavailableError
+
+MAX_WITHOUT_TOKEN = 64
+"""Losses of any cause without one new token between them: whatever that is, another attempt is no help."""
+
+
+class LossCause(IntEnum):
+    """Why an attempt was lost; numbers as in scheduler.proto, where each is explained."""
+
+    UNSPECIFIED = 0
+    CRASH = 1
+    WORKER_GONE = 2
+    MOVED = 3
+    SILENT = 4
+    UNKNOWN = 5
+    OUTPUT_LOST = 6
+    BAD_BLOCKS = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> LossCause:
+        """A newer scheduler knows more of them."""
+        return cls.UNSPECIFIED
+
+
+class Losses:
+    """Of one request."""
+
+    def __init__(self) -> None:
+        self.num_losses = 0
+        """Attempts lost, for whatever cause."""
+        self.num_crashes = 0
+        """Of those since the last new token, the ones that the request may have caused."""
+        self._num_without_token = 0
+
+    def on_token(self) -> None:
+        """A new token: the attempt has outlived what killed the ones before it."""
+        self.num_crashes = self._num_without_token = 0
+
+    def add(self, cause: LossCause) -> None:
+        """An attempt was lost."""
+        self.num_losses += 1
+        self.num_crashes += cause is LossCause.CRASH
+        self._num_without_token += 1
+
+    def refuse(self, num_forgiven: int, reason: str) -> SignalboxError | None:
+        """Why there is no further attempt; None: there may be one. `num_forgiven`: crashes without a token between."""
+        if self.num_crashes > num_forgiven:
+            times = (
+                "its worker" if self.num_crashes == 1 else f"{self.num_crashes} workers, one after the other,"
+            )
+            return InternalError(f"the request was ended: {times} crashed while computing it ({reason})")
+        if self._num_without_token >= MAX_WITHOUT_TOKEN:
+            return UnavailableError(
+                f"the request was lost {self._num_without_token} times without a new token: {reason}"
+            )
+        return None
