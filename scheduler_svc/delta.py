@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -169,8 +171,16 @@ def parse_hello(message: scheduler_pb2.WorkerHello) -> tuple[WorkerInfo, WorkerS
     )
     if not message.HasField("snapshot"):
         return info, None
-    slots = [_parse_slot(slot) for slot in message.snapshot.slots]
-    return info, WorkerSnapshot(message.snapshot.scheduler_epoch, message.snapshot.last_step_id, slots)
+    snapshot = message.snapshot
+    slots = parse_slots(snapshot.slots)
+    return info, WorkerSnapshot(
+        snapshot.scheduler_epoch, snapshot.last_step_id, slots, snapshot.scheduler_instance
+    )
+
+
+def parse_slots(messages: Iterable[scheduler_pb2.SlotSnapshot]) -> list[SlotSnapshot]:
+    """Slots as their worker holds them."""
+    return [_parse_slot(message) for message in messages]
 
 
 def _parse_slot(message: scheduler_pb2.SlotSnapshot) -> SlotSnapshot:

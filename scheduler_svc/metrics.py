@@ -59,6 +59,11 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         "Requests of priorities with a target, by whether their first token came in time.",
         _deadlines(loop),
     )
+    yield counter(
+        names.METRIC_LINK_TROUBLES,
+        "Links of workers that failed through no fault of the network: refused hellos, reports out of step.",
+        [({"worker_id": worker_id}, count) for worker_id, count in loop.troubles.counts.items()],
+    )
     yield from _safe_mode(loop)
     for name, documentation, value in _GAUGES:
         yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])

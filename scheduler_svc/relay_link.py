@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
-from scheduler_svc.step_loop import MAX_OUTBOX, StepLoop
+from scheduler_svc.links import MAX_OUTBOX
+from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.worker_link import WorkerSession
 from signalbox.errors import InvalidRequestError, SignalboxError, code_of
-from signalbox.outbox import Outbox
+from signalbox.outbox import Outbox, OutboxFullError
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,8 @@ class RelayLink:
         self.relay_id = first.hello.relay_id
         self.window_s = first.hello.window_us / 1e6
         self.outbox = Outbox[scheduler_pb2.RelayedResponse](MAX_OUTBOX)
+        self.is_stuck = asyncio.Event()
+        """Set when the relay does not read: its stream is to end."""
         self._loop = loop
         self._sessions: dict[int, WorkerSession] = {}
         self._newest = 0
@@ -69,7 +73,7 @@ class RelayLink:
             if session is None:
                 self._open(number, message)
             elif not session.take(message):
-                self._close(number)
+                self._close_open(number)
         except SignalboxError as error:
             self._close(number, error)
         except DecodeError as error:
@@ -79,7 +83,19 @@ class RelayLink:
         def send(message: scheduler_pb2.AttachWorkerResponse) -> None:
             self.outbox.put(scheduler_pb2.RelayedResponse(link=number, message=message.SerializeToString()))
 
-        self._sessions[number] = WorkerSession(self._loop, first, send)
+        session = WorkerSession(self._loop, first, send, lambda: self._close_open(number))
+        self._sessions[number] = session
+        if session.is_closed:  # while it was taken
+            self._close_open(number)
+
+    def _close_open(self, number: int) -> None:
+        """Ends a link from our side, if it has not ended: the worker is to say hello again."""
+        if number not in self._sessions:
+            return
+        try:
+            self._close(number)
+        except OutboxFullError:
+            self.is_stuck.set()
 
     def _close(self, number: int, error: SignalboxError | None = None) -> None:
         """Ends a link from our side. `error` says why it was refused; None: the worker is to say hello again."""

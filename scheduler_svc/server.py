@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 
 from scheduler_svc import metrics
@@ -23,25 +22,25 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.5
 
 
-async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
-    """Runs until `stop` is set. Raises StartupError."""
-    # Later processes have a higher epoch, without anything to keep on a disk.
-    epoch = time.time_ns() // 1_000_000
+async def serve(settings: SchedulerSettings, stop: asyncio.Event, first_term: int = 1) -> None:
+    """Runs until `stop` is set. `first_term` rises with what is heard of others (docs/liveness.md, T1). Raises
+    StartupError."""
+    instance = str(uuid.uuid4())
     clock = asyncio.get_running_loop()
-    core = Scheduler(settings.core(), epoch, clock.time())
+    core = Scheduler(settings.core(), first_term, clock.time(), instance=instance)
     tenants = read_tenants(settings.tenants, core)
-    tracer = telemetry.start("scheduler", str(epoch))
+    tracer = telemetry.start("scheduler", instance)
     loop = StepLoop(core, clock.time, clock.call_at, tracer)
     metrics_server = MetricsServer()
     metrics_server.show(lambda: metrics.read(loop, tracer.counts))
     server = rpc.Server(["signalbox.v1.SchedulerService"])
-    servicer = SchedulerServicer(loop, tenants, str(uuid.uuid4()))
+    servicer = SchedulerServicer(loop, tenants, instance)
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc)
     metrics_server.start(settings.metrics)
     port = await server.start(settings.listen)
     settle_memory()
     await server.set_serving(True)
-    logger.info("listening on port %d, epoch %d", port, epoch)
+    logger.info("listening on port %d, term %d, instance %s", port, core.epoch, instance)
     ticker = asyncio.create_task(tick_for_ever(loop, TICK_S, tenants))
     stopped = asyncio.create_task(stop.wait())
     # Without its ticker the service would look alive, and no grace time would run out.

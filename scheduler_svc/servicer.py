@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -14,8 +14,9 @@ import grpc
 from scheduler_svc.board_feed import BoardFeed
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.explanation_message import make_explanation
+from scheduler_svc.links import MAX_OUTBOX, FrontendLink
 from scheduler_svc.relay_link import RelayLink
-from scheduler_svc.step_loop import MAX_OUTBOX, FrontendLink, StepLoop
+from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.tenant_file import TenantFile
 from scheduler_svc.worker_link import WorkerSession
 from signalbox.errors import InvalidRequestError, SignalboxError, UnsupportedError
@@ -41,15 +42,16 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         """The life of one worker's stream."""
         first = await anext(aiter(requests), None) or scheduler_pb2.AttachWorkerRequest()
         outbox = Outbox[scheduler_pb2.AttachWorkerResponse](MAX_OUTBOX)
+        closed = asyncio.Event()
         try:
-            session = WorkerSession(self._loop, first, outbox.put)
+            session = WorkerSession(self._loop, first, outbox.put, closed.set)
         except SignalboxError as error:
             await abort(context, error)
         writer = asyncio.create_task(_write_to_worker(outbox, context))
         try:
-            async for message in requests:
-                if not session.take(message):
-                    return
+            await _until(closed, _read_worker(session, requests))
+        except SignalboxError as error:
+            await abort(context, error)
         finally:
             writer.cancel()
             session.end()
@@ -67,8 +69,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         writer = asyncio.create_task(_write_to_relay(relay, context))
         try:
             relay.take(first.entries)
-            async for message in requests:
-                relay.take(message.entries)
+            await _until(relay.is_stuck, _read_relay(relay, requests))
         except SignalboxError as error:
             await abort(context, error)
         except OutboxFullError:
@@ -89,7 +90,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         writer = asyncio.create_task(_write_to_frontend(link.outbox, context))
         try:
             self._loop.on_frontend(link, first)
-            await self._read_frontend(link, requests)
+            await _until(link.is_closed, self._read_frontend(link, requests))
         finally:
             writer.cancel()
             self._loop.detach_frontend(link)
@@ -97,20 +98,8 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     async def _read_frontend(
         self, link: FrontendLink, requests: AsyncIterator[scheduler_pb2.AttachFrontendRequest]
     ) -> None:
-        """Takes what the frontend sends, until its stream ends or the link is closed from our side."""
-
-        async def read() -> None:
-            async for message in requests:
-                self._loop.on_frontend(link, message)
-
-        tasks = asyncio.create_task(read()), asyncio.create_task(link.is_closed.wait())
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
+        async for message in requests:
+            self._loop.on_frontend(link, message)
 
     async def FindLeader(  # noqa: N802
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
@@ -201,6 +190,31 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         async with aclosing(self._board.watch()) as snapshots:
             async for snapshot in snapshots:
                 await context.write(snapshot)
+
+
+async def _until(closed: asyncio.Event, reading: Coroutine[Any, Any, None]) -> None:
+    """Takes what the other end sends, until its stream ends or is closed from our side."""
+    tasks = asyncio.create_task(reading), asyncio.create_task(closed.wait())
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _read_worker(
+    session: WorkerSession, requests: AsyncIterator[scheduler_pb2.AttachWorkerRequest]
+) -> None:
+    async for message in requests:
+        if not session.take(message):
+            return
+
+
+async def _read_relay(relay: RelayLink, requests: AsyncIterator[scheduler_pb2.AttachWorkersRequest]) -> None:
+    async for message in requests:
+        relay.take(message.entries)
 
 
 async def _write_to_worker(outbox: Outbox[scheduler_pb2.AttachWorkerResponse], context: Context) -> None:

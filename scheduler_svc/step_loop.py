@@ -5,7 +5,6 @@ Owned by the event loop; nothing here waits.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -13,54 +12,27 @@ from scheduler_svc import delta
 from scheduler_svc.board_snapshot import make_safe_mode
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
-from scheduler_svc.core.notices import Lost, Notice, Placed
+from scheduler_svc.core.notices import Notice
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.step import StepReport
 from scheduler_svc.core.worker import Worker
+from scheduler_svc.link_greeting import Greeting
+from scheduler_svc.link_messages import build_entry, build_notice
+from scheduler_svc.link_troubles import LinkTroubles
+from scheduler_svc.links import FrontendLink, Send, WorkerLink, close_nothing
 from scheduler_svc.tracing import QueueSpans
-from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError
+from signalbox.errors import DuplicateWorkerError
+from signalbox.outbox import MAX_BATCH_BYTES, OutboxFullError
 from signalbox.telemetry import OFF, Tracer
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
 
-MAX_OUTBOX = 100_000
 MAX_EXPLAINED = 32
 """Requests that one question is answered for."""
 CallAt = Callable[[float, Callable[[], None]], object]
 """Calls back at a time of the clock."""
-Send = Callable[[scheduler_pb2.AttachWorkerResponse], None]
-"""Takes a message for a worker on its way. Raises OutboxFullError when too many wait."""
-
-
-class WorkerLink:
-    """The way to one worker: a stream of its own, or its part of a relay's."""
-
-    def __init__(self, model: scheduler_pb2.ModelEntry, send: Send) -> None:
-        self.model = model
-        self.send = send
-        self.timer: object | None = None
-        """Set while a step is held back."""
-
-
-class FrontendLink:
-    """The stream of one frontend."""
-
-    def __init__(self, instance: str) -> None:
-        self.instance = instance
-        self.outbox: Outbox[scheduler_pb2.AttachFrontendResponse] = Outbox(MAX_OUTBOX)
-        self.is_closed = asyncio.Event()
-        """Set when the frontend does not read: the stream is to end."""
-
-    def put(self, message: scheduler_pb2.AttachFrontendResponse) -> bool:
-        """Sends a message. False: too many wait, and the link is closed."""
-        try:
-            self.outbox.put(message)
-        except OutboxFullError:
-            logger.error("frontend %s does not read its messages", self.instance)
-            self.is_closed.set()
-        return not self.is_closed.is_set()
 
 
 class StepLoop:
@@ -74,6 +46,7 @@ class StepLoop:
         self._call_at = call_at
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
+        self.troubles = LinkTroubles()
         self.on_report: Callable[[Worker, StepReport], None] | None = None
         """Hears of every report before the core takes it in: set while somebody watches the board."""
         self._spans = QueueSpans(tracer) if tracer.is_on else None
@@ -87,14 +60,43 @@ class StepLoop:
 
     # -- workers --
 
-    def attach_worker(self, hello: scheduler_pb2.WorkerHello, send: Send) -> WorkerLink:
-        """A worker said hello. Raises ValueError when its offer contradicts our settings."""
-        info, snapshot = delta.parse_hello(hello)
+    def admit(self, hello: scheduler_pb2.WorkerHello) -> None:
+        """Raises DuplicateWorkerError when another process lives under the id of the worker that says hello (H5), and
+        UnavailableError when its links have failed too often."""
+        self.troubles.check(hello.worker_id, hello.worker_instance, self._clock())
+        holder = self._workers.get(hello.worker_id)
+        if holder is not None and holder.instance != hello.worker_instance and self._lives(holder):
+            raise DuplicateWorkerError(
+                f"worker {hello.worker_id!r} has a link already, from another process; each needs an id of its own",
+                field="worker_id",
+            )
+
+    def _lives(self, link: WorkerLink) -> bool:
+        """The other end of an open link is there, for all that is known."""
+        return True
+
+    def attach_worker(
+        self,
+        hello: scheduler_pb2.WorkerHello,
+        send: Send,
+        close: Callable[[], None] = close_nothing,
+        greeting: Greeting | None = None,
+    ) -> WorkerLink:
+        """A worker said hello; `greeting` has all parts of it, and is made of `hello` when that is whole. `close` ends
+        its stream. Raises ValueError when its offer contradicts our settings, and as `admit` does."""
+        self.admit(hello)
+        greeting = greeting or Greeting(hello)
+        info, snapshot = greeting.info, greeting.snapshot
+        self._meet_term(hello.scheduler_epoch, hello.snapshot.scheduler_instance)
         self.core.attach_worker(info, snapshot, self._clock())
-        link = self._workers[info.worker_id] = WorkerLink(hello.model, send)
-        held = len(snapshot.slots) if snapshot else 0
-        logger.info("worker %s attached: %d blocks, %d slots held", info.worker_id, info.num_blocks, held)
+        replaced = self._workers.get(info.worker_id)
+        link = self._workers[info.worker_id] = WorkerLink(info.instance, hello.model, send, close)
+        if replaced is not None:
+            replaced.close()
+        num_held = len(snapshot.slots) if snapshot else 0
+        logger.info("worker %s attached: %d blocks, %d slots held", info.worker_id, info.num_blocks, num_held)
         try:
+            send(self._identity())
             if self._spans is not None:
                 self._spans.attached(self._clock())
             self._tell_directory()
@@ -103,6 +105,20 @@ class StepLoop:
             self._forget_link(info.worker_id)
             raise
         return link
+
+    def _identity(self) -> scheduler_pb2.AttachWorkerResponse:
+        """The first message of a worker's link."""
+        return scheduler_pb2.AttachWorkerResponse(
+            scheduler_epoch=self.core.epoch, scheduler_instance=self.core.term.instance
+        )
+
+    def _meet_term(self, number: int, instance: str = "") -> None:
+        if number and self.core.term.meet(number, instance):
+            logger.info("another scheduler had term %d; ours is %d from now on", number, self.core.epoch)
+
+    def note_trouble(self, worker_id: str, instance: str, reason: str) -> None:
+        """A link of the worker failed, through no fault of the network. Again and again, and it is kept away."""
+        self.troubles.note(worker_id, instance, reason, self._clock())
 
     def is_current(self, worker_id: str, link: WorkerLink) -> bool:
         """The worker has not said hello on another stream since."""
@@ -145,7 +161,8 @@ class StepLoop:
             self._advance()
 
     def _forget_link(self, worker_id: str) -> None:
-        del self._workers[worker_id]
+        """Ends a worker's link from our side, unless it has ended."""
+        self._workers.pop(worker_id).close()
         self.core.detach_worker(worker_id, self._clock())
 
     def drain_worker(self, worker_id: str, draining: bool) -> int:
@@ -186,6 +203,11 @@ class StepLoop:
     def attach_frontend(self, hello: scheduler_pb2.FrontendHello) -> FrontendLink:
         """A frontend said hello."""
         instance = hello.frontend_instance
+        if hello.scheduler_epoch > self.core.epoch or not self.core.frontends.has_met(instance):
+            self._meet_term(hello.scheduler_epoch)
+        replaced = self._frontends.get(instance)
+        if replaced is not None:
+            replaced.is_closed.set()
         link = self._frontends[instance] = FrontendLink(instance)
         link.outbox.put(self._directory())
         live = [(ref.request_id, ref.attempt) for ref in hello.live]
@@ -273,6 +295,9 @@ class StepLoop:
             except Exception:
                 # Whoever's message brought us here has nothing to do with it. The worker's snapshot puts it right.
                 logger.exception("no step for worker %s; it is asked for its snapshot", worker_id)
+                self.note_trouble(
+                    worker_id, self._workers[worker_id].instance, "no step could be made for it"
+                )
                 self._forget_link(worker_id)
         for notice in self.core.drain_notices():
             self._tell(notice)
@@ -301,7 +326,7 @@ class StepLoop:
     def _tell(self, notice: Notice) -> None:
         """Frontends without a link learn it from their next hello."""
         link = self._frontends.get(notice.key.frontend_instance)
-        if link is not None and not link.put(_notice_message(notice)):
+        if link is not None and not link.put(build_notice(notice)):
             self.detach_frontend(link)
 
     def _tell_directory(self) -> None:
@@ -311,38 +336,12 @@ class StepLoop:
 
     def _directory(self) -> scheduler_pb2.AttachFrontendResponse:
         workers = [(self.core.workers[worker_id], link) for worker_id, link in self._workers.items()]
-        entries = [_entry(worker, link.model) for worker, link in workers]
+        entries = [build_entry(worker, link.model) for worker, link in workers]
         return scheduler_pb2.AttachFrontendResponse(
-            workers=scheduler_pb2.WorkerDirectory(workers=entries), scheduler_epoch=self.core.epoch
+            workers=scheduler_pb2.WorkerDirectory(workers=entries),
+            scheduler_epoch=self.core.epoch,
+            scheduler_instance=self.core.term.instance,
         )
-
-
-def _entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb2.WorkerEntry:
-    info = worker.info
-    entry = scheduler_pb2.WorkerEntry(
-        worker_id=info.worker_id, worker_instance=info.instance, address=info.address
-    )
-    entry.model.CopyFrom(model)
-    entry.model.max_model_len = entry.model.max_request_tokens = worker.limits.max_model_len
-    return entry
-
-
-def _notice_message(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
-    ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
-    message = scheduler_pb2.AttachFrontendResponse()
-    if isinstance(notice, Placed):
-        message.placed.add(ref=ref, worker_id=notice.worker_id, num_cached_tokens=notice.num_cached_tokens)
-    elif isinstance(notice, Lost):
-        message.lost.add(ref=ref, reason=notice.reason, cause=notice.cause.value)
-    else:
-        rejected = message.rejected.add(ref=ref)
-        rejected.error.code, rejected.error.message, rejected.error.field = (
-            notice.code,
-            notice.message,
-            notice.field,
-        )
-        rejected.error.retry_after_ms = int((notice.retry_after_s or 0.0) * 1e3)
-    return message
 
 
 __all__ = ["DivergenceError", "FrontendLink", "Send", "StepLoop", "WorkerLink"]

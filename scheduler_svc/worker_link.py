@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError
 
-from scheduler_svc.step_loop import DivergenceError, Send, StepLoop
-from signalbox.errors import InternalError, InvalidRequestError
+from scheduler_svc.link_greeting import Greeting
+from scheduler_svc.links import Send, WorkerLink, close_nothing
+from scheduler_svc.step_loop import DivergenceError, StepLoop
+from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
 from signalbox.outbox import OutboxFullError
 from signalbox.v1 import scheduler_pb2
 
@@ -17,29 +21,37 @@ logger = logging.getLogger(__name__)
 class WorkerSession:
     """One worker from its hello until its link ends. `end` has to be called, whatever happened."""
 
-    def __init__(self, loop: StepLoop, first: scheduler_pb2.AttachWorkerRequest, send: Send) -> None:
-        """Raises InvalidRequestError when there is no hello, or when its offer contradicts our settings; InternalError
-        when it cannot be taken for a reason of ours; and OutboxFullError."""
+    def __init__(
+        self,
+        loop: StepLoop,
+        first: scheduler_pb2.AttachWorkerRequest,
+        send: Send,
+        close: Callable[[], None] = close_nothing,
+    ) -> None:
+        """`close` ends the stream from our side. Raises InvalidRequestError when there is no hello, or when its offer
+        contradicts our settings; DuplicateWorkerError when another process has the id; UnavailableError when its links
+        fail again and again; InternalError when it cannot be taken for a reason of ours; and OutboxFullError."""
         if not first.HasField("hello"):
             raise InvalidRequestError("the first message must carry hello", field="hello")
-        self._loop = loop
-        self._worker_id = first.hello.worker_id
-        try:
-            self._link = loop.attach_worker(first.hello, send)
-        except (ValueError, DecodeError) as error:
-            raise InvalidRequestError(str(error), field="hello") from None
-        except Exception as error:
-            logger.exception("the hello of worker %s failed", self._worker_id)
-            raise InternalError(f"internal error ({type(error).__name__})") from None
-        try:
-            send(scheduler_pb2.AttachWorkerResponse(scheduler_epoch=loop.core.epoch))
-        except OutboxFullError:
-            self.end()
-            raise
+        self._loop, self._send, self._close = loop, send, close
+        self._worker_id, self._instance = first.hello.worker_id, first.hello.worker_instance
+        self._link: WorkerLink | None = None
+        """None until the hello is whole."""
+        self._early: list[scheduler_pb2.AttachWorkerRequest] = []
+        """What came with the hello, or before it was whole."""
+        self.is_closed = False
+        """The stream is to end."""
+        loop.admit(first.hello)
+        with self._hello_is_taken():
+            self._greeting = Greeting(first.hello)
+        self._gather(first)
 
     def take(self, message: scheduler_pb2.AttachWorkerRequest) -> bool:
         """Takes reports and events. False: the link is to be closed, and the worker says hello again with its
-        snapshot."""
+        snapshot. Raises what the constructor raises, as long as the hello is not whole."""
+        if self._link is None:
+            self._gather(message)
+            return not self.is_closed
         if not self._loop.is_current(self._worker_id, self._link):
             return False  # it said hello on another stream, or did not read this one
         try:
@@ -48,13 +60,60 @@ class WorkerSession:
             logger.error(
                 "worker %s is out of step (%s); it is asked for its snapshot", self._worker_id, error
             )
+            self._note(f"it was out of step ({error})")
             return False
-        except Exception:
+        except Exception as error:
             # A report that cannot be read must not break the links of others behind the same relay.
             logger.exception("a message of worker %s failed", self._worker_id)
+            self._note(f"a message of it could not be taken ({type(error).__name__})")
             return False
         return True
 
     def end(self) -> None:
         """The link ended."""
-        self._loop.detach_worker(self._worker_id, self._link)
+        if self._link is not None:
+            self._loop.detach_worker(self._worker_id, self._link)
+
+    # -- hello --
+
+    def _gather(self, message: scheduler_pb2.AttachWorkerRequest) -> None:
+        """Takes the next part of the hello, and the worker in when that was the last."""
+        if message.HasField("snapshot_part"):
+            with self._hello_is_taken():
+                self._greeting.add(message.snapshot_part)
+        if message.outputs or message.events:
+            self._early.append(message)
+        if self._greeting.is_whole:
+            self._attach()
+
+    def _attach(self) -> None:
+        with self._hello_is_taken():
+            self._link = self._loop.attach_worker(
+                self._greeting.hello, self._send, self._on_close, self._greeting
+            )
+        early, self._early = self._early, []
+        if not all(self.take(message) for message in early):
+            self._on_close()
+
+    @contextmanager
+    def _hello_is_taken(self) -> Iterator[None]:
+        """Names what is wrong with a hello, and remembers who says such things."""
+        try:
+            yield
+        except (ValueError, DecodeError) as error:
+            self._note(f"its hello was refused ({error})")
+            raise InvalidRequestError(str(error), field="hello") from None
+        except (SignalboxError, OutboxFullError):
+            raise
+        except Exception as error:
+            logger.exception("the hello of worker %s failed", self._worker_id)
+            self._note(f"its hello failed ({type(error).__name__})")
+            raise InternalError(f"internal error ({type(error).__name__})") from None
+
+    def _note(self, reason: str) -> None:
+        self._loop.note_trouble(self._worker_id, self._instance, reason)
+
+    def _on_close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self._close()

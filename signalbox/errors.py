@@ -8,6 +8,7 @@ SignalboxError
 ├── PermissionDeniedError      a known key that may not do this
 ├── RequestNotFoundError       no such request
 ├── DuplicateRequestError      the client's request id is running already
+├── DuplicateWorkerError       the worker's id is another process's, which lives
 ├── UnsupportedError           understood, but this server cannot do it
 ├── ResourceExhaustedError     a limit is reached; trying later can help
 ├── UnavailableError           no worker, or the service is starting or stopping
@@ -61,6 +62,10 @@ class RequestNotFoundError(SignalboxError):
 
 class DuplicateRequestError(SignalboxError):
     """The caller's request id belongs to a request that is still running."""
+
+
+class DuplicateWorkerError(SignalboxError):
+    """The worker's id belongs to another process that is still there."""
 
 
 class UnsupportedError(SignalboxError):
@@ -127,6 +132,9 @@ STATUS: dict[type[SignalboxError], Status] = {
     ),
     RequestNotFoundError: Status(grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND, "not_found_error"),
     DuplicateRequestError: Status(
+        grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT, "invalid_request_error"
+    ),
+    DuplicateWorkerError: Status(
         grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT, "invalid_request_error"
     ),
     UnsupportedError: Status(

@@ -15,6 +15,8 @@ class Frontend:
     """A frontend process that has or had a link."""
 
     attached: bool = False
+    has_attached: bool = False
+    """It is, or was before."""
     detached_at: float = 0.0
     live: set[Named] = field(default_factory=set)
     """What it said it was waiting for, in its last hello."""
@@ -33,7 +35,8 @@ class Frontends:
     def attach(self, instance: str, live: list[Named], paused: list[Named]) -> None:
         """A frontend said hello, with all that it still waits for, and those whose clients read too slowly."""
         frontend = self.by_instance.setdefault(instance, Frontend())
-        frontend.attached, frontend.live, frontend.paused = True, set(live), set(paused)
+        frontend.attached = frontend.has_attached = True
+        frontend.live, frontend.paused = set(live), set(paused)
 
     def detach(self, instance: str, now: float) -> None:
         """A frontend's link ended."""
@@ -55,6 +58,11 @@ class Frontends:
     def expect(self, instance: str, now: float) -> None:
         """A worker has something for this frontend: its grace time begins, unless it is known."""
         self.by_instance.setdefault(instance, Frontend(detached_at=now))
+
+    def has_met(self, instance: str) -> bool:
+        """The frontend had a link to this scheduler before, or has one."""
+        frontend = self.by_instance.get(instance)
+        return frontend is not None and frontend.has_attached
 
     # -- what they wait for --
 

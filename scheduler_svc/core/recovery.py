@@ -14,6 +14,7 @@ from scheduler_svc.core.refusal import malformation_of
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestStatus
 from scheduler_svc.core.request_table import DISPLACED, HELD, NO_PLACE, SlotState
+from scheduler_svc.core.term import Term
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_info import WorkerInfo
 
@@ -45,13 +46,17 @@ class SlotSnapshot:
     paused: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class WorkerSnapshot:
     """All slots of a worker, with no step in flight."""
 
     scheduler_epoch: int
     last_step_id: int
     slots: list[SlotSnapshot]
+    scheduler_instance: str = ""
+    """Process of the scheduler that it obeyed last; empty: it is not said."""
+    num_checked: int = 0
+    """So many of the slots, the first of them, have been checked."""
 
 
 def make_worker(
@@ -74,32 +79,32 @@ def make_worker(
     same = old if old is not None and old.info.instance == info.instance else None
     worker.draining = same is not None and same.draining
     if snapshot is not None:
-        _check_snapshot(worker, snapshot)
+        rest = snapshot.slots[snapshot.num_checked :]
+        check_slots(info, rest, {slot.slot for slot in snapshot.slots[: snapshot.num_checked]})
         worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
         if same is not None and same.reset_at:
             worker.reset_at = worker.next_step_id
     return worker
 
 
-def _check_snapshot(worker: Worker, snapshot: WorkerSnapshot) -> None:
-    """Raises ValueError with a sentence when the new `worker` cannot be what its snapshot says, so that adopting its
-    slots cannot fail half way."""
-    seen: set[int] = set()
-    for slot in snapshot.slots:
-        if slot.slot >= worker.table.num_slots or slot.slot in seen:
-            raise ValueError(f"slot {slot.slot}, of {worker.table.num_slots}, is named twice or is none")
+def check_slots(info: WorkerInfo, slots: list[SlotSnapshot], seen: set[int]) -> None:
+    """Raises ValueError with a sentence when a worker cannot be what its snapshot says, so that adopting the slots
+    cannot fail half way. `seen` are slots that were named before; these are added."""
+    for slot in slots:
+        if slot.slot >= info.num_slots or slot.slot in seen:
+            raise ValueError(f"slot {slot.slot}, of {info.num_slots}, is named twice or is none")
         seen.add(slot.slot)
-        problem = _contradiction_of(worker, slot)
+        problem = _contradiction_of(info, slot)
         if problem:
             raise ValueError(f"slot {slot.slot}: {problem}")
 
 
-def _contradiction_of(worker: Worker, snapshot: SlotSnapshot) -> str:
+def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
     """What cannot be true of a slot; empty: nothing."""
     malformation = malformation_of(snapshot.request)
     if malformation is not None:
         return malformation.message
-    info, blocks = worker.info, snapshot.blocks
+    blocks = snapshot.blocks
     num_tokens = snapshot.request.num_prompt_tokens + snapshot.num_output_tokens
     if num_tokens > info.max_request_tokens:
         return f"it has {num_tokens} tokens, and {info.max_request_tokens} are allowed"
@@ -111,19 +116,20 @@ def _contradiction_of(worker: Worker, snapshot: SlotSnapshot) -> str:
     if snapshot.status not in (SlotStatus.PREFILL, SlotStatus.DECODE):
         return ""
     needed = snapshot.prefill_target if snapshot.status == SlotStatus.PREFILL else num_tokens - 1
-    if len(blocks) * info.block_size < needed or len(blocks) > worker.table.max_blocks:
+    if len(blocks) * info.block_size < needed or len(blocks) > info.max_blocks_per_request:
         return f"it has {len(blocks)} blocks for {needed} positions"
     if blocks.max(initial=0) >= info.num_blocks or len(np.unique(blocks)) < len(blocks):
         return f"a block stands twice in its table, or is none of {info.num_blocks}"
     return ""
 
 
-def adopt(worker: Worker, snapshot: WorkerSnapshot, register: Register, epoch: int, now: float) -> None:
+def adopt(worker: Worker, snapshot: WorkerSnapshot, register: Register, term: Term, now: float) -> None:
     """Takes over what a new `worker` holds, by its snapshot, which was checked. What another scheduler than the one of
-    `epoch` has placed is taken in if it is still wanted."""
+    `term` has placed is taken in if it is still wanted (T3)."""
+    is_own = term.is_own(snapshot.scheduler_instance)
     for slot in snapshot.slots:
         known = register.requests.get(slot.request.key)
-        if known is None and snapshot.scheduler_epoch != epoch and register.is_orphan(slot.request):
+        if known is None and not is_own and register.is_orphan(slot.request):
             # One that this scheduler placed, it would know.
             register.add_orphan(slot.request, now)
             known = slot.request

@@ -23,6 +23,7 @@ from scheduler_svc.core.safe_mode import SafeMode
 from scheduler_svc.core.side_copies import end_fence
 from scheduler_svc.core.step import StepDecision, StepReport
 from scheduler_svc.core.step_builder import build_step
+from scheduler_svc.core.term import Term
 from scheduler_svc.core.waiting_queue import WaitingQueue
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_info import WorkerInfo
@@ -34,10 +35,16 @@ class Scheduler:
     """All state of one scheduler process. `now` is any clock that only rises, in seconds."""
 
     def __init__(
-        self, config: SchedulerConfig, epoch: int, now: float, tenants: Tenants | None = None
+        self,
+        config: SchedulerConfig,
+        epoch: int,
+        now: float,
+        tenants: Tenants | None = None,
+        instance: str = "",
     ) -> None:
+        """`epoch` is the first term, and `instance` the UUID of the process."""
         self.config = config
-        self.epoch = epoch
+        self.term = Term(instance, epoch)
         self.workers: dict[str, Worker] = {}
         self.frontends = Frontends(config.frontend_grace_s)
         self.queues = Queues(config, tenants or Tenants(), self._num_cached)
@@ -48,6 +55,11 @@ class Scheduler:
         self._level: int | None = None
         """That of safe mode, as queues and workers know it."""
         self._started_at = now
+
+    @property
+    def epoch(self) -> int:
+        """The term that steps are sent in."""
+        return self.term.number
 
     @property
     def requests(self) -> Mapping[RequestKey, Request]:
@@ -238,7 +250,8 @@ class Scheduler:
         old = self.workers.get(info.worker_id)
         worker = make_worker(info, snapshot, self.config, old)
         if snapshot is not None:
-            adopt(worker, snapshot, self.register, self.epoch, now)
+            self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
+            adopt(worker, snapshot, self.register, self.term, now)
         self._suspend_on(worker)
         self.workers[info.worker_id] = worker
         self._refuse_waiting(self._queue_of(worker), now)

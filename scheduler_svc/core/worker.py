@@ -93,8 +93,7 @@ class Worker:
     def __post_init__(self) -> None:
         block_size = self.info.block_size
         # Not by our limits: a request that was placed under other settings may be longer.
-        max_blocks = -(-self.info.max_request_tokens // block_size)
-        self.table = RequestTable(self.info.num_slots, max_blocks, block_size)
+        self.table = RequestTable(self.info.num_slots, self.info.max_blocks_per_request, block_size)
         self.pool = BlockPool(self.info.num_blocks)
         self.host = HostCache(self.info.num_host_blocks)
         if self.info.num_host_blocks:

@@ -30,6 +30,11 @@ class WorkerInfo:
         """Longest prompt plus output: the last token needs no KV, so one more than the cache has positions."""
         return min(self.max_model_len, self.num_blocks * self.block_size + 1)
 
+    @property
+    def max_blocks_per_request(self) -> int:
+        """Longest block table."""
+        return -(-self.max_request_tokens // self.block_size)
+
     def serves(self, request: Request) -> bool:
         """Requests of this kind run here."""
         return self.serves_pooling if request.is_pooling else self.serves_generation

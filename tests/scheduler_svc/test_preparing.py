@@ -204,15 +204,15 @@ def test_the_step_loop_takes_the_events_of_a_worker() -> None:
     for name in ("good", "bad"):
         scheduler.submit(make_request(name, 6, has_grammar=True), 0.0)
     loop.tick()
-    assert [new.ref.request_id for new in sent[0].new_requests] == ["good", "bad"]
-    assert len(sent[0].steps) == 1, "a request travels with a step, so that a snapshot tells of it"
+    assert [new.ref.request_id for new in sent[1].new_requests] == ["good", "bad"]
+    assert len(sent[1].steps) == 1, "a request travels with a step, so that a snapshot tells of it"
     loop.on_worker(
         WORKER,
         scheduler_pb2.AttachWorkerRequest(
             outputs=[scheduler_pb2.ModelRunnerOutput(step_id=1)], events=[event("grammar_ready", 0, "good")]
         ),
     )
-    assert sent[1].steps[0].scheduled_new_reqs.slots == b"\0\0"
+    assert sent[2].steps[0].scheduled_new_reqs.slots == b"\0\0"
     loop.on_worker(
         WORKER,
         scheduler_pb2.AttachWorkerRequest(
@@ -220,7 +220,7 @@ def test_the_step_loop_takes_the_events_of_a_worker() -> None:
             events=[event("grammar_failed", 1, "bad")],
         ),
     )
-    assert sent[2].steps[0].finished_slots == b"\1\0"
+    assert sent[3].steps[0].finished_slots == b"\1\0"
 
 
 def event(kind: str, slot: int, name: str) -> scheduler_pb2.WorkerEvent:

@@ -1,0 +1,24 @@
+"""Which scheduler process this is, and its term (docs/liveness.md, T1)."""
+
+from __future__ import annotations
+
+
+class Term:
+    """A number that no other process uses on the same worker: it rises above whatever others are heard to have had, and
+    never falls."""
+
+    def __init__(self, instance: str, first: int) -> None:
+        """`instance`: UUID of the process; empty: it is not named, and every term that is met is another's."""
+        self.instance = instance
+        self.number = first
+
+    def is_own(self, instance: str) -> bool:
+        """That process is this one."""
+        return bool(instance) and instance == self.instance
+
+    def meet(self, number: int, instance: str = "") -> bool:
+        """A hello names the term of a process; empty: it does not say whose. True: ours has risen above it."""
+        if number < self.number or self.is_own(instance):
+            return False
+        self.number = number + 1
+        return True
