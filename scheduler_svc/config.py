@@ -8,7 +8,9 @@ from pydantic_settings import SettingsConfigDict
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.policy.deadlines import parse_ttft_targets
 from scheduler_svc.core.policy.spec import parse_policy
+from scheduler_svc.lease.spec import parse_lease
 from signalbox.config import Settings
+from signalbox.errors import StartupError
 
 
 class SchedulerSettings(Settings):
@@ -18,6 +20,15 @@ class SchedulerSettings(Settings):
 
     listen: str = "127.0.0.1:7300"
     """host:port for frontends and workers."""
+    lease: str = ""
+    """What makes one of several schedulers the leader: file:PATH (on one host), kubernetes:NAMESPACE/NAME (a Lease
+    object), etcd:http://HOST:PORT/KEY. The others stand by: everything loaded, until the lease is theirs. Empty: there
+    is one scheduler, and it leads."""
+    lease_duration_s: int = Field(3, ge=2, le=60)
+    """How long a lease in Kubernetes or etcd holds without being renewed, in seconds; after so long the next one leads.
+    It is renewed three times as often."""
+    advertise: str | None = None
+    """host:port at which this scheduler is reached, told to those who ask a standby. Unset: the one it listens on."""
     metrics: str = ""
     """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     max_num_seqs: int | None = Field(None, ge=1)
@@ -142,6 +153,23 @@ class SchedulerSettings(Settings):
         if is_alone and value != cls.model_fields[info.field_name].default:  # defaults come here too
             raise ValueError("without a promised time there is no error budget; add --safe-mode-ttft-ms")
         return value
+
+    @field_validator("lease")
+    @classmethod
+    def _check_lease(cls, lease: str) -> str:
+        parse_lease(lease)
+        return lease
+
+    def address(self, port: int) -> str:
+        """Where others reach a scheduler that listens on `port`. Raises StartupError when that is not known."""
+        if self.advertise is not None:
+            return self.advertise
+        host = self.listen.rpartition(":")[0]
+        if self.lease and host.strip("[]") in {"", "0.0.0.0", "::"}:
+            raise StartupError(
+                f"--listen {self.listen} is no address to tell others; add --advertise HOST:PORT"
+            )
+        return f"{host}:{port}"
 
     def core(self) -> SchedulerConfig:
         """What the core has to know of them."""

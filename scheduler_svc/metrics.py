@@ -44,6 +44,11 @@ _COUNTERS: tuple[tuple[str, str, Callable[[WorkerStats], float]], ...] = (
 )
 
 
+def read_leads(leads: bool) -> Iterator[Metric]:
+    """All that a standby tells."""
+    yield gauge(names.METRIC_LEADS, "Whether this scheduler leads (1) or stands by (0).", [({}, leads)])
+
+
 def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
     """The state as it is now. Counters of a worker begin anew when it attaches."""
     workers = [(_labels(worker), worker) for worker in loop.core.workers.values()]

@@ -9,58 +9,95 @@ import uuid
 from scheduler_svc import metrics
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.leadership_servicer import LeadershipServicer
+from scheduler_svc.lease.lease import Holder, Lease
+from scheduler_svc.lease.spec import open_lease, parse_lease
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
-from scheduler_svc.tenant_file import TenantFile
+from scheduler_svc.tenant_file import Limits, TenantFile
 from signalbox import rpc, telemetry
 from signalbox.errors import StartupError
 from signalbox.metrics_server import MetricsServer
 from signalbox.process import settle_memory
+from signalbox.telemetry import Tracer
 from signalbox.v1 import scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
 TICK_S = 0.5
 
 
-async def serve(settings: SchedulerSettings, stop: asyncio.Event, first_term: int = 1) -> None:
-    """Runs until `stop` is set. `first_term` rises with what is heard of others (docs/liveness.md, T1). Raises
-    StartupError."""
-    instance = str(uuid.uuid4())
-    clock = asyncio.get_running_loop()
-    core = Scheduler(settings.core(), first_term, clock.time(), instance=instance)
-    tenants = read_tenants(settings.tenants, core)
-    tracer = telemetry.start("scheduler", instance)
-    loop = StepLoop(core, clock.time, clock.call_at, tracer)
-    metrics_server = MetricsServer()
-    metrics_server.show(lambda: metrics.read(loop, tracer.counts))
+async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
+    """Runs until `stop` is set. Raises StartupError, and LeaseLostError when another scheduler leads."""
+    process = SchedulerProcess(settings)
     server = rpc.Server(["signalbox.v1.SchedulerService"])
-    servicer = SchedulerServicer(loop, tenants, instance)
-    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc)
-    metrics_server.start(settings.metrics)
-    port = await server.start(settings.listen)
-    settle_memory()
-    await server.set_serving(True)
-    logger.info("listening on port %d, term %d, instance %s", port, core.epoch, instance)
-    ticker = asyncio.create_task(tick_for_ever(loop, TICK_S, tenants))
-    stopped = asyncio.create_task(stop.wait())
-    # Without its ticker the service would look alive, and no grace time would run out.
-    await asyncio.wait((ticker, stopped), return_when=asyncio.FIRST_COMPLETED)
-    ticker.cancel()
-    await server.stop(settings.drain_s)
-    await metrics_server.stop()
-    await asyncio.to_thread(tracer.stop)
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(process.servicer, server.grpc)
+    process.metrics.start(settings.metrics)
+    try:
+        port = await server.start(settings.listen)
+        lease = process.open_lease(port)
+        settle_memory()
+        await server.set_serving(True)
+        logger.info("listening on port %d", port)
+        try:
+            await rpc.run_until_first_ends(_until(stop), process.lead(lease))
+        finally:
+            # Whoever stands by can go on at once, so nothing is gained by letting the links end slowly.
+            await server.stop(0 if settings.lease else settings.drain_s)
+            await lease.release()
+    finally:
+        await process.metrics.stop()
+        await asyncio.to_thread(process.tracer.stop)
 
 
-def read_tenants(path: str, core: Scheduler) -> TenantFile | None:
-    """Puts the limits of the file at `path` in force, if there is one. Raises StartupError."""
+class SchedulerProcess:
+    """This process: what it has before it leads, so that it can at once."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        """Raises StartupError."""
+        self._settings = settings
+        self._limits = read_limits(settings.tenants)
+        self.instance = str(uuid.uuid4())
+        self.servicer = LeadershipServicer()
+        self.tracer: Tracer = telemetry.start("scheduler", self.instance)
+        self.metrics = MetricsServer()
+        self.metrics.show(lambda: metrics.read_leads(self.servicer.leads))
+
+    def open_lease(self, port: int) -> Lease:
+        """What makes it the leader; it listens on `port`."""
+        settings = self._settings
+        holder = Holder(self.instance, settings.address(port))
+        lease = open_lease(parse_lease(settings.lease), holder, settings.lease_duration_s)
+        self.servicer.stand_by(lease)
+        return lease
+
+    async def lead(self, lease: Lease) -> None:
+        """Stands by until the lease is ours, then schedules. Raises LeaseLostError."""
+        if self._settings.lease:
+            logger.info("standing by for the lease %s", self._settings.lease)
+        first_term = await lease.acquire() + 1
+        clock = asyncio.get_running_loop()
+        core = Scheduler(self._settings.core(), first_term, clock.time(), instance=self.instance)
+        loop = StepLoop(core, clock.time, clock.call_at, self.tracer)
+        tenants = None
+        if self._limits is not None:
+            # What was read at the start holds until the first tick has read the file again.
+            core.queues.set_limits(*self._limits)
+            tenants = TenantFile(self._settings.tenants, core.queues.set_limits)
+        self.metrics.show(lambda: metrics.read(loop, self.tracer.counts))
+        self.servicer.lead(SchedulerServicer(loop, tenants))
+        logger.info("leading with term %d, instance %s", core.epoch, self.instance)
+        # Without its ticker the service would look alive, and no grace time would run out.
+        await rpc.run_until_first_ends(lease.keep(), tick_for_ever(loop, TICK_S, tenants))
+
+
+def read_limits(path: str) -> Limits | None:
+    """The limits of the file of tenants at `path`, if there is one. Raises StartupError."""
     if not path:
         return None
-    tenants = TenantFile(path, core.queues.set_limits)
     try:
-        core.queues.set_limits(*tenants.read())
+        return TenantFile(path, lambda default, named: None).read()
     except (OSError, ValueError) as error:
         raise StartupError(f"tenants: {path}: {error}") from None
-    return tenants
 
 
 async def tick_for_ever(loop: StepLoop, every_s: float, tenants: TenantFile | None = None) -> None:
@@ -73,3 +110,7 @@ async def tick_for_ever(loop: StepLoop, every_s: float, tenants: TenantFile | No
             loop.tick()
         except Exception:
             logger.exception("a tick failed")
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()

@@ -31,9 +31,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     """signalbox.v1.SchedulerService over a step loop."""
 
-    def __init__(self, loop: StepLoop, tenants: TenantFile | None = None, instance: str = "") -> None:
-        """`instance`: UUID of this process."""
-        self._loop, self._tenants, self._instance = loop, tenants, instance
+    def __init__(self, loop: StepLoop, tenants: TenantFile | None = None) -> None:
+        self._loop, self._tenants = loop, tenants
         self._board = BoardFeed(loop)
 
     async def AttachWorker(  # noqa: N802
@@ -105,8 +104,9 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
     ) -> scheduler_pb2.FindLeaderResponse:
         """This process leads."""
+        term = self._loop.core.term
         return scheduler_pb2.FindLeaderResponse(
-            is_leader=True, scheduler_epoch=self._loop.core.epoch, scheduler_instance=self._instance
+            is_leader=True, scheduler_epoch=term.number, scheduler_instance=term.instance
         )
 
     async def GetStatus(  # noqa: N802

@@ -95,6 +95,7 @@ METRIC_FRONTEND_INFO: Final = f"{FRONTEND}_info"
 
 SCHEDULER: Final = "signalbox_scheduler"
 METRIC_WAITING: Final = f"{SCHEDULER}_requests_waiting"
+METRIC_LEADS: Final = f"{SCHEDULER}_leads"
 METRIC_FRONTENDS: Final = f"{SCHEDULER}_frontends"
 METRIC_FAIRNESS_GAP: Final = f"{SCHEDULER}_fairness_gap_tokens"
 METRIC_TTFT_DEADLINES: Final = f"{SCHEDULER}_ttft_deadlines"

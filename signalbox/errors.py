@@ -15,6 +15,7 @@ SignalboxError
 ├── DeadlineExceededError      the request's time ran out
 ├── CancelledError             the client cancelled
 ├── InternalError              our bug
+├── LeaseLostError             another scheduler leads: this process ends
 └── StartupError               a service cannot start: bad setting, port in use, unreadable model
 """
 
@@ -102,6 +103,10 @@ class InternalError(SignalboxError):
     """A bug of ours, or a worker that failed on the request."""
 
 
+class LeaseLostError(SignalboxError):
+    """A scheduler leads no more, and its process ends; printed as one sentence, exit status 1."""
+
+
 class StartupError(SignalboxError):
     """A service cannot start; printed as one sentence, exit status 1."""
 
@@ -154,6 +159,9 @@ STATUS: dict[type[SignalboxError], Status] = {
     ),
     CancelledError: Status(grpc.StatusCode.CANCELLED, HTTPStatus.BAD_REQUEST, "cancelled_error"),
     InternalError: Status(grpc.StatusCode.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR, "server_error"),
+    LeaseLostError: Status(
+        grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"
+    ),
     StartupError: Status(
         grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "service_unavailable_error"
     ),

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from signalbox import config
-from signalbox.errors import StartupError
+from signalbox.errors import LeaseLostError, StartupError
 
 S = TypeVar("S", bound=config.Settings)
 _PR_SET_PDEATHSIG = 1
@@ -33,7 +33,7 @@ def run(name: str, settings: type[S], serve: Callable[[S, asyncio.Event], Awaita
     try:
         loaded = config.load(settings, sys.argv[1:])
         asyncio.run(_until_stopped(loaded, serve))
-    except StartupError as error:
+    except (StartupError, LeaseLostError) as error:
         print(f"{name}: {error.message}", file=sys.stderr)
         raise SystemExit(1) from None
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_svc.core.notices import Rejected
 from scheduler_svc.core.policy.tenants import TenantLimits, Tenants
-from scheduler_svc.server import read_tenants
+from scheduler_svc.server import read_limits
 from scheduler_svc.tenant_file import TenantFile, parse_tenants
 from signalbox.errors import InvalidRequestError, StartupError
 from signalbox.scheduler_link import scheduler_link
@@ -124,7 +124,7 @@ def test_a_service_does_not_start_with_a_wrong_file(tmp_path: Path) -> None:
     path = tmp_path / "tenants.toml"
     path.write_text("[tenants.a]\nweight = 'much'\n")
     with pytest.raises(StartupError, match=r"tenants.a.weight"):
-        read_tenants(str(path), make_scheduler())
+        read_limits(str(path))
 
 
 def test_a_file_is_put_in_force_when_somebody_says_so_and_an_error_is_theirs(tmp_path: Path) -> None:

@@ -1,0 +1,25 @@
+"""The lease of a scheduler that has no standby."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn
+
+
+class NoLease:
+    """It leads at once and for good."""
+
+    holder_address = ""
+    is_held = True
+
+    async def acquire(self) -> int:
+        """At once."""
+        return 0
+
+    async def keep(self) -> NoReturn:
+        """Until cancelled."""
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    async def release(self) -> None:
+        """There is nothing to let go."""

@@ -1,0 +1,71 @@
+"""Leases by name: `file:PATH`, `kubernetes:NAMESPACE/NAME`, `etcd:http://HOST:PORT/KEY`."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler_svc.lease.alone import NoLease
+from scheduler_svc.lease.etcd_store import EtcdStore
+from scheduler_svc.lease.file_lease import FileLease
+from scheduler_svc.lease.kubernetes_store import ACCOUNT, KubernetesStore
+from scheduler_svc.lease.lease import Holder, Lease
+from scheduler_svc.lease.polled_lease import RENEWALS, PolledLease
+from scheduler_svc.lease.rest import Rest
+from signalbox.errors import StartupError
+
+_NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+_ETCD = re.compile(r"(?P<url>https?://[^/]+)/(?P<key>.+)")
+
+
+@dataclass(frozen=True)
+class LeaseSpec:
+    """Which lease a setting names."""
+
+    kind: str
+    """file, kubernetes, etcd; empty: none."""
+    where: str
+    """A path, a namespace, a URL."""
+    name: str = ""
+    """Of the Lease object, or the key."""
+
+
+def parse_lease(text: str) -> LeaseSpec:
+    """Raises ValueError with a sentence."""
+    kind, _, rest = text.partition(":")
+    if not text:
+        return LeaseSpec("", "")
+    if kind == "file" and rest:
+        return LeaseSpec(kind, rest)
+    if kind == "kubernetes" and re.fullmatch(f"{_NAME}/{_NAME}", rest):
+        namespace, _, name = rest.partition("/")
+        return LeaseSpec(kind, namespace, name)
+    if kind == "etcd" and (match := _ETCD.fullmatch(rest)):
+        return LeaseSpec(kind, match["url"], match["key"])
+    raise ValueError("a lease is file:PATH, kubernetes:NAMESPACE/NAME or etcd:http://HOST:PORT/KEY")
+
+
+def open_lease(spec: LeaseSpec, us: Holder, duration_s: float) -> Lease:
+    """The lease that `spec` names. Raises StartupError."""
+    timeout_s = duration_s / RENEWALS
+    try:
+        if spec.kind == "file":
+            return FileLease(Path(spec.where), us)
+        if spec.kind == "etcd":
+            return PolledLease(EtcdStore(Rest(spec.where, timeout_s), spec.name, us, duration_s), duration_s)
+        if spec.kind == "kubernetes":
+            api = Rest(_kubernetes_url(), timeout_s, ACCOUNT / "ca.crt")
+            return PolledLease(KubernetesStore(api, spec.where, spec.name, us, duration_s), duration_s)
+    except (OSError, ValueError) as error:
+        raise StartupError(f"--lease: {error}") from None
+    return NoLease()
+
+
+def _kubernetes_url() -> str:
+    """Every pod is told where the API server is."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ValueError("a Lease of Kubernetes is for pods, and KUBERNETES_SERVICE_HOST is not set")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

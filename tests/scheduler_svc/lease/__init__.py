@@ -1,0 +1,1 @@
+"""Who of several schedulers leads (docs/liveness.md, B1 to B3)."""

@@ -1,0 +1,91 @@
+"""Processes that want a lease, as schedulers do, and say when they have it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from scheduler_svc.lease.lease import Holder
+from scheduler_svc.lease.spec import open_lease, parse_lease
+from signalbox.errors import LeaseLostError
+
+START_S = 20.0
+
+
+class Contender:
+    """A process that waits for the lease `spec` and then keeps it."""
+
+    def __init__(self, spec: str, name: str, duration_s: float) -> None:
+        command = [sys.executable, "-m", __name__, spec, name, str(duration_s)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+
+    def leads_within(self, timeout_s: float = START_S) -> int | None:
+        """The counter with which it leads; None when it does not in time."""
+        said = self._line(timeout_s)
+        return None if said is None else int(said)
+
+    def said_in_the_end(self, timeout_s: float = START_S) -> str | None:
+        """Its last word when it has lost the lease; None when it has not in time."""
+        return self._line(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def _line(self, timeout_s: float) -> str | None:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(timeout_s):
+                return None
+        return os.read(self.process.stdout.fileno(), 1000).decode().strip()
+
+
+@contextmanager
+def contenders(spec: str, *names: str, duration_s: float = 2.0) -> Iterator[list[Contender]]:
+    """One process each; the first leads before the others are started."""
+    started: list[Contender] = []
+    try:
+        for name in names:
+            started.append(Contender(spec, name, duration_s))
+            if len(started) == 1:
+                assert started[0].leads_within() is not None
+        yield started
+    finally:
+        for contender in started:
+            contender.kill()
+
+
+def first_to_lead(waiting: list[Contender], timeout_s: float = START_S) -> tuple[Contender, int]:
+    """Who of them leads next, and with which counter."""
+    give_up = time.monotonic() + timeout_s
+    while time.monotonic() < give_up:
+        for contender in waiting:
+            if (counter := contender.leads_within(0.01)) is not None:
+                return contender, counter
+    raise AssertionError(f"nobody leads within {timeout_s} s")
+
+
+async def _run(spec: str, name: str, duration_s: float) -> None:
+    lease = open_lease(parse_lease(spec), Holder(f"instance-{name}", f"{name}:7300"), duration_s)
+    counter = await lease.acquire()
+    print(counter, flush=True)
+    try:
+        await lease.keep()
+    except LeaseLostError as error:
+        print(error.message, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(sys.argv[1], sys.argv[2], float(sys.argv[3])))

@@ -1,0 +1,161 @@
+"""A scheduler that stands by listens, says who leads, and leads when the lease is its own (docs/liveness.md, B1)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from scheduler_svc.config import SchedulerSettings
+from scheduler_svc.server import serve
+from signalbox import config
+from signalbox.errors import LeaseLostError, SignalboxError, StartupError
+from signalbox.leader import Leader, LeaderSearch
+from signalbox.readiness import tell_serving
+from signalbox.v1 import scheduler_pb2
+from tests.ports import free_ports
+from tests.scheduler_svc.attached import dial, make_hello
+from tests.scheduler_svc.lease.contenders import START_S
+
+
+@asynccontextmanager
+async def scheduler(address: str, lease: Path, *flags: str) -> AsyncIterator[asyncio.Task[None]]:
+    """A scheduler that listens; its task ends when it does."""
+    arguments = [f"--listen={address}", f"--lease=file:{lease}", *flags]
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(config.load(SchedulerSettings, arguments), stop))
+    await asyncio.wait_for(tell_serving({"": address}, lambda name: None), START_S)
+    try:
+        yield task
+    finally:
+        stop.set()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def addresses() -> list[str]:
+    return [f"127.0.0.1:{port}" for port in free_ports(2)]
+
+
+async def find(*addresses: str) -> Leader:
+    search = LeaderSearch(",".join(addresses))
+    try:
+        return await search.find(START_S)
+    finally:
+        await search.close()
+
+
+async def ask(address: str) -> scheduler_pb2.FindLeaderResponse:
+    async with dial(address) as stub:
+        answer = await stub.FindLeader(scheduler_pb2.FindLeaderRequest(), timeout=5)
+    assert isinstance(answer, scheduler_pb2.FindLeaderResponse)
+    return answer
+
+
+async def calls(stub: Any) -> AsyncIterator[tuple[str, str]]:
+    """How every call but FindLeader is refused: method and sentence."""
+    for method in scheduler_pb2.DESCRIPTOR.services_by_name["SchedulerService"].methods:
+        if method.name == "FindLeader":
+            continue
+        request_type = getattr(scheduler_pb2, method.input_type.name)
+        request = make_hello("w") if method.name == "AttachWorker" else request_type()
+        call = getattr(stub, method.name)(iter([request]) if method.client_streaming else request, timeout=5)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await (call.read() if method.server_streaming else call)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE, method.name
+        yield method.name, refused.value.details() or ""
+
+
+async def test_a_standby_listens_and_names_the_leader_to_everybody(
+    addresses: list[str], tmp_path: Path
+) -> None:
+    """B1: links and questions alike are refused with its address, and both are alive and ready."""
+    first, second = addresses
+    async with scheduler(first, tmp_path / "lock"):
+        leader = await find(first)
+        async with scheduler(second, tmp_path / "lock"), dial(second) as stub:
+            while not (answer := await ask(second)).leader_address:
+                await asyncio.sleep(0.02)
+            assert answer == scheduler_pb2.FindLeaderResponse(leader_address=first)
+            refused = {name: details async for name, details in calls(stub)}
+            assert set(refused.values()) == {f"this scheduler stands by; {first} leads"}
+            assert {"AttachWorker", "AttachWorkers", "AttachFrontend", "GetStatus"} <= set(refused)
+            found = await find(second)
+    assert (found.address, found.term, found.instance) == (first, leader.term, leader.instance)
+
+
+async def test_the_standby_leads_with_a_higher_term_when_the_leader_is_told_to_stop(
+    addresses: list[str], tmp_path: Path
+) -> None:
+    """B1: and a scheduler that is started again stands by in turn."""
+    first, second = addresses
+    async with scheduler(first, tmp_path / "lock"):
+        old = await find(*addresses)
+        standby = scheduler(second, tmp_path / "lock")
+        await standby.__aenter__()
+    new = await find(*addresses)
+    assert (old.address, new.address) == (first, second) and new.term > old.term
+    async with scheduler(first, tmp_path / "lock"):
+        assert not (await ask(first)).is_leader
+        await standby.__aexit__(None, None, None)
+        newest = await find(*addresses)
+    assert newest.address == first and newest.term > new.term and newest.instance != old.instance
+
+
+async def test_a_leader_without_its_lease_ends(addresses: list[str], tmp_path: Path) -> None:
+    """B2."""
+    first, _ = addresses
+    async with scheduler(first, tmp_path / "lock") as task:
+        await find(first)
+        (tmp_path / "lock").unlink()
+        with pytest.raises(LeaseLostError):
+            await asyncio.wait_for(task, START_S)
+    with pytest.raises(SignalboxError):
+        await LeaderSearch(first).find(timeout_s=0.2)
+
+
+def test_the_process_says_why_it_ends(addresses: list[str], tmp_path: Path) -> None:
+    """One sentence, and not status 0: whatever supervises it starts it again, as a standby."""
+    command = [sys.executable, "-m", "scheduler_svc", f"--listen={addresses[0]}"]
+    command += [f"--lease=file:{tmp_path / 'lock'}"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "leading with term 2" in line:
+            (tmp_path / "lock").unlink()
+            break
+    said = process.stderr.read()
+    assert process.wait(START_S) == 1 and "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"scheduler: {tmp_path}/lock was removed or replaced")
+
+
+@pytest.mark.parametrize(
+    "lease", ["file:", "flie:x", "kubernetes:x", "kubernetes:A/b", "etcd:h:1/key", "etcd:http://h:1", "x"]
+)
+def test_what_names_no_lease_is_refused(lease: str) -> None:
+    with pytest.raises(StartupError, match=r"--lease .*a lease is file:PATH, kubernetes:NAMESPACE/NAME or"):
+        config.load(SchedulerSettings, [f"--lease={lease}"])
+
+
+async def test_a_wildcard_is_no_address_to_tell_others(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    settings = [f"--listen=0.0.0.0:{port}", f"--lease=file:{tmp_path / 'lock'}"]
+    with pytest.raises(StartupError, match=r"0\.0\.0\.0:\d+ is no address to tell others; add --advertise"):
+        await serve(config.load(SchedulerSettings, settings), asyncio.Event())
+    loaded = config.load(SchedulerSettings, [*settings, "--advertise=10.0.0.1:7300"])
+    assert loaded.address(port) == "10.0.0.1:7300"
+
+
+async def test_a_lease_of_kubernetes_is_for_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    (port,) = free_ports(1)
+    settings = [f"--listen=127.0.0.1:{port}", "--lease=kubernetes:here/leader"]
+    with pytest.raises(StartupError, match="KUBERNETES_SERVICE_HOST is not set"):
+        await serve(config.load(SchedulerSettings, settings), asyncio.Event())
