@@ -106,6 +106,11 @@ class SchedulerSettings(Settings):
     """How long requests may wait for a model none of whose workers is there, in seconds."""
     worker_grace_s: float = Field(10.0, ge=0)
     """How long a worker may be gone before its requests are lost, in seconds."""
+    worker_silence_ms: float = Field(1500.0, ge=500)
+    """How long a worker may say nothing before it gets nothing new, in milliseconds. Its requests move when no frontend
+    hears it either, and another worker has room."""
+    step_hang_ms: float = Field(5000.0, ge=100)
+    """How long a step may take before its worker is suspected to hang, in milliseconds, however fast its steps are."""
     frontend_grace_s: float = Field(10.0, ge=0)
     """How long a frontend may be gone before its requests are cancelled, in seconds."""
     start_grace_s: float = Field(5.0, ge=0)

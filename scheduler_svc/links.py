@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from signalbox.outbox import Outbox, OutboxFullError
@@ -33,11 +34,17 @@ class WorkerLink:
         """`instance`: UUID of the worker process."""
         self.instance = instance
         self.model = model
-        self.send = send
+        self.sent_at = -math.inf
         self.close = close
         """Ends the stream. May be called twice, and from whoever's message brought it about; raises nothing."""
         self.timer: object | None = None
         """Set while a step is held back."""
+        self._send = send
+
+    def send(self, message: scheduler_pb2.AttachWorkerResponse, now: float) -> None:
+        """Sends a message. Raises OutboxFullError."""
+        self._send(message)
+        self.sent_at = now
 
 
 class FrontendLink:
@@ -48,11 +55,13 @@ class FrontendLink:
         self.outbox: Outbox[scheduler_pb2.AttachFrontendResponse] = Outbox(MAX_OUTBOX)
         self.is_closed = asyncio.Event()
         """Set when the stream is to end: the frontend does not read, or has another one."""
+        self.sent_at = -math.inf
 
-    def put(self, message: scheduler_pb2.AttachFrontendResponse) -> bool:
+    def put(self, message: scheduler_pb2.AttachFrontendResponse, now: float) -> bool:
         """Sends a message. False: too many wait, and the link is closed."""
         try:
             self.outbox.put(message)
+            self.sent_at = now
         except OutboxFullError:
             logger.error("frontend %s does not read its messages", self.instance)
             self.is_closed.set()

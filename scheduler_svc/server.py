@@ -17,13 +17,14 @@ from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.tenant_file import Limits, TenantFile
 from signalbox import rpc, telemetry
 from signalbox.errors import StartupError
+from signalbox.heartbeat import HEARTBEAT_S
 from signalbox.metrics_server import MetricsServer
 from signalbox.process import settle_memory
 from signalbox.telemetry import Tracer
 from signalbox.v1 import scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
-TICK_S = 0.5
+TICK_S = HEARTBEAT_S
 
 
 async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import grpc
 
 from scheduler_svc.board_feed import BoardFeed
+from scheduler_svc.core.evidence import ExitKind, Process
+from scheduler_svc.core.vitals import Health
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.explanation_message import make_explanation
 from scheduler_svc.links import MAX_OUTBOX, FrontendLink
@@ -26,6 +28,13 @@ from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
+_HEALTH = {
+    Health.GOOD: scheduler_pb2.WORKER_HEALTH_GOOD,
+    Health.SILENT: scheduler_pb2.WORKER_HEALTH_SILENT,
+    Health.HUNG: scheduler_pb2.WORKER_HEALTH_HUNG,
+    Health.SLOW: scheduler_pb2.WORKER_HEALTH_SLOW,
+    Health.AWAY: scheduler_pb2.WORKER_HEALTH_AWAY,
+}
 
 
 class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
@@ -99,6 +108,18 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     ) -> None:
         async for message in requests:
             self._loop.on_frontend(link, message)
+
+    async def ReportWorkerExit(  # noqa: N802
+        self, request: scheduler_pb2.ReportWorkerExitRequest, context: Context
+    ) -> scheduler_pb2.ReportWorkerExitResponse:
+        """The guardian of a worker says how its process has ended."""
+        process = Process(request.worker.worker_id, request.worker.worker_instance)
+        if not all(process):
+            await abort(context, InvalidRequestError("a process has an id and an instance", field="worker"))
+        if request.exit not in {kind.value for kind in ExitKind}:
+            await abort(context, InvalidRequestError("how the process ended is not said", field="exit"))
+        self._loop.on_worker_exit(process, ExitKind(request.exit), request.reason)
+        return scheduler_pb2.ReportWorkerExitResponse()
 
     async def FindLeader(  # noqa: N802
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
@@ -266,4 +287,6 @@ def _status(worker: Worker) -> scheduler_pb2.WorkerStatus:
         draining=worker.draining,
         num_draft_tokens=stats.num_draft_tokens,
         num_accepted_tokens=stats.num_accepted_tokens,
+        health=_HEALTH[worker.health],
+        worker_instance=worker.info.instance,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from scheduler_svc import delta
 from scheduler_svc.board_snapshot import make_safe_mode
+from scheduler_svc.core.evidence import Exit, ExitKind, Process, Reach
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
 from scheduler_svc.core.notices import Notice
@@ -17,12 +18,14 @@ from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.step import StepReport
 from scheduler_svc.core.worker import Worker
+from scheduler_svc.link_events import take_event
 from scheduler_svc.link_greeting import Greeting
 from scheduler_svc.link_messages import build_entry, build_notice
 from scheduler_svc.link_troubles import LinkTroubles
 from scheduler_svc.links import FrontendLink, Send, WorkerLink, close_nothing
 from scheduler_svc.tracing import QueueSpans
 from signalbox.errors import DuplicateWorkerError
+from signalbox.heartbeat import HEARTBEAT_S, Attention
 from signalbox.outbox import MAX_BATCH_BYTES, OutboxFullError
 from signalbox.telemetry import OFF, Tracer
 from signalbox.v1 import scheduler_pb2
@@ -47,6 +50,9 @@ class StepLoop:
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
         self.troubles = LinkTroubles()
+        self._attention = Attention()
+        self._num_removed = 0
+        """Workers that were gone when frontends were last told."""
         self.on_report: Callable[[Worker, StepReport], None] | None = None
         """Hears of every report before the core takes it in: set while somebody watches the board."""
         self._spans = QueueSpans(tracer) if tracer.is_on else None
@@ -65,15 +71,15 @@ class StepLoop:
         UnavailableError when its links have failed too often."""
         self.troubles.check(hello.worker_id, hello.worker_instance, self._clock())
         holder = self._workers.get(hello.worker_id)
-        if holder is not None and holder.instance != hello.worker_instance and self._lives(holder):
+        if holder is not None and holder.instance != hello.worker_instance and self._lives(hello.worker_id):
             raise DuplicateWorkerError(
                 f"worker {hello.worker_id!r} has a link already, from another process; each needs an id of its own",
                 field="worker_id",
             )
 
-    def _lives(self, link: WorkerLink) -> bool:
+    def _lives(self, worker_id: str) -> bool:
         """The other end of an open link is there, for all that is known."""
-        return True
+        return self.core.liveness.lives(self.core.workers[worker_id], self._clock())
 
     def attach_worker(
         self,
@@ -88,7 +94,8 @@ class StepLoop:
         greeting = greeting or Greeting(hello)
         info, snapshot = greeting.info, greeting.snapshot
         self._meet_term(hello.scheduler_epoch, hello.snapshot.scheduler_instance)
-        self.core.attach_worker(info, snapshot, self._clock())
+        now = self._clock()
+        self.core.attach_worker(info, snapshot, now).vitals.heard_at = now
         replaced = self._workers.get(info.worker_id)
         link = self._workers[info.worker_id] = WorkerLink(info.instance, hello.model, send, close)
         if replaced is not None:
@@ -125,33 +132,24 @@ class StepLoop:
         return self._workers.get(worker_id) is link
 
     def on_worker(self, worker_id: str, message: scheduler_pb2.AttachWorkerRequest) -> None:
-        """Takes reports and events. Raises DivergenceError: the link is to be closed."""
+        """Takes reports and events; anything is a sign of life. Raises DivergenceError: the link is to be closed."""
+        now = self.core.workers[worker_id].vitals.heard_at = self._clock()
+        if not message.outputs and not message.events:
+            return
         for output in message.outputs:
             report = delta.parse_report(output)
             if self.on_report is not None:
                 self.on_report(self.core.workers[worker_id], report)
-            self.core.update(worker_id, report, self._clock())
+            self.core.update(worker_id, report, now)
         for event in message.events:
-            kind = event.WhichOneof("event")
-            if kind == "grammar_ready":
-                ready = event.grammar_ready
-                self.core.grammar_ready(worker_id, ready.slot, ready.ref.request_id, ready.ref.attempt)
-            elif kind == "grammar_failed":
-                failed = event.grammar_failed
-                self.core.grammar_failed(worker_id, failed.slot, failed.ref.request_id, failed.ref.attempt)
-            elif kind == "fence_ended":
-                ended = event.fence_ended
-                if ended.HasField("error"):
-                    logger.error("copies of worker %s failed: %s", worker_id, ended.error.message)
-                self.core.fence_ended(worker_id, ended.fence, failed=ended.HasField("error"))
-            elif kind == "frontend_lost":
-                logger.warning(
-                    "worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance
-                )
-                self.core.lose_frontend(event.frontend_lost.frontend_instance, worker_id)
-            elif kind == "draining":
-                self.drain_worker(worker_id, draining=True)
+            take_event(self.core, worker_id, event, now)
         self._advance(worker_id)
+
+    def on_worker_exit(self, process: Process, kind: ExitKind, reason: str) -> None:
+        """The guardian of a worker says how its process has ended."""
+        logger.warning("worker %s %s: %s", process.worker_id, kind.name.lower(), reason)
+        self.core.worker_ended(process, Exit(kind, reason, self._clock()), self._clock())
+        self._advance()
 
     def detach_worker(self, worker_id: str, link: WorkerLink) -> None:
         """The worker's stream ended."""
@@ -209,7 +207,7 @@ class StepLoop:
         if replaced is not None:
             replaced.is_closed.set()
         link = self._frontends[instance] = FrontendLink(instance)
-        link.outbox.put(self._directory())
+        link.put(self._directory(), self._clock())
         live = [(ref.request_id, ref.attempt) for ref in hello.live]
         paused = [(ref.request_id, ref.attempt) for ref in hello.paused]
         self.core.attach_frontend(instance, live, paused, self._clock())
@@ -218,8 +216,11 @@ class StepLoop:
         return link
 
     def on_frontend(self, link: FrontendLink, message: scheduler_pb2.AttachFrontendRequest) -> None:
-        """Takes what clients want, in order."""
+        """Takes what clients want, in order; anything is a sign of life."""
         if self._frontends.get(link.instance) is not link:
+            return
+        self.core.frontends.heard(link.instance, self._clock())
+        if not message.operations:
             return
         for operation in message.operations:
             self._operate(link.instance, operation)
@@ -230,6 +231,9 @@ class StepLoop:
         if kind is None:
             return
         body = getattr(operation, kind)
+        if kind == "reach":
+            self._on_reach(instance, body)
+            return
         key, attempt, now = RequestKey(instance, body.ref.request_id), body.ref.attempt, self._clock()
         if kind == "submit":
             request = delta.parse_submit(body, instance)
@@ -245,6 +249,16 @@ class StepLoop:
         else:
             self.core.set_paused(key, attempt, kind == "pause")
 
+    def _on_reach(self, instance: str, message: scheduler_pb2.WorkerReach) -> None:
+        if message.state not in {reach.value for reach in Reach}:
+            return
+        process, reach = (
+            Process(message.worker.worker_id, message.worker.worker_instance),
+            Reach(message.state),
+        )
+        logger.info("frontend %s: worker %s is %s", instance, process.worker_id, reach.name.lower())
+        self.core.reach_worker(instance, process, reach, self._clock())
+
     def detach_frontend(self, link: FrontendLink) -> None:
         """The frontend's stream ended."""
         if self._frontends.get(link.instance) is link:
@@ -255,14 +269,40 @@ class StepLoop:
     # -- out --
 
     def tick(self) -> None:
-        """Lets grace times run out; about every second."""
-        known, level = set(self.core.workers), self.core.safe_mode.budget_level
-        self.core.tick(self._clock())
+        """Judges who lives, lets grace times run out, and says that we live; every HEARTBEAT_S. Whoever stood still
+        itself reads what has arrived first (H3)."""
+        now, level = self._clock(), self.core.safe_mode.budget_level
+        if self._attention.is_whole(now):
+            self.core.tick(now)
+            self._close_links()
         if self.core.safe_mode.budget_level != level:
             self._log_safe_mode()
-        if set(self.core.workers) != known:
-            self._tell_directory()
         self._advance()
+        self._beat(now)
+
+    def _beat(self, now: float) -> None:
+        """Says something to whoever has heard nothing lately (H1)."""
+        since = now - HEARTBEAT_S / 2
+        for worker_id in [name for name, link in self._workers.items() if link.sent_at <= since]:
+            try:
+                self._workers[worker_id].send(scheduler_pb2.AttachWorkerResponse(), now)
+            except OutboxFullError:
+                logger.error("worker %s does not read its steps", worker_id)
+                self._forget_link(worker_id)
+        for frontend in [link for link in self._frontends.values() if link.sent_at <= since]:
+            if not frontend.put(scheduler_pb2.AttachFrontendResponse(), now):
+                self.detach_frontend(frontend)
+
+    def _close_links(self) -> None:
+        """Ends the links of workers that are to say hello when they come back."""
+        liveness = self.core.liveness
+        for sentence in liveness.news:
+            logger.warning("%s", sentence)
+        for worker_id in liveness.closing:
+            if worker_id in self._workers:
+                logger.warning("the link of worker %s is closed", worker_id)
+                self._forget_link(worker_id)
+        liveness.news, liveness.closing = [], []
 
     def _log_safe_mode(self) -> None:
         mode = self.core.safe_mode
@@ -301,12 +341,15 @@ class StepLoop:
                 self._forget_link(worker_id)
         for notice in self.core.drain_notices():
             self._tell(notice)
+        if self.core.num_removed != self._num_removed:
+            self._num_removed = self.core.num_removed
+            self._tell_directory()
 
     def _advance_worker(self, worker_id: str) -> None:
         link, worker = self._workers[worker_id], self.core.workers[worker_id]
-        while (step := self.core.schedule(worker_id, self._clock())) is not None:
+        while (step := self.core.schedule(worker_id, now := self._clock())) is not None:
             for message in delta.build_messages(step, worker, self.core.epoch, MAX_BATCH_BYTES):
-                link.send(message)
+                link.send(message, now)
             if self._spans is not None:
                 self._spans.stepped(worker, step, self._clock())
         if worker.hold_until > self._clock() and link.timer is None and worker.records:
@@ -326,12 +369,12 @@ class StepLoop:
     def _tell(self, notice: Notice) -> None:
         """Frontends without a link learn it from their next hello."""
         link = self._frontends.get(notice.key.frontend_instance)
-        if link is not None and not link.put(build_notice(notice)):
+        if link is not None and not link.put(build_notice(notice), self._clock()):
             self.detach_frontend(link)
 
     def _tell_directory(self) -> None:
         for link in list(self._frontends.values()):
-            if not link.put(self._directory()):
+            if not link.put(self._directory(), self._clock()):
                 self.detach_frontend(link)
 
     def _directory(self) -> scheduler_pb2.AttachFrontendResponse:

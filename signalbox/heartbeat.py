@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 HEARTBEAT_S = 0.25
 """Longest time between two messages of a live end of a link, in seconds."""
 STALL_S = 2 * HEARTBEAT_S
@@ -33,3 +35,21 @@ class Silence:
             self._judged_from = now + STALL_S
         self._looked_at = now
         return now >= self._judged_from and now - self._heard_at >= self._limit_s
+
+
+class Attention:
+    """Whether a loop that judges several links has been looking all the time, or stood still itself.
+
+    `is_whole` is to be asked about every HEARTBEAT_S.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at: float | None = None
+        self._judged_from = -math.inf
+
+    def is_whole(self, now: float) -> bool:
+        """Others may be judged. After a stall of our own what has arrived is read first."""
+        if self._looked_at is not None and now - self._looked_at > STALL_S:
+            self._judged_from = now + STALL_S
+        self._looked_at = now
+        return now >= self._judged_from

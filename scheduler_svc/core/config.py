@@ -77,6 +77,10 @@ class SchedulerConfig:
     """How long requests may wait for a model none of whose workers is there."""
     worker_grace_s: float = 10.0
     """How long a worker may be gone before its requests are lost."""
+    worker_silence_ms: float = 1500.0
+    """How long a worker may say nothing before it gets nothing new, and its requests move if no frontend hears it."""
+    step_hang_ms: float = 5000.0
+    """How long a step may take before its worker is suspected to hang, however fast its steps are."""
     frontend_grace_s: float = 10.0
     """How long a frontend may be gone before its requests are cancelled."""
     start_grace_s: float = 5.0

@@ -18,6 +18,8 @@ class Frontend:
     has_attached: bool = False
     """It is, or was before."""
     detached_at: float = 0.0
+    heard_at: float | None = None
+    """When it last said something; None: nobody listens, so its silence means nothing."""
     live: set[Named] = field(default_factory=set)
     """What it said it was waiting for, in its last hello."""
     paused: set[Named] = field(default_factory=set)
@@ -43,6 +45,19 @@ class Frontends:
         frontend = self.by_instance.get(instance)
         if frontend is not None:
             frontend.attached, frontend.detached_at = False, now
+
+    def heard(self, instance: str, now: float) -> None:
+        """A frontend has said something."""
+        frontend = self.by_instance.get(instance)
+        if frontend is not None:
+            frontend.heard_at = now
+
+    def is_present(self, instance: str, now: float, silence_s: float) -> bool:
+        """The frontend has a link, and was heard on it within `silence_s`."""
+        frontend = self.by_instance.get(instance)
+        if frontend is None or not frontend.attached:
+            return False
+        return frontend.heard_at is None or now - frontend.heard_at < silence_s
 
     def take_gone(self, now: float) -> list[str]:
         """Forgets the frontends whose grace time has passed, and names them."""

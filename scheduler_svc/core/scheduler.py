@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from scheduler_svc.core.admission import Admission
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.evidence import Exit, Process, Reach
 from scheduler_svc.core.frontends import Frontends
+from scheduler_svc.core.liveness import Departure, Liveness
 from scheduler_svc.core.missing import Missing
 from scheduler_svc.core.notices import LossCause, Lost, Notice, Placed
 from scheduler_svc.core.offers import Offers
@@ -15,6 +17,7 @@ from scheduler_svc.core.placement import candidates
 from scheduler_svc.core.policy.tenants import Tenants
 from scheduler_svc.core.queues import Queues
 from scheduler_svc.core.recovery import WorkerSnapshot, adopt, make_worker
+from scheduler_svc.core.refusal import refuse
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.report_reader import DivergenceError, first_tokens, read_report
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
@@ -24,6 +27,7 @@ from scheduler_svc.core.side_copies import end_fence
 from scheduler_svc.core.step import StepDecision, StepReport
 from scheduler_svc.core.step_builder import build_step
 from scheduler_svc.core.term import Term
+from scheduler_svc.core.unreachable import Unreachable
 from scheduler_svc.core.waiting_queue import WaitingQueue
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_info import WorkerInfo
@@ -51,7 +55,11 @@ class Scheduler:
         self.safe_mode = SafeMode(config)
         self.register = Register(self.queues, self.safe_mode, self.workers, self.frontends)
         self.admission = Admission(config, self.workers, self.queues, now)
+        self.liveness = Liveness(config, self.workers, self.register, self.frontends)
+        self.unreachable = Unreachable()
         self.missing = Missing()
+        self.num_removed = 0
+        """Workers that are gone: whoever keeps a list of them compares."""
         self._level: int | None = None
         """That of safe mode, as queues and workers know it."""
         self._started_at = now
@@ -125,7 +133,8 @@ class Scheduler:
 
     def has_work(self, worker: Worker) -> bool:
         """A step for this worker might have something in it."""
-        return worker.attached and (worker.has_own_work or self._is_offered(worker))
+        is_there = worker.attached and not worker.vitals.has_left
+        return is_there and (worker.has_own_work or self._is_offered(worker))
 
     def schedule(self, worker_id: str, now: float) -> StepDecision | None:
         """The next step of a worker; None when nothing would be in it, enough steps are in flight, or it is too early
@@ -140,7 +149,7 @@ class Scheduler:
             others = [
                 w
                 for w in self.workers.values()
-                if w is not worker and w.info.model == worker.info.model and not w.draining
+                if w is not worker and w.info.model == worker.info.model and w.takes_new
             ]
         step = self._build_step(worker, others, now)
         for request in (*step.placed, *step.prepared):
@@ -256,19 +265,33 @@ class Scheduler:
         self.workers[info.worker_id] = worker
         self._refuse_waiting(self._queue_of(worker), now)
         if old is not None:
-            kept = {id(request) for request in worker.requests()}
-            for request in old.requests():
-                if id(request) not in kept and self.requests.get(request.key) is request:
-                    same = old.info.instance == info.instance
-                    cause = LossCause.UNKNOWN if same else LossCause.WORKER_GONE
-                    self.register.lose(request, f"worker {info.worker_id} does not have it any more", cause)
+            self.liveness.lose_rest(old, worker)
+        self.liveness.attached(worker, old)
         return worker
 
     def detach_worker(self, worker_id: str, now: float) -> None:
-        """A worker's link ended. Its requests stay its own until it comes back or the grace time has passed."""
+        """A worker's link ended. Its requests stay its own until it comes back, is known to be gone, or the grace time
+        has passed."""
         worker = self.workers.get(worker_id)
         if worker is not None:
             worker.attached, worker.detached_at = False, now
+            self._remove_gone(now)
+
+    def worker_leaves(self, worker_id: str, reason: str, *, has_crashed: bool) -> None:
+        """A worker has said its last word: what it has goes elsewhere, and the end of its link is its own end."""
+        self.liveness.leaves(self.workers[worker_id], reason, has_crashed=has_crashed)
+
+    def worker_ended(self, process: Process, exit_: Exit, now: float) -> None:
+        """A guardian says how a worker's process has ended. With the end of its link, or without it after a moment, the
+        worker is gone."""
+        self.liveness.ended(process, exit_)
+        self._remove_gone(now)
+
+    def reach_worker(self, frontend: str, process: Process, reach: Reach, now: float) -> None:
+        """A frontend says what it sees of a worker."""
+        self.liveness.said(frontend, process, reach)
+        self.unreachable.look(self.workers.values(), now)
+        self._remove_gone(now)
 
     def drain_worker(self, worker_id: str, draining: bool, now: float) -> int:
         """Places nothing more on a worker, or again; returns the number of requests that it still holds. What waits for
@@ -285,6 +308,7 @@ class Scheduler:
         """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for, and those of them
         whose clients read too slowly."""
         self.frontends.attach(instance, live, paused)
+        self.liveness.forget_frontend(instance)
         for request in self.register.of(instance):
             if not self.frontends.may_want(request.key, request.attempt):  # cancelled while the link was down
                 self.register.end(request, RequestStatus.FINISHED_ABORTED)
@@ -306,14 +330,15 @@ class Scheduler:
                 self.register.take_back(request, reason, LossCause.OUTPUT_LOST)
 
     def tick(self, now: float) -> None:
-        """Lets grace times run out. To be called about every second, and after links change."""
-        for worker in [w for w in self.workers.values() if not w.attached]:
-            if now - worker.detached_at >= self.config.worker_grace_s:
-                self._remove_worker(worker, now)
+        """Lets grace times run out. To be called every HEARTBEAT_S, by whoever has not stood still before (H3)."""
+        self._remove_gone(now)
+        self.liveness.judge(now)
+        self._refuse_unreachable(now)
         for model, queue in self.queues.by_model():
             if len(queue) and all(w.draining for w in self.workers.values() if w.info.model == model):
                 self._refuse_waiting(queue, now)
         for instance in self.frontends.take_gone(now):
+            self.liveness.forget_frontend(instance)
             for request in self.register.of(instance):
                 self.register.end(request, RequestStatus.FINISHED_ABORTED)
         self._resolve_missing(now)
@@ -351,10 +376,10 @@ class Scheduler:
         """Requests wait that this worker might take. Many may wait of a kind that it does not serve: it need not look
         at them one by one."""
         info, num_of = worker.info, self.queues.num_of
-        return not worker.draining and bool(
-            (info.serves_generation and num_of(info.model, False))
-            or (info.serves_pooling and num_of(info.model, True))
+        wait = (info.serves_generation and num_of(info.model, False)) or (
+            info.serves_pooling and num_of(info.model, True)
         )
+        return bool(wait) and worker.takes_new
 
     def _num_cached(self, request: Request) -> int:
         """Most tokens of a waiting request that a worker has cached."""
@@ -378,14 +403,27 @@ class Scheduler:
                 self.register.end(request, RequestStatus.FINISHED_ERROR)
                 self.register.notices.append(refusal)
 
-    def _remove_worker(self, worker: Worker, now: float) -> None:
+    def _remove_gone(self, now: float) -> None:
+        for worker in [w for w in self.workers.values() if not w.attached]:
+            departure = self.liveness.departure_of(worker, now)
+            if departure is not None:
+                self._remove_worker(worker, departure, now)
+
+    def _remove_worker(self, worker: Worker, departure: Departure, now: float) -> None:
         del self.workers[worker.info.worker_id]
-        for request in worker.requests():
-            if self.requests.get(request.key) is request:
-                reason = f"worker {worker.info.worker_id} is gone"
-                self.register.lose(request, reason, LossCause.WORKER_GONE)
+        self.num_removed += 1
+        self.liveness.lose_all(worker, departure)
         self.admission.worker_went(worker.info.model, now)
         self._refuse_waiting(self._queue_of(worker), now)
+
+    def _refuse_unreachable(self, now: float) -> None:
+        """Ends what waits for workers none of which its frontend has heard for as long as a worker is waited for."""
+        self.unreachable.look(self.workers.values(), now)
+        for frontend, model in self.unreachable.lasts(now, self.config.no_worker_grace_s):
+            for request in [r for r in self.queues.of(model) if r.key.frontend_instance == frontend]:
+                message = f"no worker of {model!r} can be reached from the frontend that has the request"
+                self.register.end(request, RequestStatus.FINISHED_ERROR)
+                self.register.notices.append(refuse(request, "UnavailableError", message, "model"))
 
     def _resolve_missing(self, now: float) -> None:
         """Calls requests lost that nobody has, once every worker that could have them has spoken."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import BlockPool, Blocks
 from scheduler_svc.core.config import WorkerLimits
+from scheduler_svc.core.evidence import Process
 from scheduler_svc.core.fence import Fence
 from scheduler_svc.core.host_cache import HOST_BIT, HostCache
 from scheduler_svc.core.pacing import Pacer
@@ -28,6 +29,7 @@ from scheduler_svc.core.request_table import (
     rest_of,
 )
 from scheduler_svc.core.step import Slots, StepDecision, StepRecord
+from scheduler_svc.core.vitals import Health, Vitals
 from scheduler_svc.core.worker_info import WorkerInfo
 from scheduler_svc.core.worker_stats import WorkerStats
 
@@ -88,6 +90,7 @@ class Worker:
     """Nothing more is placed here; what runs here goes on."""
     attached: bool = True
     detached_at: float = 0.0
+    vitals: Vitals = field(default_factory=Vitals)
     stats: WorkerStats = field(default_factory=WorkerStats)
 
     def __post_init__(self) -> None:
@@ -98,6 +101,24 @@ class Worker:
         self.host = HostCache(self.info.num_host_blocks)
         if self.info.num_host_blocks:
             self.pool.evicted = []
+
+    # -- how it is --
+
+    @property
+    def process(self) -> Process:
+        """The process that said hello."""
+        return Process(self.info.worker_id, self.info.instance)
+
+    @property
+    def health(self) -> Health:
+        """Whether it gets anything new, and why not."""
+        return self.vitals.health if self.attached else Health.AWAY
+
+    @property
+    def takes_new(self) -> bool:
+        """Requests may be placed here."""
+        is_well = self.vitals.health is Health.GOOD and not self.vitals.has_left
+        return self.attached and is_well and not self.draining
 
     # -- what there is to do --
 
@@ -182,9 +203,11 @@ class Worker:
         return self.limits.max_model_len - 1
 
     def can_run(self, request: Request) -> bool:
-        """`request` is of a kind that is served here, and fits when nothing else runs."""
-        return self.info.serves(request) and request.num_known_tokens <= self.max_known_tokens(
-            request.is_pooling
+        """It is of a kind that is served here, fits when nothing else runs, and its frontend hears the worker."""
+        return (
+            self.info.serves(request)
+            and request.num_known_tokens <= self.max_known_tokens(request.is_pooling)
+            and request.key.frontend_instance not in self.vitals.unheard_by
         )
 
     # -- changes --

@@ -8,6 +8,7 @@ from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, s
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, owed, place_of
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.vitals import Health
 from scheduler_svc.core.worker import Worker
 
 
@@ -35,6 +36,12 @@ def _unfit(worker: Worker, request: Request) -> str | None:
         return "is away"
     if worker.draining:
         return "is being drained"
+    if worker.vitals.has_left:
+        return "is leaving"
+    if worker.health is not Health.GOOD:
+        return f"is suspect ({worker.health.name.lower()})"
+    if request.key.frontend_instance in worker.vitals.unheard_by:
+        return "cannot be reached from the frontend that has the request"
     if not worker.info.serves(request):
         return f"serves no {'pooling' if request.is_pooling else 'generation'} requests"
     if not worker.can_run(request):

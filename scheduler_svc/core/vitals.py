@@ -1,0 +1,40 @@
+"""How one worker is, as far as the scheduler knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Health(IntEnum):
+    """Whether a worker gets anything new, and why not; numbers as in scheduler.proto."""
+
+    GOOD = 1
+    SILENT = 2
+    """Not heard for `worker_silence_ms`."""
+    HUNG = 3
+    """A step takes many times as long as its steps do."""
+    SLOW = 4
+    """Its steps take many times as long as they did."""
+    AWAY = 5
+    """It has no link."""
+
+
+@dataclass
+class Vitals:
+    """Of one link of a worker."""
+
+    heard_at: float | None = None
+    """When it last said something, in seconds; None: nobody listens, so its silence means nothing."""
+    health: Health = Health.GOOD
+    """What it is suspected of while it has a link."""
+    oldest_step_s: float = 0.0
+    """Age of the step that it runs, by its own word; 0: it runs none."""
+    has_left: bool = False
+    """It has said its last word: it runs no further step, and does not come back."""
+    unheard_by: frozenset[str] = frozenset()
+    """Instances of the frontends that do not hear it: nothing of theirs is placed there."""
+
+    def lasts_s(self, now: float) -> float:
+        """How long it has been silent."""
+        return 0.0 if self.heard_at is None else now - self.heard_at

@@ -1,0 +1,39 @@
+"""What a worker says between its reports."""
+
+from __future__ import annotations
+
+import logging
+
+from scheduler_svc.core.scheduler import Scheduler
+from signalbox.v1 import scheduler_pb2
+
+logger = logging.getLogger(__name__)
+_LEAVES = {False: "leaves", True: "has failed, and leaves"}
+
+
+def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent, now: float) -> None:
+    """Tells the core of it. Raises DivergenceError."""
+    kind = event.WhichOneof("event")
+    if kind == "alive":
+        core.workers[worker_id].vitals.oldest_step_s = event.alive.oldest_step_ms / 1e3
+    elif kind == "grammar_ready":
+        ready = event.grammar_ready
+        core.grammar_ready(worker_id, ready.slot, ready.ref.request_id, ready.ref.attempt)
+    elif kind == "grammar_failed":
+        failed = event.grammar_failed
+        core.grammar_failed(worker_id, failed.slot, failed.ref.request_id, failed.ref.attempt)
+    elif kind == "fence_ended":
+        ended = event.fence_ended
+        if ended.HasField("error"):
+            logger.error("copies of worker %s failed: %s", worker_id, ended.error.message)
+        core.fence_ended(worker_id, ended.fence, failed=ended.HasField("error"))
+    elif kind == "frontend_lost":
+        logger.warning("worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance)
+        core.lose_frontend(event.frontend_lost.frontend_instance, worker_id)
+    elif kind == "draining":
+        count = core.drain_worker(worker_id, True, now)
+        logger.info("worker %s drains, %d requests", worker_id, count)
+    elif kind == "leaving":
+        leaving = event.leaving
+        logger.warning("worker %s %s: %s", worker_id, _LEAVES[leaving.has_crashed], leaving.reason)
+        core.worker_leaves(worker_id, leaving.reason, has_crashed=leaving.has_crashed)
