@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.block_pool import HASH_DTYPE
+from scheduler_svc.core.block_pool import HASH_DTYPE, Blocks
 from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.step import Start, StepDecision, StepReport
@@ -110,6 +110,11 @@ def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequ
         if request.is_pooling
         else generation_pb2.REQUEST_KIND_GENERATE,
     )
+
+
+def build_loan(blocks: Blocks) -> scheduler_pb2.AttachWorkerResponse:
+    """Blocks that a worker may use while it has no scheduler."""
+    return scheduler_pb2.AttachWorkerResponse(loan=scheduler_pb2.BlockLoan(block_ids=_pack(blocks, U32)))
 
 
 # -- up --

@@ -289,4 +289,5 @@ def _status(worker: Worker) -> scheduler_pb2.WorkerStatus:
         num_accepted_tokens=stats.num_accepted_tokens,
         health=_HEALTH[worker.health],
         worker_instance=worker.info.instance,
+        num_lent_blocks=worker.loan.num_left(worker.pool),
     )

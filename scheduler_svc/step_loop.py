@@ -281,11 +281,15 @@ class StepLoop:
         self._beat(now)
 
     def _beat(self, now: float) -> None:
-        """Says something to whoever has heard nothing lately (H1)."""
+        """Lends blocks (A3), and says something to whoever has heard nothing lately (H1)."""
         since = now - HEARTBEAT_S / 2
-        for worker_id in [name for name, link in self._workers.items() if link.sent_at <= since]:
+        for worker_id, link in list(self._workers.items()):
+            blocks = self.core.workers[worker_id].renew_loan(now)
             try:
-                self._workers[worker_id].send(scheduler_pb2.AttachWorkerResponse(), now)
+                if blocks is not None:
+                    link.send(delta.build_loan(blocks), now)
+                elif link.sent_at <= since:
+                    link.send(scheduler_pb2.AttachWorkerResponse(), now)
             except OutboxFullError:
                 logger.error("worker %s does not read its steps", worker_id)
                 self._forget_link(worker_id)

@@ -165,6 +165,13 @@ class BlockPool:
         contents: list[bytes] = self._hash_of[blocks].tolist()
         return contents
 
+    def next_blocks(self, count: int) -> Blocks:
+        """The blocks that `take` would give, or all that it could."""
+        free = self._free.peek(count, self._stamps)
+        if len(free) == count:
+            return free.copy()
+        return np.concatenate((free, self._cached.peek(count - len(free), self._stamps)))
+
     def share(self, blocks: Blocks) -> None:
         """Adds a holder to blocks that `lookup` found."""
         idle = blocks[self.ref_counts[blocks] == 0]

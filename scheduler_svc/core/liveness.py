@@ -65,7 +65,11 @@ class Liveness:
     def attached(self, worker: Worker, old: Worker | None) -> None:
         """A worker has said hello. `old`: what was known of its name before."""
         worker.vitals.unheard_by = self.evidence.unheard_by(worker.process)
-        if old is not None and old.process != worker.process:
+        if old is None:
+            return
+        if old.process == worker.process:
+            worker.loan.rate = old.loan.rate
+        else:
             self.evidence.forget([old.process])
 
     def ended(self, process: Process, exit_: Exit) -> None:

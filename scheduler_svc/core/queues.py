@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.notices import Rejected
 from scheduler_svc.core.policy.account import Account
@@ -176,6 +178,16 @@ class Queues:
         if self.tenants.has_limits:
             for index in counts.nonzero()[0].tolist():
                 self._accounts[index].tenant.spend(int(counts[index]))
+
+    def charge_output(self, request: Request, num_tokens: int) -> None:
+        """Charges output that no report has told of (A7)."""
+        account = request.account
+        if not num_tokens or account is None or not self.tells_tenants_apart:
+            return
+        counts = np.zeros(account.index + 1, np.int64)
+        counts[account.index] = num_tokens
+        self._ledger.charge_outputs(counts)
+        account.tenant.spend(num_tokens)
 
     def set_limits(self, default: TenantLimits, named: dict[str, TenantLimits]) -> None:
         """Puts other limits in force."""

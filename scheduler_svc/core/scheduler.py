@@ -8,6 +8,7 @@ from scheduler_svc.core.admission import Admission
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.evidence import Exit, Process, Reach
 from scheduler_svc.core.frontends import Frontends
+from scheduler_svc.core.integrity import check_integrity
 from scheduler_svc.core.liveness import Departure, Liveness
 from scheduler_svc.core.missing import Missing
 from scheduler_svc.core.notices import LossCause, Lost, Notice, Placed
@@ -60,7 +61,7 @@ class Scheduler:
         self.missing = Missing()
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
-        self._level: int | None = None
+        self.level: int | None = None
         """That of safe mode, as queues and workers know it."""
         self._started_at = now
 
@@ -236,17 +237,17 @@ class Scheduler:
 
     def _suspend(self, now: float) -> None:
         """Makes the level of safe mode known, if it has changed."""
-        if self._level == self.safe_mode.level:
+        if self.level == self.safe_mode.level:
             return
-        self._level = self.safe_mode.level
-        self.queues.suspend(self._level, now)
+        self.level = self.safe_mode.level
+        self.queues.suspend(self.level, now)
         for worker in self.workers.values():
             self._suspend_on(worker)
 
     def _suspend_on(self, worker: Worker) -> None:
         """What runs on a draining worker goes on to its end."""
         pauses = self.config.safe_mode_pauses and not worker.draining
-        suspend(worker, self._level if pauses else None)
+        suspend(worker, self.level if pauses else None)
 
     # -- links --
 
@@ -260,6 +261,8 @@ class Scheduler:
         worker = make_worker(info, snapshot, self.config, old)
         if snapshot is not None:
             self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
+            if old is not None:
+                self._charge_unreported(old, snapshot)
             adopt(worker, snapshot, self.register, self.term, now)
         self._suspend_on(worker)
         self.workers[info.worker_id] = worker
@@ -352,20 +355,7 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Asserts all invariants."""
-        for worker in self.workers.values():
-            worker.check_integrity()
-            for request in worker.requests():
-                assert self.requests.get(request.key) is request, f"{request.key} runs and is not known"
-                assert request.worker_id == worker.info.worker_id
-        placed = {id(r) for worker in self.workers.values() for r in worker.requests()}
-        waiting = {id(r) for _, queue in self.queues.by_model() for r in queue}
-        for request in self.requests.values():
-            assert (id(request) in placed) != (id(request) in waiting), f"{request.key} is nowhere or twice"
-            assert not request.status.is_finished
-        suspended = [r for _, queue in self.queues.by_model() for r in queue if r.suspended]
-        assert len(suspended) == self.queues.num_suspended, "suspended requests miscounted"
-        assert all(self._level is not None and r.base_rank > self._level for r in suspended)
-        assert len(self.requests) == len(placed) + len(waiting)
+        check_integrity(self)
 
     # -- inside --
 
@@ -402,6 +392,16 @@ class Scheduler:
             if refusal is not None:
                 self.register.end(request, RequestStatus.FINISHED_ERROR)
                 self.register.notices.append(refusal)
+
+    def _charge_unreported(self, old: Worker, snapshot: WorkerSnapshot) -> None:
+        """Charges what a worker has made since its last report: alone, or in steps whose reports went with the link."""
+        for slot in snapshot.slots:
+            known = self.requests.get(slot.request.key)
+            if known is None or known.attempt != slot.request.attempt or known.slot != slot.slot:
+                continue
+            if known.worker_id == old.info.worker_id:
+                made = slot.num_output_tokens - int(old.table.num_output[slot.slot])
+                self.queues.charge_output(known, max(made, 0))
 
     def _remove_gone(self, now: float) -> None:
         for worker in [w for w in self.workers.values() if not w.attached]:

@@ -14,6 +14,7 @@ from scheduler_svc.core.config import WorkerLimits
 from scheduler_svc.core.evidence import Process
 from scheduler_svc.core.fence import Fence
 from scheduler_svc.core.host_cache import HOST_BIT, HostCache
+from scheduler_svc.core.loans import Loan
 from scheduler_svc.core.pacing import Pacer
 from scheduler_svc.core.recent_classes import RecentClasses
 from scheduler_svc.core.request import Request, RequestStatus
@@ -91,6 +92,7 @@ class Worker:
     attached: bool = True
     detached_at: float = 0.0
     vitals: Vitals = field(default_factory=Vitals)
+    loan: Loan = field(default_factory=Loan)
     stats: WorkerStats = field(default_factory=WorkerStats)
 
     def __post_init__(self) -> None:
@@ -119,6 +121,13 @@ class Worker:
         """Requests may be placed here."""
         is_well = self.vitals.health is Health.GOOD and not self.vitals.has_left
         return self.attached and is_well and not self.draining
+
+    def renew_loan(self, now: float) -> Blocks | None:
+        """Blocks that the worker is to have for a time without a scheduler; None: it has been lent enough."""
+        if self.vitals.has_left:
+            return None
+        num_output_tokens, block_size = self.stats.num_output_tokens, self.info.block_size
+        return self.loan.renew(self.pool, self.num_running, num_output_tokens, block_size, now)
 
     # -- what there is to do --
 

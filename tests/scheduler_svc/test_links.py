@@ -127,7 +127,7 @@ def test_a_worker_whose_step_fails_is_asked_for_its_snapshot_and_the_others_serv
     loop.attach_worker(make_hello("a").hello, sent.append)
     loop.tick()
     assert {name: worker.attached for name, worker in loop.core.workers.items()} == {"a": False, "b": True}
-    assert [len(message.steps) for message in sent] == [0, 0, 1]
+    assert [len(message.steps) for message in sent if message.steps] == [1]
 
 
 def test_a_worker_that_is_dropped_while_it_speaks() -> None:
