@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from signalbox import rpc
 from signalbox.board import Board, Percentiles, Queue, Request, Times, Worker
+from signalbox.leader import leader_search
 from signalbox.rpc_errors import error_of
 from signalbox.safe_mode import SafeMode
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
@@ -20,17 +20,18 @@ _PHASES = {
 }
 
 
-async def watch_board(address: str) -> AsyncGenerator[Board, None]:
-    """Snapshots of the scheduler at `host:port`, until it ends the stream. What goes wrong is raised as one of
-    signalbox/errors.py."""
-    async with rpc.channel(address) as channel:
-        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+async def watch_board(addresses: str) -> AsyncGenerator[Board, None]:
+    """Snapshots of the scheduler that leads among `host:port,host:port`, until it ends the stream. What goes wrong is
+    raised as one of signalbox/errors.py."""
+    async with leader_search(addresses) as search:
+        leader = await search.find()
+        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel)
         call = stub.WatchBoard(scheduler_pb2.WatchBoardRequest())
         try:
             async for snapshot in call:
                 yield read_board(snapshot)
         except grpc.aio.AioRpcError as error:
-            raise error_of(error, address) from None
+            raise error_of(error, leader.address) from None
         finally:
             call.cancel()
 

@@ -79,7 +79,8 @@ class BringUp:
         count = len(ring.workers)
         workers = "1 worker" if count == 1 else f"{count} workers"
         frontends = "frontend" if ring.num_frontends == 1 else f"{ring.num_frontends} frontends"
-        say(f"starting scheduler, {workers} and {frontends}; their logs are in {self._supervisor.log_dir}")
+        schedulers = "scheduler" if ring.standby is None else "2 schedulers, one of which stands by"
+        say(f"starting {schedulers}, {workers} and {frontends}; their logs are in {self._supervisor.log_dir}")
 
     async def _serve(self) -> None:
         await self._wait_until_ready()
@@ -92,13 +93,13 @@ class BringUp:
                 raise
         say(next_steps(self._ring))
         self._ready = True
-        await wait_drained(dialable(self._ring.scheduler))
+        await wait_drained(self._ring.scheduler_list)
         say("drained: no request is left")
 
     async def _wait_until_ready(self) -> None:
         """A frontend is ready with its first worker; we wait for all of them."""
         started = time.monotonic()
-        services = {"scheduler": self._ring.scheduler}
+        services = dict(self._ring.schedulers)
         services |= {worker_name(index): at for index, at in enumerate(self._ring.workers)}
         waiting = [*services, *self._ring.frontend_names]
 
@@ -119,9 +120,9 @@ class BringUp:
             )
 
 
-async def wait_drained(scheduler: str) -> None:
+async def wait_drained(schedulers: str) -> None:
     """Returns when every worker drains (`signalbox drain`) and nothing runs any more."""
-    async with scheduler_link(scheduler) as link:
+    async with scheduler_link(schedulers) as link:
         while True:
             await asyncio.sleep(DRAINED_POLL_S)
             with suppress(SignalboxError):  # the supervisor knows better what has happened to it
@@ -152,7 +153,8 @@ async def prove(grpc_address: str) -> None:
 
 def next_steps(ring: Ring) -> str:
     """Addresses, and commands that work as they stand."""
-    http, grpc, scheduler = dialable(ring.http), dialable(ring.grpc), dialable(ring.scheduler)
+    http, grpc = dialable(ring.http), dialable(ring.grpc)
+    schedulers = ",".join(map(dialable, ring.schedulers.values()))
     body = json.dumps({"model": ring.served_model_name, "prompt": PROOF_PROMPT, "temperature": 0})
     program = program_name()
     has_page = not any(flag.startswith(("--page=", "--no-page")) for flag in ring.frontend_flags)
@@ -161,12 +163,12 @@ def next_steps(ring: Ring) -> str:
 signalbox is up:
 {page}  OpenAI API  http://{http}/v1
   gRPC API    {grpc}
-  scheduler   {scheduler}
+  scheduler   {schedulers}
 
 Try, in another terminal:
   {program} generate {shlex.quote(PROOF_PROMPT)}{"" if grpc == "127.0.0.1:7301" else f" --address {grpc}"}
   {program} chat{"" if http == "127.0.0.1:8000" else f" --url http://{http}"}
-  {program} status{"" if scheduler == "127.0.0.1:7300" else f" --scheduler {scheduler}"}
+  {program} status{"" if schedulers == "127.0.0.1:7300" else f" --scheduler {schedulers}"}
   curl http://{http}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
 
 Ctrl-C stops everything."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
@@ -60,7 +61,7 @@ class LeaderSearch:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
         if not done:
-            raise UnavailableError(f"no scheduler leads: {self._what_was_said()}")
+            raise UnavailableError(self._why_none())
         # One that was deposed and does not know it yet may answer beside its successor.
         return max((task.result() for task in done), key=lambda leader: leader.term)
 
@@ -117,13 +118,35 @@ class LeaderSearch:
         if channel is not None:
             await channel.close(None)
 
-    def _what_was_said(self) -> str:
-        return "; ".join(self._said.get(address, f"{address} said nothing") for address in self.addresses)
+    @property
+    def is_nobody_there(self) -> bool:
+        """No address answered the last question to it."""
+        return all(self._said.get(address) == _nothing_at(address) for address in self.addresses)
+
+    def _why_none(self) -> str:
+        if self.is_nobody_there:
+            return _nothing_at(" or ".join(self.addresses))
+        said = (self._said.get(address, f"{address} said nothing") for address in self.addresses)
+        return f"no scheduler leads: {'; '.join(said)}"
+
+
+@asynccontextmanager
+async def leader_search(addresses: str) -> AsyncIterator[LeaderSearch]:
+    """A search whose channels are closed behind the block."""
+    search = LeaderSearch(addresses)
+    try:
+        yield search
+    finally:
+        await search.close()
+
+
+def _nothing_at(address: str) -> str:
+    return f"nothing answers at {address}"
 
 
 def _say(address: str, error: grpc.aio.AioRpcError) -> str:
     said: Mapping[grpc.StatusCode, str] = {
-        grpc.StatusCode.UNAVAILABLE: f"nothing answers at {address}",
+        grpc.StatusCode.UNAVAILABLE: _nothing_at(address),
         grpc.StatusCode.DEADLINE_EXCEEDED: f"{address} said nothing",
         grpc.StatusCode.UNIMPLEMENTED: f"{address} is another service, or another version of it",
     }

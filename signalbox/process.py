@@ -17,6 +17,7 @@ from signalbox.errors import LeaseLostError, StartupError
 
 S = TypeVar("S", bound=config.Settings)
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def run(name: str, settings: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
@@ -54,6 +55,7 @@ def settle_memory() -> None:
 
 
 def die_with_parent() -> None:
-    """Asks the kernel (Linux) for SIGTERM when the parent dies, so that nothing is left running behind a killed one."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Asks the kernel (Linux) for SIGTERM when the parent dies, so that nothing is left running behind a killed one. It
+    is one system call, and takes no lock: it runs between fork and exec."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from signalbox.config import flag_of
-from signalbox.supervisor import Service
+from signalbox.supervisor import Service, dialable
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 
 
 @dataclass(frozen=True)
 class Ring:
-    """One scheduler, some frontends on the same ports, some workers. Each `*_flags` goes to its service as it is."""
+    """A scheduler, perhaps a second one that stands by, some frontends on the same ports, some workers. Each `*_flags`
+    goes to its service as it is."""
 
     model: Path
     served_model_name: str
@@ -24,6 +25,10 @@ class Ring:
     grpc: str
     workers: tuple[str, ...]
     num_frontends: int = 1
+    standby: str | None = None
+    """host:port of the second scheduler; None: there is none."""
+    lease: Path | None = None
+    """File that the scheduler that leads has locked; to be set when there is a second one."""
     scheduler_flags: tuple[str, ...] = ()
     worker_flags: tuple[str, ...] = ()
     frontend_flags: tuple[str, ...] = ()
@@ -34,6 +39,18 @@ class Ring:
         return (self.model / "tokenizer.json").exists()
 
     @property
+    def schedulers(self) -> dict[str, str]:
+        """Names of the scheduler processes, and their addresses."""
+        if self.standby is None:
+            return {"scheduler": self.scheduler}
+        return {"scheduler-0": self.scheduler, "scheduler-1": self.standby}
+
+    @property
+    def scheduler_list(self) -> str:
+        """What the others are given, to find the one that leads."""
+        return self.scheduler if self.standby is None else ",".join(map(dialable, self.schedulers.values()))
+
+    @property
     def frontend_names(self) -> tuple[str, ...]:
         """Names of the frontend processes; each tells its own at /ready when there are several."""
         if self.num_frontends == 1:
@@ -42,12 +59,11 @@ class Ring:
 
     def stages(self) -> list[list[Service]]:
         """In the order of starting; a later stage dials an earlier one."""
-        scheduler = _service("scheduler", "scheduler_svc", flags(listen=self.scheduler), self.scheduler_flags)
         frontends = [
             _service(
                 name,
                 "frontend_svc",
-                flags(scheduler=self.scheduler, http=self.http, grpc=self.grpc),
+                flags(scheduler=self.scheduler_list, http=self.http, grpc=self.grpc),
                 flags(model=self.model if self.has_tokenizer else None),
                 flags(served_model_name=self.served_model_name),
                 (f"--name={name}", "--reuse-port") if self.num_frontends > 1 else (),
@@ -59,13 +75,31 @@ class Ring:
             _service(
                 worker_name(index),
                 "worker_svc",
-                flags(scheduler=self.scheduler, listen=address, worker_id=worker_name(index)),
+                flags(scheduler=self.scheduler_list, listen=address, worker_id=worker_name(index)),
                 flags(model=self.model, served_model_name=self.served_model_name),
                 self.worker_flags,
             )
             for index, address in enumerate(self.workers)
         ]
-        return [[scheduler], workers, frontends]
+        return [self._schedulers(), workers, frontends]
+
+    def _schedulers(self) -> list[Service]:
+        if self.standby is None:
+            return [
+                _service("scheduler", "scheduler_svc", flags(listen=self.scheduler), self.scheduler_flags)
+            ]
+        assert self.lease is not None
+        lease = f"file:{self.lease}"
+        return [
+            _service(
+                name,
+                "scheduler_svc",
+                flags(listen=address, advertise=dialable(address), lease=lease),
+                self.scheduler_flags,
+                group="schedulers",
+            )
+            for name, address in self.schedulers.items()
+        ]
 
 
 def flags(**settings: object) -> tuple[str, ...]:
@@ -78,6 +112,6 @@ def worker_name(index: int) -> str:
     return f"worker-{index}"
 
 
-def _service(name: str, package: str, *groups: tuple[str, ...]) -> Service:
-    arguments = (argument for group in groups for argument in group)
-    return Service(name, (sys.executable, "-m", package, *arguments))
+def _service(name: str, package: str, *settings: tuple[str, ...], group: str = "") -> Service:
+    arguments = (argument for some in settings for argument in some)
+    return Service(name, (sys.executable, "-m", package, *arguments), group)

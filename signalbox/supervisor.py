@@ -7,6 +7,7 @@ sessions of their own, so that Ctrl-C reaches only the supervisor, and die with 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -17,7 +18,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
-from os import killpg
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,6 +27,8 @@ from signalbox.process import die_with_parent
 POLL_S = 0.05
 STOP_GRACE_S = 40.0
 """Between SIGTERM and SIGKILL, per stage: longer than frontends let requests run on (their drain_s)."""
+RESTART_S = 1.0
+"""At least, between two starts of a service that is started again."""
 TAIL_LINES = 15
 
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
@@ -41,18 +43,23 @@ class Service:
 
     name: str
     argv: tuple[str, ...]
+    group: str = ""
+    """Services of one group stand in for each other: one that ends is started again while another of them runs.
+    Empty: it has none."""
 
 
 class Child:
     """A running service and how far its log has been read."""
 
-    def __init__(self, service: Service, log: Path) -> None:
+    def __init__(self, service: Service, log: Path, *, is_new: bool = True) -> None:
+        """Its log goes on where the one of an earlier process ended, unless it is new."""
+        self.service = service
         self.name = service.name
         self.log = log
-        with log.open("wb") as output:
+        self.started_at = time.monotonic()
+        with log.open("wb" if is_new else "ab") as output:
             self._reader = _LogReader(log, service.name)
-            # die_with_parent runs between fork and exec, where a lock that another thread holds would never
-            # come free; the supervisor starts no thread before its children.
+            # die_with_parent runs between fork and exec, where a lock that another thread holds would never come free.
             self.process = subprocess.Popen(
                 service.argv,
                 stdin=subprocess.DEVNULL,
@@ -69,7 +76,7 @@ class Child:
     def send(self, number: signal.Signals) -> None:
         """To the whole process group: a service may have helpers of its own."""
         with suppress(ProcessLookupError):
-            killpg(self.process.pid, number)
+            os.killpg(self.process.pid, number)
 
     def new_lines(self) -> list[tuple[str, str]]:
         """(level, line) since the last call; the level of a line that has none is that of the line above."""
@@ -87,6 +94,7 @@ class _LogReader:
     def __init__(self, path: Path, name: str) -> None:
         # Kept open: a cleaner of temporary files may take the log away while the service runs.
         self._file = path.open("rb")
+        self._file.seek(0, os.SEEK_END)
         self._sentence = re.compile(re.escape(name.partition("-")[0]) + ": .")
         self._reason = ""
         self._partial = b""
@@ -126,7 +134,8 @@ class _LogReader:
 class Supervisor:
     """Runs stages of services. `say` gets lines for the user: the services' errors, with their name.
 
-    Once `ready` is set it gets their warnings too; before, they warn that they do not find each other yet.
+    Once `ready` is set it gets their warnings too; before, they warn that they do not find each other yet. From then on
+    services with a stand-in are started again.
     """
 
     def __init__(
@@ -143,28 +152,47 @@ class Supervisor:
         for stage in self._services:
             self._stages.append([])
             for service in stage:
-                try:
-                    child = Child(service, self.log_dir / f"{service.name}.log")
-                except OSError as error:
-                    raise StartupError(f"cannot start {service.name}: {error}") from None
-                self._stages[-1].append(child)
+                self._stages[-1].append(self._start(service))
 
     def pids(self) -> dict[str, int]:
         """Process id of each service, by name."""
         return {child.name: child.process.pid for child in self._children()}
 
     async def watch(self) -> NoReturn:
-        """Passes on what is loud; raises UnavailableError as soon as a child ends."""
+        """Passes on what is loud; raises UnavailableError as soon as a child ends that nobody stands in for."""
         while True:
             loud = _WARNINGS if self.ready else _ERRORS
-            for child in self._children():
-                running = child.running
-                for level, line in child.new_lines():
-                    if level in loud:
-                        self._say(f"{child.name}: {line}")
-                if not running:
-                    raise UnavailableError(child.obituary())
+            for stage in self._stages:
+                for index, child in enumerate(stage):
+                    running = child.running
+                    for level, line in child.new_lines():
+                        if level in loud:
+                            self._say(f"{child.name}: {line}")
+                    if not running:
+                        stage[index] = self._start_again(child)
             await asyncio.sleep(POLL_S)
+
+    def _start(self, service: Service, *, is_new: bool = True) -> Child:
+        try:
+            return Child(service, self.log_dir / f"{service.name}.log", is_new=is_new)
+        except OSError as error:
+            raise StartupError(f"cannot start {service.name}: {error}") from None
+
+    def _start_again(self, child: Child) -> Child:
+        """The next process of a service that has ended; the same one while it has to wait. Raises UnavailableError."""
+        if not self.ready or not self._has_stand_in(child):
+            raise UnavailableError(child.obituary())
+        if time.monotonic() - child.started_at < RESTART_S:
+            return child
+        self._say(f"{child.obituary()}\n{child.name} is started again")
+        child.send(signal.SIGKILL)  # for what it left behind in its group
+        return self._start(child.service, is_new=False)
+
+    def _has_stand_in(self, child: Child) -> bool:
+        group = child.service.group
+        return bool(group) and any(
+            other.running for other in self._children() if other.service.group == group
+        )
 
     async def stop(self) -> None:
         """Ends the stages, last one first: SIGTERM, a bounded wait, SIGKILL. Nothing is left running."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from signalbox.addresses import read_addresses
+
 MAX_PRIORITY = 1000
 
 
@@ -13,6 +15,25 @@ def address(text: str) -> str:
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8000")
     return text
+
+
+def addresses(text: str) -> str:
+    """`host:port`, or several of them joined by commas."""
+    try:
+        return ",".join(read_addresses(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_scheduler(parser: argparse.ArgumentParser) -> None:
+    """The flag that says where the scheduler is."""
+    parser.add_argument(
+        "--scheduler",
+        type=addresses,
+        default="127.0.0.1:7300",
+        metavar="HOST:PORT[,...]",
+        help="gRPC of the scheduler, or of all of which one leads (%(default)s)",
+    )
 
 
 def at_least_one(text: str) -> int:

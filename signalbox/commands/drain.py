@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from signalbox.commands.arguments import above_zero, address
+from signalbox.commands.arguments import above_zero, add_scheduler
 from signalbox.errors import DeadlineExceededError, InvalidRequestError, UnavailableError
 from signalbox.scheduler_link import SchedulerLink, is_drained, scheduler_link
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     add = parser.add_argument
     add("workers", nargs="*", metavar="WORKER", help="as `signalbox status` lists them (all)")
-    add("--scheduler", type=address, default="127.0.0.1:7300", help="gRPC of the scheduler (%(default)s)")
+    add_scheduler(parser)
     add("--resume", action="store_true", help="take requests again")
     add("--no-wait", dest="wait", action="store_false", help="do not wait until nothing runs any more")
     add("--timeout", type=above_zero, metavar="S", help="give up waiting after S seconds; the order stays")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from signalbox.commands.arguments import address
+from signalbox.commands.arguments import add_scheduler
 from signalbox.scheduler_link import scheduler_link
 
 EXAMPLE = """\
@@ -21,9 +21,7 @@ by itself, twice a second; this command is for those who want to know that it wa
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
-    parser.add_argument(
-        "--scheduler", type=address, default="127.0.0.1:7300", help="gRPC of the scheduler (%(default)s)"
-    )
+    add_scheduler(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 
 from signalbox.board_link import read_safe_mode
-from signalbox.commands.arguments import address, priority
+from signalbox.commands.arguments import add_scheduler, priority
 from signalbox.errors import InvalidRequestError
 from signalbox.safe_mode import describe
 from signalbox.scheduler_link import scheduler_link
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("order", choices=("on", "off", "status"), help="suspend, let go on, or only look")
     level = "with on: the last class that goes on, -1000 to 1000; those with a higher number wait"
     add("--level", type=priority, help=level)
-    add("--scheduler", type=address, default="127.0.0.1:7300", help="gRPC of the scheduler (%(default)s)")
+    add_scheduler(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from signalbox import explanation_view
 from signalbox.board_link import read_safe_mode
-from signalbox.commands.arguments import address
+from signalbox.commands.arguments import add_scheduler
 from signalbox.errors import RequestNotFoundError
 from signalbox.safe_mode import describe
 from signalbox.scheduler_link import is_drained, scheduler_link
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     add = parser.add_argument
     add("request", nargs="?", metavar="REQUEST", help="a request's id (queue, workers and cache)")
-    add("--scheduler", type=address, default="127.0.0.1:7300", help="gRPC of the scheduler (%(default)s)")
+    add_scheduler(parser)
     add("--json", action="store_true", help="print the answer as JSON")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from signalbox.commands.arguments import address
+from signalbox.commands.arguments import add_scheduler
 from signalbox.errors import StartupError
 
 EXAMPLE = """\
@@ -22,7 +22,7 @@ the last 10 s.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     add = parser.add_argument
-    add("--scheduler", type=address, default="127.0.0.1:7300", help="gRPC of the scheduler (%(default)s)")
+    add_scheduler(parser)
     add("--once", action="store_true", help="print one look and end")
 
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ examples:
   signalbox up
   signalbox up --model ~/models/Qwen3-0.6B --dtype bfloat16 --num-blocks 4096
   signalbox up --workers 2 --max-inflight-steps 2 --worker-set max-model-len=1024
+  signalbox up --standby                # a second scheduler leads when the first one dies
   signalbox up --frontends 2            # clients' connections are spread over them
 
 `python -m scheduler_svc --help` (worker_svc, frontend_svc) lists the settings for --scheduler-set and
@@ -76,6 +78,14 @@ def _add_ring_arguments(group: Any) -> None:
         default="127.0.0.1:7300",
         metavar="HOST:PORT",
         help="scheduler (%(default)s)",
+    )
+    add(
+        "--standby",
+        type=address,
+        nargs="?",
+        const="127.0.0.1:7302",
+        metavar="HOST:PORT",
+        help="a second scheduler that stands by, at %(const)s unless said otherwise (none)",
     )
     add(
         "--worker-listen",
@@ -148,8 +158,12 @@ def run(args: argparse.Namespace) -> int:
     if not ring.model.is_dir():
         raise StartupError(f"the model directory {ring.model} does not exist")
     workers = {f"--worker-listen ({worker_name(index)})": at for index, at in enumerate(ring.workers)}
-    check_free({"--scheduler": ring.scheduler, "--http": ring.http, "--grpc": ring.grpc, **workers})
+    standby = {} if ring.standby is None else {"--standby": ring.standby}
+    check_free(
+        {"--scheduler": ring.scheduler, **standby, "--http": ring.http, "--grpc": ring.grpc, **workers}
+    )
     logs = LogDir(args.log_dir)
+    ring = replace(ring, lease=logs.path.absolute() / "scheduler.lease")
     supervisor = Supervisor(ring.stages(), logs.path, warn)
     status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
     logs.close(failed=status == 1)
@@ -178,6 +192,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         model=model,
         served_model_name=args.served_model_name or ("demo" if model == DEMO_MODEL else model.name),
         scheduler=args.scheduler,
+        standby=args.standby,
         http=args.http,
         grpc=args.grpc,
         workers=_worker_addresses(args.worker_listen, args.workers),

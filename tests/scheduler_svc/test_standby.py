@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import pytest
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.server import serve
 from signalbox import config
+from signalbox.board_link import watch_board
 from signalbox.errors import LeaseLostError, SignalboxError, StartupError
 from signalbox.leader import Leader, LeaderSearch
 from signalbox.readiness import tell_serving
+from signalbox.scheduler_link import scheduler_link
 from signalbox.v1 import scheduler_pb2
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import dial, make_hello
@@ -159,3 +161,19 @@ async def test_a_lease_of_kubernetes_is_for_pods(monkeypatch: pytest.MonkeyPatch
     settings = [f"--listen=127.0.0.1:{port}", "--lease=kubernetes:here/leader"]
     with pytest.raises(StartupError, match="KUBERNETES_SERVICE_HOST is not set"):
         await serve(config.load(SchedulerSettings, settings), asyncio.Event())
+
+
+async def test_commands_ask_the_leader_whichever_address_they_have(
+    addresses: list[str], tmp_path: Path
+) -> None:
+    """B3: also the one of the standby alone; and when the leader changes between two of their questions."""
+    first, second = addresses
+    leader = scheduler(first, tmp_path / "lock")
+    await leader.__aenter__()
+    await find(first)
+    async with scheduler(second, tmp_path / "lock"), scheduler_link(second) as link:
+        old = (await link.status()).scheduler_epoch
+        async with aclosing(watch_board(f"{first},{second}")) as boards:
+            assert (await anext(boards)).scheduler_epoch == old
+        await leader.__aexit__(None, None, None)
+        assert (await link.status()).scheduler_epoch > old

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,8 @@ def test_the_services_do_not_outlive_a_killed_supervisor(run: Run, tmp_path: Pat
 def test_next_steps_name_the_addresses_that_are_not_default() -> None:
     ring = Ring(Path("/m"), "demo", "127.0.0.1:7300", "0.0.0.0:8001", "127.0.0.1:7301", ())
     text = next_steps(ring)
+    both = next_steps(replace(ring, standby="127.0.0.1:7302"))
+    assert "status --scheduler 127.0.0.1:7300,127.0.0.1:7302\n" in both
     assert "chat --url http://127.0.0.1:8001\n" in text
     assert "status\n" in text
     assert "generate 'def quicksort('\n" in text

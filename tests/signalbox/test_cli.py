@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import socket
 import subprocess
@@ -218,6 +219,28 @@ def test_options_reach_their_service(tmp_path: Path) -> None:
             "--compile",
         ]
     assert command_line(ring, 2)[-1] == "--no-x"
+
+
+def test_a_standby_shares_a_lease_with_the_scheduler_and_all_know_both() -> None:
+    ring = dataclasses.replace(make_ring("--standby", "0.0.0.0:7400"), lease=Path("/run/lease"))
+    assert [service.name for service in ring.stages()[0]] == ["scheduler-0", "scheduler-1"]
+    assert {service.group for service in ring.stages()[0]} == {"schedulers"}
+    shared = {"--lease=file:/run/lease"}
+    assert set(command_line(ring, 0)) - shared == {"--listen=127.0.0.1:7300", "--advertise=127.0.0.1:7300"}
+    assert set(command_line(ring, 0, 1)) - shared == {"--listen=0.0.0.0:7400", "--advertise=127.0.0.1:7400"}
+    for stage in (1, 2):
+        assert "--scheduler=127.0.0.1:7300,127.0.0.1:7400" in command_line(ring, stage)
+    assert make_ring("--standby").standby == "127.0.0.1:7302"
+    assert {service.group for stage in make_ring().stages() for service in stage} == {""}
+
+
+@pytest.mark.parametrize("command", ["status", "drain", "top --once", "safe-mode off", "reload-tenants"])
+def test_a_list_of_schedulers_is_searched_for_the_leader(command: str, capsys: Capture) -> None:
+    first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
+    assert run_main(*command.split(), "--scheduler", f"{first},{second}") == 1
+    assert f"nothing answers at {first} or {second}" in capsys.readouterr().err
+    assert run_main(*command.split(), "--scheduler", f"{first},here") == 2
+    assert "'here' is not HOST:PORT" in capsys.readouterr().err
 
 
 def test_a_frontend_gets_a_model_only_for_its_tokenizer(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +124,43 @@ async def test_helpers_of_a_service_end_with_it(start: Start, tmp_path: Path) ->
     wait_until(lambda: len(pids(tmp_path)) == 2)
     await supervisor.stop()
     wait_until(lambda: not alive(tmp_path))
+
+
+def in_group(service: Service) -> Service:
+    return replace(service, group="schedulers")
+
+
+async def test_a_service_with_a_stand_in_is_started_again(
+    start: Start, said: list[str], tmp_path: Path
+) -> None:
+    """B1: as often as it ends, and its log goes on."""
+    stage = [in_group(fake.patient(f"scheduler-{index}")) for index in range(2)]
+    supervisor = start(stage, [fake.patient("worker-0")])
+    supervisor.ready = True
+    watching = asyncio.create_task(supervisor.watch())
+    log, first = tmp_path / "scheduler-0.log", supervisor.pids()
+    for count in (2, 3):
+        os.kill(supervisor.pids()["scheduler-0"], signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while len(log.read_text().splitlines()) < count:
+                await asyncio.sleep(0.02)
+    assert not watching.done() and len(said) == 2
+    assert said[0].startswith("scheduler-0 was ended by SIGKILL")
+    assert said[0].endswith("\nscheduler-0 is started again")
+    changed = {name for name, pid in supervisor.pids().items() if pid != first[name]}
+    assert changed == {"scheduler-0"}
+    for name in ("scheduler-0", "scheduler-1"):
+        os.kill(supervisor.pids()[name], signal.SIGSTOP)
+        os.kill(supervisor.pids()[name], signal.SIGKILL)
+    with pytest.raises(UnavailableError, match="was ended by SIGKILL"):
+        await asyncio.wait_for(watching, 20)
+
+
+async def test_a_service_that_ends_before_all_are_ready_is_not_started_again(start: Start) -> None:
+    """It cannot start, most likely: its sentence is what the user wants to read."""
+    sentence = "scheduler: the port is in use"
+    stage = [in_group(fake.patient("scheduler-0")), in_group(fake.refusing("scheduler-1", sentence))]
+    assert sentence in await the_end(start(stage))
 
 
 async def test_a_log_that_was_cleaned_away_is_still_read(start: Start, tmp_path: Path) -> None:
