@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from signalbox.outbox import split
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
+from worker_svc.core.client_orders import ClientAction
 from worker_svc.core.pooling import PoolingParams
 from worker_svc.core.request_state import RequestTable, SlotStatus
 from worker_svc.core.sampling import SamplingParams
@@ -21,6 +25,7 @@ from worker_svc.core.step import (
     StepDelta,
     StepReport,
 )
+from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.desk import Verdict
 from worker_svc.payload import (
     announces_grammar,
@@ -36,6 +41,8 @@ U8, U16, U32, I32, F32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4"
 
 HOST_BIT = 1 << 31
 """Marks a block id of the host tier."""
+PART_BYTES = 1 << 20
+"""A snapshot above it travels in parts."""
 
 
 def _pack(values: object, dtype: np.dtype[np.generic]) -> bytes:
@@ -155,6 +162,11 @@ def _failed(
     )
 
 
+def parse_loan(message: scheduler_pb2.BlockLoan) -> NDArray[np.int32]:
+    """The lent blocks, in the order in which they are to be taken."""
+    return np.frombuffer(message.block_ids, U32).astype(np.int32)
+
+
 # -- up --
 
 
@@ -211,6 +223,14 @@ def _error(failure: Failure) -> generation_pb2.Error:
     return generation_pb2.Error(code=failure.code, message=failure.message, field=failure.field)
 
 
+def parse_operations(
+    operations: Iterable[worker_pb2.AttemptOperation],
+) -> tuple[tuple[int, ClientAction], ...]:
+    """What a frontend wants, by attempt. Actions of another version are left out."""
+    known = {action.value for action in ClientAction}
+    return tuple((each.attempt, ClientAction(each.action)) for each in operations if each.action in known)
+
+
 def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker_pb2.OutputBatch:
     """What one frontend is told of a step, as a message."""
     message = worker_pb2.OutputBatch(
@@ -246,13 +266,25 @@ def _logprobs(tokens: list[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]
     ]
 
 
-def build_snapshot(
-    table: RequestTable, slots: list[int], epoch: int, last_step_id: int
-) -> scheduler_pb2.WorkerSnapshot:
-    """Everything that a scheduler needs to take this table over."""
+def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
+    """Everything that a scheduler needs to take this worker's table over."""
     return scheduler_pb2.WorkerSnapshot(
-        scheduler_epoch=epoch, last_step_id=last_step_id, slots=[_build_slot(table, slot) for slot in slots]
+        scheduler_epoch=core.scheduler_epoch,
+        scheduler_instance=core.scheduler_instance,
+        last_step_id=core.last_step_id,
+        last_scheduled_step_id=core.last_scheduled_step_id,
+        blocks_written_alone=_pack(core.loan.taken, U32),
+        slots=[_build_slot(core.table, slot) for slot in core.held_slots()],
     )
+
+
+def split_snapshot(snapshot: scheduler_pb2.WorkerSnapshot) -> list[scheduler_pb2.SnapshotPart]:
+    """Leaves as many slots in `snapshot` as make PART_BYTES, and returns the others in parts of so many bytes."""
+    parts = list(split(list(snapshot.slots), lambda slot: slot.ByteSize(), PART_BYTES))[1:]
+    if parts:
+        del snapshot.slots[len(snapshot.slots) - sum(map(len, parts)) :]
+        snapshot.num_parts = len(parts)
+    return [scheduler_pb2.SnapshotPart(slots=part) for part in parts]
 
 
 def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:

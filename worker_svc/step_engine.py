@@ -3,6 +3,7 @@
 Whoever drives it (a thread, or a simulation's coroutine) hands in what arrives and waits where there is something to
 wait for:
 
+    item = what arrived, else engine.author(), else what is going to arrive
     while engine.must_finish_before(item): engine.finish()
     engine.take(item)
     while engine.is_full: engine.finish()
@@ -20,6 +21,7 @@ from typing import Protocol
 from signalbox.v1 import scheduler_pb2
 from worker_svc import delta
 from worker_svc.core.batch import ModelRunner
+from worker_svc.core.client_orders import ClientOrders
 from worker_svc.core.isolation import check_alive
 from worker_svc.core.masks import Masks
 from worker_svc.core.running_step import RunningStep
@@ -28,10 +30,23 @@ from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
 from worker_svc.grammar.desk import GrammarDesk, Verdict
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
-from worker_svc.step_items import Announce, ArrivedStep, CopiesFailed, Done, Item
+from worker_svc.step_items import (
+    Announce,
+    ArrivedRequest,
+    ArrivedStep,
+    CopiesFailed,
+    Done,
+    FromLink,
+    GiveUp,
+    Item,
+    Lent,
+    LinkClosed,
+    Ordered,
+)
 from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
+_NO_CHANGES = StepDelta(0, 0)
 
 
 @dataclass
@@ -40,6 +55,8 @@ class StepResult:
 
     report: scheduler_pb2.ModelRunnerOutput
     outputs: list[FrontendOutput]
+    is_own: bool = False
+    """The worker authored the step: there is nobody to report it to."""
 
 
 @dataclass
@@ -47,14 +64,17 @@ class StepTotals:
     """All steps since the start, for metrics."""
 
     num_steps: int = 0
+    num_own: int = 0
+    """Of them, those without a scheduler."""
     queued_us: int = 0
     prepare_us: int = 0
     execute_us: int = 0
     commit_us: int = 0
 
-    def add(self, timings: scheduler_pb2.StepTimings) -> None:
+    def add(self, timings: scheduler_pb2.StepTimings, *, is_own: bool) -> None:
         """One more step."""
         self.num_steps += 1
+        self.num_own += is_own
         self.queued_us += timings.queued_us
         self.prepare_us += timings.prepare_us
         self.execute_us += timings.execute_us
@@ -121,8 +141,11 @@ class StepEngine:
         listeners: Listeners,
         spans: RunSpans | None = None,
         preparation: GrammarPreparation | None = None,
+        most_tokens: int = 8192,
     ) -> None:
-        """preparation: of the grammars; None: requests whose output has to follow a form are refused."""
+        """preparation: of the grammars; None: requests whose output has to follow a form are refused. most_tokens: that
+        the runner takes in a step."""
+        self._most_tokens = most_tokens
         self._core, self._runner, self._info = core, runner, runner.info
         self._clock, self._copier, self._fill = around.clock, around.copier, around.fill
         self._in_flight = StepsInFlight(core.table, runner, around.copier.begin, lambda: around.post(Done()))
@@ -131,6 +154,10 @@ class StepEngine:
         self._tell = listeners
         self._spans = spans
         self._grammars = GrammarDesk(core, preparation, around.post, listeners.on_verdict)
+        self._orders = ClientOrders(core.table)
+        self._was_greeted = False
+        self.is_alone = False
+        """There is no scheduler, and steps are our own. Not while a snapshot is on its way."""
         self.totals = StepTotals()
         self._running_since: float | None = None
         """When the oldest step in flight was started, or became the oldest."""
@@ -169,25 +196,31 @@ class StepEngine:
         """The oldest step in flight has to be finished before `item` is taken."""
         if isinstance(item, ArrivedStep):
             item.looked_at = self._clock()
-            changes = item.delta
-            return bool(self._in_flight) and (
-                self._core.refusal_of(changes) is not None or self._core.has_to_wait(changes)
-            )
+            if not self._in_flight or item.link.is_closed:
+                return False
+            return self._core.refusal_of(item.delta) is not None or self._core.has_to_wait(item.delta)
         if not self._in_flight:
             return False
-        if isinstance(item, scheduler_pb2.NewRequestData):
+        if isinstance(item, ArrivedRequest):
             # No scheduler of ours does that: it waits for the report of the slot's release.
-            return bool(self._core.table.num_in_flight[item.slot])
-        return isinstance(item, Future | CopiesFailed)
+            return bool(self._core.table.num_in_flight[item.message.slot])
+        return isinstance(item, Future | LinkClosed | GiveUp | CopiesFailed)
+
+    def author(self) -> ArrivedStep | None:
+        """The next step of a worker that is alone, which has to be taken; None: it is not, or nothing can run before a
+        step in flight is finished, or something arrives."""
+        if not self.is_alone or (self._in_flight and self._core.has_to_wait(_NO_CHANGES)):
+            return None
+        authored = self._core.author(self._most_tokens)
+        return None if authored is None else ArrivedStep.own(authored, self._clock())
 
     # -- what the driver does --
 
     def take(self, item: Item) -> None:
         """Takes what arrived; no step in flight is in its way (`must_finish_before`). Raises RunnerBrokenError."""
-        if isinstance(item, ArrivedStep):
-            self._step(item)
-        elif isinstance(item, scheduler_pb2.NewRequestData):
-            self._add(item)
+        if isinstance(item, FromLink):
+            if not item.link.is_closed:
+                self._take_from_link(item)
         elif isinstance(item, Future):
             if item.set_running_or_notify_cancel():  # whoever asked may have gone
                 item.set_result(self._snapshot())
@@ -195,8 +228,26 @@ class StepEngine:
             self._grammars.take(item)
         elif isinstance(item, Announce):
             self._grammars.announce()
+        elif isinstance(item, LinkClosed):
+            self._go_alone()
+        elif isinstance(item, Ordered):
+            self._take_orders(item)
+        elif isinstance(item, GiveUp):
+            self._give_up()
         elif isinstance(item, CopiesFailed):
             check_alive(self._runner, item.message)
+
+    def _take_from_link(self, item: FromLink) -> None:
+        if isinstance(item, ArrivedStep):
+            self._step(item)
+        elif isinstance(item, ArrivedRequest):
+            self._add(item.message)
+        elif isinstance(item, Lent):
+            self._core.loan.replace(item.blocks)
+        else:
+            self._core.greet(item.term, item.instance)
+            self._orders.forget()
+            self._was_greeted, self.is_alone = True, False
 
     def finish(self) -> None:
         """Collects and commits the oldest step in flight, and says what came of it. Raises RunnerBrokenError."""
@@ -214,8 +265,9 @@ class StepEngine:
         message.timings.execute_us = int((executed - ran_from) * 1e6)
         message.timings.commit_us = int((done - executed) * 1e6)
         self._running_since = executed if self._in_flight else None
-        self._tell.on_result(StepResult(message, outputs))
-        self.totals.add(message.timings)
+        is_own = times.delta.is_own
+        self._tell.on_result(StepResult(message, outputs, is_own))
+        self.totals.add(message.timings, is_own=is_own)
         self._observe(step, times, report, done)
 
     def finish_all(self) -> None:
@@ -257,9 +309,35 @@ class StepEngine:
             self._spans.stepped(times.delta, step, report, times.started, done)
 
     def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
-        core = self._core
+        self.is_alone = False
         self._copier.wait()  # no snapshot tells of a fence
-        core.rest()
-        if not core.last_step_id:
-            return None
-        return delta.build_snapshot(core.table, core.held_slots(), core.scheduler_epoch, core.last_step_id)
+        self._core.rest()
+        return delta.build_snapshot(self._core) if self._core.last_step_id else None
+
+    # -- alone --
+
+    def _go_alone(self) -> None:
+        """The link is closed for good; all steps that were taken from it have been finished."""
+        if not self._was_greeted:
+            return
+        self._copier.wait()
+        self._core.rest()
+        self._core.loan.settle(self._core.table)
+        self.is_alone = True
+        self._carry_out_orders()
+
+    def _take_orders(self, ordered: Ordered) -> None:
+        for attempt, action in ordered.orders:
+            self._orders.add(ordered.frontend_instance, attempt, action)
+        if self.is_alone:
+            self._carry_out_orders()
+
+    def _carry_out_orders(self) -> None:
+        most_rows = self._most_tokens // (1 + self._info.max_draft_tokens)
+        self._grammars.forget(self._orders.carry_out(most_rows))
+
+    def _give_up(self) -> None:
+        self._grammars.forget(self._core.held_slots())
+        self._core.give_up()
+        self._orders.forget()
+        self._was_greeted = self.is_alone = False

@@ -7,22 +7,62 @@ from dataclasses import dataclass, field
 
 from signalbox.v1 import scheduler_pb2
 from worker_svc import delta
-from worker_svc.core.step import StepDelta
+from worker_svc.core.client_orders import ClientAction
+from worker_svc.core.step import I32, StepDelta
 from worker_svc.grammar.preparation import Prepared
 
 Snapshot = Future[scheduler_pb2.WorkerSnapshot | None]
-"""Somebody waits for the state after all that arrived before; None: nothing has ever run here."""
+"""Somebody waits for the state after all that arrived before, to say hello with it; None: nothing has ever run here."""
+
+
+@dataclass(eq=False)
+class LinkMark:
+    """A link to a scheduler, as a mark on all that came by it."""
+
+    is_closed: bool = False
+    """Closed for good: what came by it and was not taken is dropped."""
+
+
+@dataclass(frozen=True)
+class Greeted:
+    """A scheduler has taken our hello. Its term and process; 0 and empty: it did not say."""
+
+    link: LinkMark
+    term: int
+    instance: str
+
+
+@dataclass(frozen=True)
+class Lent:
+    """Blocks that may be used without a scheduler, instead of those before."""
+
+    link: LinkMark
+    blocks: I32
+
+
+@dataclass(frozen=True)
+class ArrivedRequest:
+    """A request that moves in."""
+
+    link: LinkMark
+    message: scheduler_pb2.NewRequestData
 
 
 @dataclass
 class ArrivedStep:
-    """A step and when it came; times are of the engine's clock, in seconds."""
+    """A step and when it came, or was authored; times are of the engine's clock, in seconds."""
 
+    link: LinkMark
     message: scheduler_pb2.SchedulerOutput
     at: float
     looked_at: float = 0.0
     """When the engine last looked whether it may be taken: its own time begins then."""
     _delta: StepDelta | None = field(default=None, repr=False)
+
+    @classmethod
+    def own(cls, authored: StepDelta, at: float) -> ArrivedStep:
+        """A step of a worker without a scheduler."""
+        return cls(_NO_LINK, scheduler_pb2.SchedulerOutput(), at, _delta=authored)
 
     @property
     def delta(self) -> StepDelta:
@@ -32,6 +72,27 @@ class ArrivedStep:
         return self._delta
 
 
+_NO_LINK = LinkMark()
+
+
+@dataclass(frozen=True)
+class LinkClosed:
+    """There is no scheduler any more: the worker goes on alone, if one has ever greeted it."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """What a frontend wants for its clients, by attempt."""
+
+    frontend_instance: str
+    orders: tuple[tuple[int, ClientAction], ...]
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """All requests are to be forgotten: no scheduler takes them."""
+
+
 @dataclass(frozen=True)
 class CopiesFailed:
     """Copies beside the steps went wrong."""
@@ -39,12 +100,15 @@ class CopiesFailed:
     message: str
 
 
+@dataclass(frozen=True)
 class Announce:
-    """The scheduler has been greeted: it is told once more what became of grammars."""
+    """The scheduler is told once more what became of grammars."""
 
 
+@dataclass(frozen=True)
 class Done:
     """A step in flight is done; it may have been collected meanwhile."""
 
 
-Item = scheduler_pb2.NewRequestData | ArrivedStep | Prepared | CopiesFailed | Announce | Done | Snapshot
+FromLink = Greeted | Lent | ArrivedRequest | ArrivedStep
+Item = FromLink | LinkClosed | Ordered | GiveUp | Prepared | CopiesFailed | Announce | Done | Snapshot

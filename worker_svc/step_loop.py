@@ -43,16 +43,18 @@ class StepLoop(StepInbox):
         on_verdict: Callable[[Verdict], None] = lambda verdict: None,
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
         on_refusal: Callable[[list[FrontendOutput]], None] = lambda outputs: None,
+        most_tokens: int = 8192,
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. on_refusal: what
-        frontends are to be told of a request that was refused when it came."""
+        frontends are to be told of a request that was refused when it came. most_tokens: that the runner takes in a
+        step."""
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         super().__init__(self._inbox.put, time.monotonic)
         self._copier = SideCopier(runner, self._side_copies_ended)
         self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
         around = Surroundings(time.monotonic, self._inbox.put, self._copier, self._fill)
         listeners = Listeners(on_result, on_refused, on_verdict, on_refusal)
-        self._engine = StepEngine(core, runner, around, listeners, spans, preparation)
+        self._engine = StepEngine(core, runner, around, listeners, spans, preparation, most_tokens)
         self._on_fence_ended = on_fence_ended
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
         self.failure: BaseException | None = None
@@ -67,6 +69,11 @@ class StepLoop(StepInbox):
     def step_age_s(self) -> float:
         """How long the step that runs now, or the oldest copies beside the steps, have been running; 0 when none do."""
         return self._engine.step_age_s
+
+    @property
+    def is_alone(self) -> bool:
+        """There is no scheduler, and steps are the worker's own. Any thread may ask."""
+        return self._engine.is_alone
 
     def start(self) -> None:
         """Starts the thread."""
@@ -96,7 +103,11 @@ class StepLoop(StepInbox):
     def _next(self) -> Item | None:
         """What comes next; the steps in flight that are done meanwhile are finished."""
         engine = self._engine
-        while engine.num_in_flight:
+        while True:
+            if engine.is_alone and self._inbox.empty() and (own := engine.author()) is not None:
+                return own
+            if not engine.num_in_flight:
+                return self._inbox.get()
             is_done = engine.is_done
             wait_s = None if engine.wakes else POLL_S
             try:
@@ -104,7 +115,6 @@ class StepLoop(StepInbox):
             except queue.Empty:
                 if is_done:
                     engine.finish()
-        return self._inbox.get()
 
     def _fill(self, masks: Masks) -> None:
         masks.fill_with(self._masking)

@@ -104,11 +104,7 @@ class WorkerNode:
             kinds=[int(kind) for kind in self.info.kinds],  # type: ignore[misc]
         )
         if self.core.last_step_id:
-            hello.snapshot.CopyFrom(
-                delta.build_snapshot(
-                    self.core.table, self.core.held_slots(), self.core.scheduler_epoch, self.core.last_step_id
-                )
-            )
+            hello.snapshot.CopyFrom(delta.build_snapshot(self.core))
         self.link = Link(self.world, self, self.scheduler)
         self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(hello=hello)))
         for slot, ref in self.ready.items():

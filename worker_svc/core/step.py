@@ -122,6 +122,8 @@ class StepDelta:
     """In order, ahead of the step's work."""
     side_copies: SideCopies | None = None
     """Begin behind those."""
+    is_own: bool = False
+    """The worker has authored it: it has no scheduler, and reports to nobody."""
 
 
 @dataclass

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from worker_svc.core.acceptance import accept, grammar_failure
+from worker_svc.core.alone import author_step
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.batch_builder import build_batch, ready_rows
 from worker_svc.core.drafter import Drafter
 from worker_svc.core.drafting import Drafting, DraftTotals
 from worker_svc.core.grammar import Automaton, GrammarTable
+from worker_svc.core.loan import Loan
 from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.prompt_reading import skips_unread, take_readings
 from worker_svc.core.request_state import RequestTable, SlotStatus
@@ -41,7 +43,13 @@ class WorkerCore:
     def __init__(self, info: RunnerInfo, num_slots: int, drafter: Drafter | None = None) -> None:
         self.table = RequestTable(num_slots, info.max_model_len, info.block_size)
         self.scheduler_epoch = 0
+        """Highest term of a scheduler that was obeyed."""
+        self.scheduler_instance = ""
+        """Process of that scheduler; empty: it did not say."""
         self.last_step_id = 0
+        self.last_scheduled_step_id = 0
+        """Last step of that scheduler; those behind it are our own. 0: none."""
+        self.loan = Loan(info.num_blocks)
         self.drafting = Drafting(info, num_slots, drafter) if drafter is not None else None
         self._settling: list[int] = []
         """Slots whose final chunk was named in the last step: decode rows from the next one on."""
@@ -150,6 +158,9 @@ class WorkerCore:
         if refusal is not None:
             raise StepRefusedError(refusal)
         self.scheduler_epoch, self.last_step_id = delta.scheduler_epoch, delta.step_id
+        if not delta.is_own:
+            self.last_scheduled_step_id = delta.step_id
+            self.loan.withdraw(delta)
 
     def _settle(self) -> None:
         for slot in self._settling:
@@ -300,7 +311,34 @@ class WorkerCore:
             self.drafting.forget(slot)
         self.table.clear(slot)
 
-    # -- a broken link --
+    # -- links --
+
+    def greet(self, term: int, instance: str) -> None:
+        """A scheduler has taken us over, as our last snapshot said: from now on it knows better."""
+        if instance != self.scheduler_instance:
+            self.last_scheduled_step_id = 0
+        self.scheduler_epoch, self.scheduler_instance = max(term, self.scheduler_epoch), instance
+        self.loan.forget()
+
+    def author(self, most_tokens: int) -> StepDelta | None:
+        """The next step of a worker that has no scheduler; None: nothing can run. What it grants is taken from the
+        loan: it has to be applied."""
+        return author_step(
+            self.table,
+            self._settling,
+            self.loan,
+            most_tokens,
+            step_id=self.last_step_id + 1,
+            epoch=self.scheduler_epoch,
+        )
+
+    def give_up(self) -> None:
+        """Forgets all requests, and all steps."""
+        for slot in self.held_slots():
+            self._clear(slot)
+        self.rest()
+        self.loan.forget()
+        self.last_step_id = self.last_scheduled_step_id = 0
 
     def rest(self) -> None:
         """The link ended and all steps have run: nothing is half announced any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from worker_svc.core.step import Failure, FinishReason, FrontendOutput, NewRequest, RequestRef
 from worker_svc.core.worker_core import WorkerCore
@@ -37,6 +37,8 @@ class GrammarDesk:
         thread."""
         self._core, self._preparation = core, preparation
         self._post, self._on_verdict = post, on_verdict
+        self._ended: dict[int, Verdict] = {}
+        """What ended here, by slot, until the scheduler has acknowledged it."""
 
     def add(self, request: NewRequest) -> None:
         """A request has moved into the core."""
@@ -54,8 +56,9 @@ class GrammarDesk:
 
     def forget(self, slots: list[int]) -> None:
         """The requests in `slots` are gone: none of them waits for a grammar any more."""
-        if self._preparation is not None:
-            for slot in slots:
+        for slot in slots:
+            self._ended.pop(slot, None)
+            if self._preparation is not None:
                 self._preparation.cancel(slot)
 
     def take(self, prepared: Prepared) -> None:
@@ -69,13 +72,17 @@ class GrammarDesk:
             self._on_verdict(Verdict(slot, ref, is_ready=True))
 
     def announce(self) -> None:
-        """Says once more which requests may start, to a scheduler that has just been greeted."""
+        """Says once more which requests may start, and which have ended, to a scheduler that is being greeted: when our
+        snapshot was made they may still have been waiting."""
         for slot in self._core.ready_slots():
             ref = self._core.table.refs[slot]
             assert ref is not None
             self._on_verdict(Verdict(slot, ref, is_ready=True))
+        for verdict in self._ended.values():
+            self._on_verdict(verdict)
 
     def _end(self, slot: int, ref: RequestRef, reason: FinishReason, failure: Failure | None) -> None:
         outputs = self._core.end_early(slot, ref, reason, failure)
         if outputs:
-            self._on_verdict(Verdict(slot, ref, is_ready=False, failure=failure, outputs=outputs))
+            self._ended[slot] = Verdict(slot, ref, is_ready=False, failure=failure)
+            self._on_verdict(replace(self._ended[slot], outputs=outputs))
