@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import orjson
 
@@ -23,9 +23,10 @@ RETRY_S = 10.0
 
 
 class BoardStream:
-    """Fans the snapshots of the scheduler at `host:port` out to any number of boards."""
+    """Fans the snapshots of the scheduler out to any number of boards."""
 
-    def __init__(self, scheduler: str) -> None:
+    def __init__(self, scheduler: Callable[[], str]) -> None:
+        """`scheduler`: host:port of the one that leads now."""
         self._scheduler = scheduler
         self._newest: Newest[bytes] = Newest()
         self._task: asyncio.Task[None] | None = None
@@ -70,7 +71,7 @@ class BoardStream:
         while True:
             reason = "the scheduler ended the board"
             try:
-                async for board in watch_board(self._scheduler):
+                async for board in watch_board(self._scheduler()):
                     backoff.reset()
                     self._newest.put(to_event(board))
             except SignalboxError as error:

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from signalbox.addresses import read_addresses
 from signalbox.config import Settings
 
 
@@ -18,6 +19,11 @@ def _check_address(value: str) -> str:
     host, _, port = value.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError("must be host:port")
+    return value
+
+
+def _check_addresses(value: str) -> str:
+    read_addresses(value)
     return value
 
 
@@ -64,8 +70,8 @@ class FrontendSettings(Settings):
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_FRONTEND_", cli_prog_name="frontend-svc")
 
-    scheduler: Address = "127.0.0.1:7300"
-    """host:port of the scheduler."""
+    scheduler: Annotated[str, AfterValidator(_check_addresses)] = "127.0.0.1:7300"
+    """host:port of the scheduler; several, joined by commas, are asked who leads."""
     http: Address = "127.0.0.1:8000"
     """host:port at which the OpenAI-compatible API listens; port 0: any free one."""
     grpc: Address = "127.0.0.1:7301"
@@ -117,6 +123,15 @@ class FrontendSettings(Settings):
     losses do not count."""
     queue_s: Annotated[float, Field(ge=0)] = 5.0
     """How long a new request waits for the link to the scheduler before it is refused, in seconds."""
+    lost_scheduler_s: Annotated[float, Field(gt=0)] = 60.0
+    """How long a request that was submitted waits without a scheduler and without a new token before it ends, in
+    seconds."""
+    scheduler_silence_ms: Annotated[int, Field(ge=1000)] = 1500
+    """From when on a scheduler that says nothing is given up and looked for anew, in milliseconds."""
+    worker_silence_ms: Annotated[int, Field(ge=1000)] = 1500
+    """From when on a worker that says nothing is reported as silent, in milliseconds."""
+    unreachable_s: Annotated[float, Field(gt=0)] = 3.0
+    """How long a listed worker may be without an output stream before it is reported as unreachable, in seconds."""
     stall_s: Annotated[float, Field(gt=0)] = 120.0
     """How long a request may be paused for a client that reads nothing before it is cancelled, in seconds."""
     drain_s: Annotated[float, Field(ge=0)] = 30.0

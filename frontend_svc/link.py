@@ -9,8 +9,8 @@ import grpc
 
 EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 """What a stream's `read` returns at its end."""
-FIRST_BACKOFF_S = 0.1
-LARGEST_BACKOFF_S = 2.0
+FIRST_BACKOFF_S = 0.05
+LARGEST_BACKOFF_S = 1.0
 
 
 class Backoff:
@@ -39,4 +39,4 @@ def describe(error: BaseException) -> str:
     """For the log: one line."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name} {error.details()}"
-    return repr(error)
+    return "no answer in time" if isinstance(error, TimeoutError) else str(error) or repr(error)

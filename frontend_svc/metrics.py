@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from frontend_svc.clock import loop_time
 from frontend_svc.events import Finished
 from frontend_svc.losses import LossCause
 from frontend_svc.session import Session
+from frontend_svc.worker_process import Reach
 from signalbox import __version__
 from signalbox import attributes as names
 from signalbox.errors import SignalboxError, code_of
@@ -100,6 +101,10 @@ class Metrics:
         """`count` is asked for the open sessions at every scrape."""
         self._open.set_function(count)
 
+    def watch_reach(self, reach: Callable[[], Iterable[tuple[str, Reach]]]) -> None:
+        """`reach` is asked at every scrape how each listed worker is reached."""
+        self._registry.register(_WorkerReach(reach))
+
     def on_refused(self, error: SignalboxError) -> None:
         """A request was refused before it had a session."""
         self._requests.labels(code_of(error)).inc()
@@ -154,6 +159,21 @@ class Metrics:
         self, name: str, documentation: str, buckets: Sequence[float], labels: Sequence[str] = ()
     ) -> Histogram:
         return Histogram(name, documentation, labels, buckets=buckets, registry=self._registry)
+
+
+class _WorkerReach(Collector):
+    """How workers are reached from this frontend."""
+
+    def __init__(self, reach: Callable[[], Iterable[tuple[str, Reach]]]) -> None:
+        self._reach = reach
+
+    def collect(self) -> Iterator[Metric]:
+        gauge = GaugeMetricFamily(
+            names.METRIC_WORKER_REACH, "1 for how a listed worker is reached.", labels=["worker_id", "state"]
+        )
+        for worker_id, state in self._reach():
+            gauge.add_metric([worker_id, state.name.lower()], 1)
+        yield gauge
 
 
 class _Spans(Collector):

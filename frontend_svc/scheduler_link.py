@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -14,42 +14,56 @@ from frontend_svc.losses import LossCause
 from frontend_svc.models import ModelDirectory, Worker
 from frontend_svc.operations import OperationQueue
 from frontend_svc.sessions import SessionTable
-from frontend_svc.submission import make_ref
+from frontend_svc.submission import make_ref, make_worker_ref
+from frontend_svc.worker_links import WorkerLinks
 from signalbox import rpc
 from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError, from_code
+from signalbox.heartbeat import HEARTBEAT_S, Silence
+from signalbox.leader import Leader, LeaderSearch
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
 log = logging.getLogger(__name__)
 
-FIRST_MESSAGE_S = 10.0
 EXPIRE_EVERY_S = 0.1
 
 
 class SchedulerLink:
-    """Keeps the stream up, and feeds what it brings to the sessions."""
+    """Keeps the stream up, to whichever scheduler leads, and feeds what it brings to the sessions."""
 
     def __init__(
         self,
-        address: str,
+        addresses: str,
         frontend_instance: str,
         *,
         queue: OperationQueue,
         table: SessionTable,
         directory: ModelDirectory,
-        on_workers: Callable[[Sequence[Worker]], None],
+        workers: WorkerLinks,
         queue_s: float,
+        lost_scheduler_s: float,
+        silence_s: float,
     ) -> None:
-        """`on_workers` hears of every new directory; `queue_s`: how long a submit waits for a broken link."""
+        """`addresses` are host:port, joined by commas. `queue_s`: how long a new request waits for a scheduler;
+        `lost_scheduler_s`: how long one that was submitted waits for a scheduler or a token."""
         self.connected = False
-        self._address = address
+        self._search = LeaderSearch(addresses)
+        self.address = self._search.addresses[0]
+        """Of the scheduler that leads, or led last."""
         self._frontend_instance = frontend_instance
         self._queue = queue
         self._table = table
         self._directory = directory
-        self._on_workers = on_workers
+        self._workers = workers
         self._queue_s = queue_s
+        self._lost_scheduler_s = lost_scheduler_s
+        self._silence_s = silence_s
+        self._silence = Silence(silence_s, table.clock())
+        self._lost_at_s = table.clock()
+        """When the last link ended."""
+        self._term = 0
+        """Highest of a scheduler that a link was open to."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -62,63 +76,94 @@ class SchedulerLink:
         while self.connected and not self._queue.is_empty:
             await asyncio.sleep(0.01)
 
+    # ---- one stream after the other
+
     async def _keep_attached(self) -> None:
         backoff = Backoff()
-        async with rpc.channel(self._address) as channel:
-            stub: Any = SchedulerServiceStub(channel)
+        is_known_lost = False
+        try:
             while True:
                 try:
-                    await self._attach(stub, backoff)
-                    log.warning("the scheduler at %s ended the link", self._address)
+                    leader = await self._search.find()
+                    is_known_lost = False
+                    await self._attach(leader, backoff)
+                    log.warning("the scheduler at %s ended the link", leader.address)
+                except UnavailableError as error:  # the search has taken its time
+                    if not is_known_lost:
+                        log.warning("%s", error.message)
+                    is_known_lost = True
+                    continue
                 except (grpc.aio.AioRpcError, TimeoutError) as error:
                     if backoff.is_first:
-                        log.warning("no link to the scheduler at %s: %s", self._address, describe(error))
+                        log.warning("no link to the scheduler at %s: %s", self.address, describe(error))
                 except Exception:
                     log.exception("the link to the scheduler failed")
                 await asyncio.sleep(backoff.next_s())
+        finally:
+            await self._search.close()
 
-    async def _attach(self, stub: Any, backoff: Backoff) -> None:
+    async def _attach(self, leader: Leader, backoff: Backoff) -> None:
         """One stream, from hello to its end."""
+        self.address = leader.address
+        stub: Any = SchedulerServiceStub(leader.channel)
         call = stub.AttachFrontend()
         try:
-            await call.write(scheduler.AttachFrontendRequest(hello=self._make_hello()))
-            async with asyncio.timeout(FIRST_MESSAGE_S):
+            async with asyncio.timeout(self._silence_s):
+                await call.write(scheduler.AttachFrontendRequest(hello=self._make_hello()))
                 response = await call.read()
             if response is EOF:
                 return
-            log.info("attached to the scheduler at %s", self._address)
+            log.info("attached to the scheduler at %s", leader.address)
             backoff.reset()
-            self._take(response)
+            self._term = max(self._term, response.scheduler_epoch)
+            self._take(response, is_first=True)
             self.connected = True
-            await rpc.run_until_first_ends(self._read(call), self._write(call))
+            self._workers.scheduler_found()
+            await rpc.run_until_first_ends(self._read(call), self._write(call), self._watch())
         finally:
-            self.connected = False
+            self._queue.end_link()
+            if self.connected:
+                self.connected, self._lost_at_s = False, self._table.clock()
+                self._workers.scheduler_lost()
             call.cancel()
 
     def _make_hello(self) -> scheduler.FrontendHello:
+        self._queue.begin_link()
         live = [session for session in self._table if session.submitted]
+        holders = self._workers.may_have_requests()
         return scheduler.FrontendHello(
             frontend_instance=self._frontend_instance,
             live=[make_ref(session) for session in live],
             paused=[make_ref(session) for session in live if session.paused_s is not None],
+            workers=[make_worker_ref(worker) for worker in holders],
+            scheduler_epoch=self._term,
         )
+
+    async def _write(self, call: Any) -> None:
+        """The only writer from here on: all that is queued goes into one message, and an empty one is a heartbeat."""
+        while not call.done():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._queue.wait(), HEARTBEAT_S)
+            await call.write(scheduler.AttachFrontendRequest(operations=self._queue.take()))
+
+    async def _watch(self) -> None:
+        """Returns when the scheduler has been silent for too long."""
+        while not self._silence.is_silent(self._table.clock()):
+            await asyncio.sleep(HEARTBEAT_S)
+        log.warning("the scheduler at %s is silent", self.address)
+
+    # ---- what it says
 
     async def _read(self, call: Any) -> None:
         while (response := await call.read()) is not EOF:
             self._take(response)
 
-    async def _write(self, call: Any) -> None:
-        """The only writer from here on: all that is queued goes into one message."""
-        while not call.done():
-            await self._queue.wait()
-            if operations := self._queue.take():
-                await call.write(scheduler.AttachFrontendRequest(operations=operations))
-
-    def _take(self, response: scheduler.AttachFrontendResponse) -> None:
+    def _take(self, response: scheduler.AttachFrontendResponse, *, is_first: bool = False) -> None:
+        self._silence.heard(self._table.clock())
         if response.HasField("workers"):
             workers = [_worker_of(entry) for entry in response.workers.workers]
             self._directory.replace(workers)
-            self._on_workers(workers)
+            self._workers.update(workers, is_first=is_first)
         for placed in response.placed:
             self._take_placed(placed)
         for rejected in response.rejected:
@@ -129,6 +174,8 @@ class SchedulerLink:
         for lost in response.lost:
             if session := self._table.by_attempt(lost.ref.attempt):
                 session.on_lost(lost.ref.attempt, lost.reason, LossCause(lost.cause))
+        for worker in response.outputs_lost:
+            self._workers.outputs_lost(worker.worker_id, worker.worker_instance)
 
     def _take_placed(self, placed: scheduler.RequestPlaced) -> None:
         session = self._table.by_attempt(placed.ref.attempt)
@@ -144,6 +191,7 @@ class SchedulerLink:
             await asyncio.sleep(EXPIRE_EVERY_S)
             if not self.connected:
                 self._queue.expire(self._queue_s)
+                self._table.end_abandoned(self._lost_at_s, self._lost_scheduler_s)
 
 
 def _error_of(message: generation.Error) -> SignalboxError:

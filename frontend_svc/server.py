@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from frontend_svc import vllm_faces
 from frontend_svc.board_stream import BoardStream
+from frontend_svc.clock import loop_time
 from frontend_svc.config import FrontendSettings, is_loopback
 from frontend_svc.gate import Gate
 from frontend_svc.grpc_api import SERVICE, GenerationServicer
@@ -20,6 +21,7 @@ from frontend_svc.key_file import KeyFile
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.operations import OperationQueue
+from frontend_svc.orders import Orders
 from frontend_svc.scheduler_link import SchedulerLink
 from frontend_svc.sessions import SessionTable
 from frontend_svc.structured_output import FormCheck
@@ -49,7 +51,9 @@ class Frontend:
         self.gate = Gate(key_file, share_prefix_cache=settings.share_prefix_cache)
         instance = uuid4().hex
         tokenizer = None if settings.model is None else load_tokenizer(settings.model)
-        queue = OperationQueue()
+        silence_s = settings.scheduler_silence_ms / 1e3
+        orders = Orders(loop_time, recent_s=2 * silence_s)
+        queue = OperationQueue(orders)
         self._tracer = telemetry.start("frontend", settings.name or instance)
         self.metrics = Metrics(settings.name, instance, self._tracer.counts)
         self.directory = ModelDirectory(
@@ -76,17 +80,27 @@ class Frontend:
             self._form_check,
             self.gate,
         )
-        self.workers = WorkerLinks(instance, self.table)
+        self.workers = WorkerLinks(
+            instance,
+            self.table,
+            orders,
+            queue.say_reach,
+            silence_s=settings.worker_silence_ms / 1e3,
+            unreachable_s=settings.unreachable_s,
+        )
+        self.metrics.watch_reach(self.workers.reach)
         self.scheduler = SchedulerLink(
             settings.scheduler,
             instance,
             queue=queue,
             table=self.table,
             directory=self.directory,
-            on_workers=self.workers.update,
+            workers=self.workers,
             queue_s=settings.queue_s,
+            lost_scheduler_s=settings.lost_scheduler_s,
+            silence_s=silence_s,
         )
-        self._board = BoardStream(settings.scheduler)
+        self._board = BoardStream(lambda: self.scheduler.address)
         self.http_port = 0
         self.grpc_port = 0
         self._grpc = rpc.Server(

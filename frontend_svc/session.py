@@ -148,6 +148,11 @@ class Session:
         return self.given.request_id
 
     @property
+    def was_submitted(self) -> bool:
+        """A scheduler may have taken it, with this attempt or an earlier one."""
+        return self.submitted or self.losses.num_losses > 0
+
+    @property
     def ended(self) -> bool:
         """The terminal event is out."""
         return self.status is SessionStatus.ENDED

@@ -13,7 +13,7 @@ from frontend_svc.losses import LossCause
 from frontend_svc.session import Observer, Operations, Session
 from frontend_svc.text_stream import TextStream
 from frontend_svc.usage import Ticket
-from signalbox.errors import CancelledError, DuplicateRequestError, limit_reached
+from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
 from signalbox.telemetry import Span
 
 OPEN_RETRY_S = 1.0
@@ -84,12 +84,26 @@ class SessionTable:
             if session.paused_s is not None and now - session.paused_s > stall_s:
                 session.cancel(CancelledError("the client left its output unread for too long"))
 
-    def restart_all(self, worker_id: str, reason: str) -> None:
-        """Output of this worker is missing, nobody knows whose: all that may be there go on as new attempts. A request
-        that is not known to be anywhere may be there, for `placed` may have been lost with a scheduler."""
+    def may_be_on(self, worker_id: str) -> list[Session]:
+        """Whose current attempt is on this worker, or is not known to be anywhere: `placed` may be lost with a
+        scheduler."""
+        return [session for session in self if session.submitted and session.worker_id in ("", worker_id)]
+
+    def end_abandoned(self, since_s: float, lost_scheduler_s: float) -> None:
+        """Ends what was once submitted and has had no new token for so long, while there was no scheduler; it went at
+        `since_s`."""
+        limit = self.clock() - lost_scheduler_s
+        if since_s > limit:
+            return
         for session in self:
-            if session.worker_id == worker_id or (session.submitted and not session.worker_id):
-                session.lose(reason, LossCause.OUTPUT_LOST)
+            if session.was_submitted and session.last_output_s <= limit:
+                message = f"there has been no scheduler for {lost_scheduler_s:g} s, and no further output"
+                session.fail(UnavailableError(message))
+
+    def restart_all(self, worker_id: str, reason: str) -> None:
+        """Output of this worker is missing, nobody knows whose: all that may be there go on as new attempts."""
+        for session in self.may_be_on(worker_id):
+            session.lose(reason, LossCause.OUTPUT_LOST)
 
     def retry(self, session: Session, delay_s: float) -> None:
         """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
@@ -104,9 +118,8 @@ class SessionTable:
     def check_all(self, worker_id: str, worker_instance: str) -> None:
         """Another process stands in the worker's place, or none: an end that the old one had not handed over is gone
         with it, so the scheduler is asked about every request that may have been there."""
-        for session in self:
-            if session.worker_id in ("", worker_id):
-                self.operations.check(session, worker_id, worker_instance)
+        for session in self.may_be_on(worker_id):
+            self.operations.check(session, worker_id, worker_instance)
 
     def by_attempt(self, attempt: int) -> Session | None:
         """The open request that this attempt is the newest of."""

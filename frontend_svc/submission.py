@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from frontend_svc.generate_input import GenerateInput, Pooling, PoolingMode, StructuredOutput
+from frontend_svc.models import Worker
 from frontend_svc.session import Session
+from frontend_svc.worker_process import Reach
 from signalbox.grammar.form import FormKind
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
@@ -93,6 +95,16 @@ def make_check(session: Session, worker_id: str, worker_instance: str) -> Operat
         ref=make_ref(session), worker_id=worker_id, worker_instance=worker_instance
     )
     return Operation(check=check)
+
+
+def make_reach(worker: Worker, reach: Reach) -> Operation:
+    """Says how a worker process is reached from here."""
+    return Operation(reach=scheduler.WorkerReach(worker=make_worker_ref(worker), state=reach))  # type: ignore[arg-type]
+
+
+def make_worker_ref(worker: Worker) -> scheduler.WorkerRef:
+    """Names a worker process."""
+    return scheduler.WorkerRef(worker_id=worker.worker_id, worker_instance=worker.instance)
 
 
 def make_sampling(given: GenerateInput) -> generation.SamplingParams:

@@ -1,155 +1,108 @@
-"""The output streams of the workers: one for each, open before a token comes and always drained."""
+"""The links of all workers, and what is known of their processes."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-import grpc
-
-from frontend_svc import outputs
-from frontend_svc.link import EOF, Backoff, describe
 from frontend_svc.models import Worker
+from frontend_svc.orders import Order, Orders
 from frontend_svc.sessions import SessionTable
-from signalbox import rpc
-from signalbox.v1 import worker_pb2 as worker_pb
-from signalbox.v1.worker_pb2_grpc import WorkerServiceStub
+from frontend_svc.worker_link import WorkerLink
+from frontend_svc.worker_process import Reach, WorkerProcess
 
-log = logging.getLogger(__name__)
-
-ACKNOWLEDGE_EVERY_S = 0.05
-
-
-class WorkerLink:
-    """The stream of one worker process, opened again when it breaks while the directory lists the worker."""
-
-    def __init__(self, worker: Worker, frontend_instance: str, table: SessionTable) -> None:
-        self.worker = worker
-        self.listed = True
-        """The directory names the worker. An unlisted one is heard until its stream breaks: its scheduler may
-        be restarting while it goes on."""
-        self.is_open = False
-        self._frontend_instance = frontend_instance
-        self._table = table
-        self._sequence = 0
-        """Newest message processed, of the log `_log_number`."""
-        self._log_number = 0
-        """0 before the first stream: this process is new to us."""
-        self._advanced = asyncio.Event()
-
-    async def run(self) -> None:
-        """Runs until the worker is unlisted and gone, or until cancelled."""
-        backoff = Backoff()
-        async with rpc.channel(self.worker.address) as channel:
-            stub: Any = WorkerServiceStub(channel)
-            while self.listed:
-                try:
-                    await self._stream(stub, backoff)
-                except grpc.aio.AioRpcError as error:
-                    if backoff.is_first:
-                        log.warning("no outputs from worker %s: %s", self.worker.worker_id, describe(error))
-                except Exception:
-                    log.exception("the link to worker %s failed", self.worker.worker_id)
-                await asyncio.sleep(backoff.next_s())
-
-    async def _stream(self, stub: Any, backoff: Backoff) -> None:
-        """One stream, from our first message to its end."""
-        call = stub.StreamOutputs()
-        try:
-            hello = worker_pb.StreamOutputsRequest(
-                frontend_instance=self._frontend_instance,
-                acknowledged=self._sequence,
-                worker_instance=self.worker.instance,
-                log_number=self._log_number,
-            )
-            await call.write(hello)
-            response = await call.read()
-            if not self._is_ours(response):
-                return
-            backoff.reset()
-            self._meet_log(response.log_number)
-            self.is_open = True
-            self._take(response)
-            await rpc.run_until_first_ends(self._read(call), self._acknowledge(call))
-        finally:
-            self.is_open = False
-            call.cancel()
-
-    async def _read(self, call: Any) -> None:
-        while (response := await call.read()) is not EOF:
-            self._take(response)
-
-    def _is_ours(self, response: Any) -> bool:
-        """Another process may have taken the address: the directory will name it, with numbers from 1."""
-        return response is not EOF and response.worker_instance in ("", self.worker.instance)
-
-    def _meet_log(self, log_number: int) -> None:
-        """Another log than the last one starts anew, and what stood in the old one unread is gone."""
-        if log_number != self._log_number:
-            self._log_number, self._sequence = log_number, 0
-            self._table.check_all(self.worker.worker_id, self.worker.instance)
-
-    def _take(self, response: worker_pb.StreamOutputsResponse) -> None:
-        now = self._table.clock()
-        for batch in response.batches:
-            if batch.sequence <= self._sequence:
-                continue
-            if batch.sequence > self._sequence + 1:
-                self._recover("skipped messages")
-            self._sequence = batch.sequence
-            self._advanced.set()
-            try:
-                outputs.feed(batch, self._table, now, self.worker.worker_id)
-            except ValueError as error:
-                self._recover(f"sent a broken message: {error}")
-        if response.batches:
-            # The handlers that were woken stand in the loop's queue ahead of this.
-            asyncio.get_running_loop().call_soon(self._tell_delivered, now)
-
-    def _tell_delivered(self, since: float) -> None:
-        self._table.observer.on_delivered(self._table.clock() - since)
-
-    def _recover(self, what: str) -> None:
-        """An end may be among what is missing, so that its client would wait for ever."""
-        log.error("worker %s %s", self.worker.worker_id, what)
-        self._table.restart_all(self.worker.worker_id, "output of its worker was lost")
-
-    async def _acknowledge(self, call: Any) -> None:
-        """The only writer after the first message: at most one acknowledgement every ACKNOWLEDGE_EVERY_S."""
-        while not call.done():
-            await self._advanced.wait()
-            self._advanced.clear()
-            await call.write(worker_pb.StreamOutputsRequest(acknowledged=self._sequence))
-            await asyncio.sleep(ACKNOWLEDGE_EVERY_S)
+MAX_PROCESSES = 1024
+"""Known ones; those that were met first and have no link are forgotten."""
 
 
 class WorkerLinks:
-    """The links of all workers, by the UUID of their processes."""
+    """By the UUID of their processes."""
 
-    def __init__(self, frontend_instance: str, table: SessionTable) -> None:
+    def __init__(
+        self,
+        frontend_instance: str,
+        table: SessionTable,
+        orders: Orders,
+        say_reach: Callable[[Worker, Reach], None],
+        *,
+        silence_s: float,
+        unreachable_s: float,
+    ) -> None:
+        """`say_reach` tells the scheduler how a worker is reached, when that changes."""
         self._frontend_instance = frontend_instance
         self._table = table
+        self._orders = orders
+        self._say_reach = say_reach
+        self._silence_s = silence_s
+        self._unreachable_s = unreachable_s
+        self._processes: dict[str, WorkerProcess] = {}
+        """Known ones, with a link or without."""
         self._links: dict[str, WorkerLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        orders.connect(self._tell)
 
-    def update(self, workers: Sequence[Worker]) -> None:
-        """Takes a whole new directory: opens links to new workers at once."""
-        gone = {link.worker.worker_id for link in self._links.values() if link.listed}
+    def update(self, workers: Sequence[Worker], *, is_first: bool) -> None:
+        """Takes a whole new directory: opens links to new workers at once. `is_first`: of a new stream, whose hello has
+        asked for all requests already."""
+        gone = {link.worker_id for link in self._links.values() if link.listed}
         for worker_id in gone - {worker.worker_id for worker in workers}:
-            self._table.check_all(worker_id, "")
+            if not is_first:
+                self._table.check_all(worker_id, "")
         listed = {worker.instance for worker in workers}
         for instance, link in self._links.items():
             link.listed = instance in listed
         for worker in workers:
             if worker.instance not in self._links:
                 self._open(worker)
+        self._forget_unlinked({worker.worker_id for worker in workers})
 
     def is_open(self, worker: Worker) -> bool:
         """The worker's output stream is open."""
         link = self._links.get(worker.instance)
         return link is not None and link.is_open
+
+    def reach(self) -> Iterable[tuple[str, Reach]]:
+        """Of every listed worker."""
+        return [(link.worker_id, link.process.reach) for link in self._links.values() if link.listed]
+
+    def may_have_requests(self) -> list[Worker]:
+        """Worker processes that may hold requests of ours: those that are not known to be gone."""
+        holders = {session.worker_id for session in self._table if session.submitted}
+        return [
+            process.worker
+            for process in self._processes.values()
+            if process.reach is not Reach.REFUSED
+            and (process.worker.worker_id in holders or ("" in holders and process.log_number))
+        ]
+
+    def outputs_lost(self, worker_id: str, worker_instance: str) -> None:
+        """The worker has thrown away what we had not read; ends may have been among it."""
+        self._table.check_all(worker_id, worker_instance)
+
+    # ---- the scheduler comes and goes
+
+    def scheduler_lost(self) -> None:
+        """From now on the workers are told what clients want."""
+        self._orders.begin()
+        for link in self._links.values():
+            link.tell(self._orders.whole(link.worker_id, self._table.may_be_on(link.worker_id)))
+
+    def scheduler_found(self) -> None:
+        """A new link to a scheduler: it takes all workers for heard."""
+        self._orders.end()
+        for link in self._links.values():
+            if link.process.reach is not Reach.HEARD:
+                self._on_reach(link)
+
+    def _tell(self, worker_id: str, order: Order) -> None:
+        for link in self._links.values():
+            if worker_id in ("", link.worker_id):
+                link.tell([order])
+
+    def _on_reach(self, link: WorkerLink) -> None:
+        self._say_reach(link.process.worker, link.process.reach)
+
+    # ---- links come and go
 
     async def close(self) -> None:
         """Ends all links."""
@@ -159,11 +112,29 @@ class WorkerLinks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _open(self, worker: Worker) -> None:
-        link = WorkerLink(worker, self._frontend_instance, self._table)
+        process = self._processes.setdefault(worker.instance, WorkerProcess(worker))
+        process.worker, process.reach = worker, Reach.HEARD
+        link = WorkerLink(
+            process,
+            self._frontend_instance,
+            self._table,
+            self._orders,
+            self._on_reach,
+            silence_s=self._silence_s,
+            unreachable_s=self._unreachable_s,
+        )
         task = asyncio.create_task(link.run())
         self._links[worker.instance] = link
         self._tasks[worker.instance] = task
-        task.add_done_callback(lambda _: self._forget(worker.instance))
+        task.add_done_callback(lambda _: self._forget_link(worker.instance))
 
-    def _forget(self, instance: str) -> None:
+    def _forget_link(self, instance: str) -> None:
         del self._links[instance], self._tasks[instance]
+        self._forget_unlinked({link.worker_id for link in self._links.values() if link.listed})
+
+    def _forget_unlinked(self, listed: set[str]) -> None:
+        """Processes in whose place others stand, and the oldest of too many."""
+        for instance, process in list(self._processes.items()):
+            is_too_many = len(self._processes) > MAX_PROCESSES
+            if instance not in self._links and (process.worker.worker_id in listed or is_too_many):
+                del self._processes[instance]

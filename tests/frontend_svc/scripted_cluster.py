@@ -6,17 +6,36 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from signalbox import rpc
+from signalbox.heartbeat import HEARTBEAT_S
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1 import worker_pb2 as worker
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
 from signalbox.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 
+T = TypeVar("T")
 END = None
 """Put into a link's outbox, it ends the stream."""
+NOTHING = worker.OutputBatch()
+
+
+async def speak(
+    outbox: asyncio.Queue[T | None], heartbeat: T, speaker: ScriptedScheduler | ScriptedWorker
+) -> AsyncIterator[T]:
+    """What the outbox gives, and heartbeats, unless the speaker is stopped."""
+    while True:
+        try:
+            item = await asyncio.wait_for(outbox.get(), HEARTBEAT_S)
+        except TimeoutError:
+            item = heartbeat
+        while speaker.is_stopped:
+            await asyncio.sleep(0.01)
+        if item is END:
+            return
+        yield item
 
 
 class ScriptedScheduler(SchedulerServiceServicer):
@@ -29,20 +48,28 @@ class ScriptedScheduler(SchedulerServiceServicer):
         self.directory = scheduler.WorkerDirectory()
         self.outbox: asyncio.Queue[scheduler.AttachFrontendResponse | None] = asyncio.Queue()
         self.on_operation: Callable[[scheduler.FrontendOperation], None] = lambda operation: None
+        self.num_heartbeats = 0
+        self.term = 1
+        self.is_stopped = False
+        """Says nothing any more, and ends nothing."""
         add_SchedulerServiceServicer_to_server(self, self.server.grpc)
+
+    async def FindLeader(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return scheduler.FindLeaderResponse(is_leader=not self.is_stopped, scheduler_epoch=self.term)
 
     async def AttachFrontend(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         outbox = self.outbox = asyncio.Queue()
-        outbox.put_nowait(scheduler.AttachFrontendResponse(workers=self.directory, scheduler_epoch=1))
+        outbox.put_nowait(scheduler.AttachFrontendResponse(workers=self.directory, scheduler_epoch=self.term))
         reader = asyncio.create_task(self._read(requests))
         try:
-            while (response := await outbox.get()) is not END:
+            async for response in speak(outbox, scheduler.AttachFrontendResponse(), self):
                 yield response
         finally:
             reader.cancel()
 
     async def _read(self, requests: Any) -> None:
         async for request in requests:
+            self.num_heartbeats += not (request.operations or request.HasField("hello"))
             if request.HasField("hello"):
                 self.hellos.append(request.hello)
             for operation in request.operations:
@@ -83,6 +110,11 @@ class ScriptedWorker(WorkerServiceServicer):
         self.instance = "worker-process-1"
         self.hellos: list[worker.StreamOutputsRequest] = []
         self.acknowledged = 0
+        self.log_number = 1
+        self.orders: list[tuple[int, int, int]] = []
+        """Attempt, action and count of what it was told while there was no scheduler."""
+        self.is_stopped = False
+        """Says nothing any more, and ends nothing."""
         self.log: list[worker.OutputBatch] = []
         self.sequence = 0
         self.outbox: asyncio.Queue[worker.OutputBatch | None] = asyncio.Queue()
@@ -95,9 +127,11 @@ class ScriptedWorker(WorkerServiceServicer):
         reader = asyncio.create_task(self._read(requests))
         outbox = self.outbox = asyncio.Queue()
         try:
-            yield worker.StreamOutputsResponse(worker_instance=self.instance, batches=self.log)
-            while (batch := await outbox.get()) is not END:
-                yield worker.StreamOutputsResponse(batches=[batch])
+            yield worker.StreamOutputsResponse(
+                worker_instance=self.instance, log_number=self.log_number, batches=self.log
+            )
+            async for batch in speak(outbox, NOTHING, self):
+                yield worker.StreamOutputsResponse(batches=[] if batch is NOTHING else [batch])
         finally:
             reader.cancel()
 
@@ -106,6 +140,7 @@ class ScriptedWorker(WorkerServiceServicer):
             self._acknowledge(request)
 
     def _acknowledge(self, request: worker.StreamOutputsRequest) -> None:
+        self.orders += [(each.attempt, each.action, each.num_output_tokens) for each in request.operations]
         self.acknowledged = max(self.acknowledged, request.acknowledged)
         self.log = [batch for batch in self.log if batch.sequence > self.acknowledged]
 

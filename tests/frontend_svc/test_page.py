@@ -117,7 +117,7 @@ async def test_many_boards_are_one_watch() -> None:
         worker = stub.AttachWorker()
         await worker.write(make_hello("w"))
         await worker.read()
-        board = BoardStream(address)
+        board = BoardStream(lambda: address)
         streams = [board.events() for _ in range(20)]
         first = await asyncio.gather(*(anext(stream) for stream in streams))
         await asyncio.gather(*(anext(stream) for stream in streams))
@@ -133,7 +133,7 @@ async def test_many_boards_are_one_watch() -> None:
 
 async def test_boards_say_when_the_scheduler_is_away_and_go_on_when_it_is_back() -> None:
     (port,) = free_ports(1)
-    board = BoardStream(f"127.0.0.1:{port}")
+    board = BoardStream(lambda: f"127.0.0.1:{port}")
     async with aclosing(board.events()) as events:
         event = await anext(events)
         assert event.startswith(b"event: away\n")
@@ -147,7 +147,7 @@ async def test_boards_say_when_the_scheduler_is_away_and_go_on_when_it_is_back()
 async def test_too_many_boards_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frontend_svc.board_stream.MAX_BOARDS", 1)
     async with serve() as (_, address):
-        board = BoardStream(address)
+        board = BoardStream(lambda: address)
         async with aclosing(board.events()) as events:
             await anext(events)
             with pytest.raises(ResourceExhaustedError, match=r"1 of 1 boards .*; try again in 10 s"):

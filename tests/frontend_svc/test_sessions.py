@@ -175,6 +175,9 @@ async def test_a_replaced_worker_is_asked_about_whoever_may_have_been_there(
     """One whose placement is not known yet may have been placed there, and have ended."""
     recorder.said.clear()
     table.check_all("w1", "new")
+    assert recorder.said == [], "nobody was told of it"
+    session.submitted = True
+    table.check_all("w1", "new")
     assert recorder.said == [("check", session.attempt, "w1", "new")]
     session.on_placed(session.attempt, "w1", 0)
     table.check_all("w2", "new")
