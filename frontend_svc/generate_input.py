@@ -145,8 +145,6 @@ class GenerateInput:
     priority: int = 0
     tenant: str = ""
     cache_salt: str = ""
-    arrival_ms: int = 0
-    """Unix time in milliseconds."""
     trace: Trace = Trace()
     """For the scheduler and the worker; empty: not traced."""
     operation: str = OPERATION_TEXT_COMPLETION

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -190,7 +189,6 @@ def make_input(asked: Asked, model: Model, prompt: bytes, num_prompt_tokens: int
         priority=asked.priority,
         tenant=asked.tenant,
         cache_salt=asked.cache_salt,
-        arrival_ms=time.time_ns() // 1_000_000,
         operation=asked.operation,
         pooling=asked.pooling,
         request_id_field=asked.request_id_field,

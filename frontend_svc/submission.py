@@ -81,7 +81,6 @@ def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.Reque
         wants_prompt_logprobs=given.sampling.prompt_logprobs is not None,
         traceparent=given.trace.traceparent,
         tracestate=given.trace.tracestate,
-        arrival_ms=given.arrival_ms,
         age_ms=int((now - session.arrival_s) * 1e3),
         num_losses=session.losses.num_losses,
         num_crashes=session.losses.num_crashes,
