@@ -1,0 +1,79 @@
+"""What a client asks of a ring, and what an undisturbed run would give it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.simulation.penalties import first_unseen
+from tests.simulation.ring.automaton import Rule, first_allowed
+from worker_svc.runner.sim import content, mix, next_token
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    seed: int = 0
+    is_drawn: bool = False
+    """Its tokens are drawn by seed and position; else they are the likeliest."""
+    stop_token_ids: tuple[int, ...] = ()
+    stop_after: int | None = None
+    """The frontend finds a stop string at this many output tokens."""
+    rule: Rule | None = None
+    """The form that its output has to follow."""
+    never_repeats: bool = False
+    """It asks for the sharpest of repetition penalties."""
+    pooling: str = ""
+    """It asks for a vector, made in this way."""
+    priority: int = 0
+    tenant: str = ""
+    think_s: float = 0.0
+    """How long its client takes to read what it was given; 0: no time."""
+    leaves_after_s: float | None = None
+    """Its client goes away."""
+    is_poison: bool = False
+    """Whoever computes its prompt dies."""
+    fails: bool = False
+    """The model fails on it."""
+    is_nan_from: int | None = None
+    """From this output position on its hidden states are no numbers, on one worker."""
+    stop_at_length: int = field(default=0, compare=False)
+
+    def expected(self, vocab_size: int, limit: int) -> list[int]:
+        """The output of an undisturbed run; `limit`: tokens that a sequence may have."""
+        if self.pooling:
+            return []
+        tokens, output = list(self.prompt), list[int]()
+        known = np.array(tokens, np.int32)
+        total = content(known, np.arange(len(known), dtype=np.int32)).sum(keepdims=True, dtype=np.uint64)
+        while len(output) < self.max_tokens and len(tokens) < limit:
+            token = int(next_token(self.stir(total, len(output)), vocab_size)[0])
+            if self.never_repeats:
+                token = first_unseen(token, set(tokens), vocab_size)
+            if self.rule is not None:
+                token = first_allowed(self.rule, len(output), token, vocab_size)
+            total += content(np.array([token], np.int32), np.array([len(tokens)], np.int32))
+            tokens.append(token)
+            output.append(token)
+            if self._ends_with(output):
+                break
+        return output
+
+    def _ends_with(self, output: list[int]) -> bool:
+        if output[-1] in self.stop_token_ids or len(output) == self.stop_after:
+            return True
+        return self.rule is not None and len(output) == self.rule.length
+
+    def stir(self, total: np.ndarray, position: int) -> np.ndarray:  # type: ignore[type-arg]
+        """What the next token at an output position is made of."""
+        return total + draw(self.seed, position) if self.is_drawn else total
+
+
+def draw(seed: int, position: int) -> np.uint64:
+    """The random number of an output position."""
+    return np.uint64(mix(np.array([(seed << 20) + position + 1], np.uint64))[0])

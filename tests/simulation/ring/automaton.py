@@ -1,0 +1,81 @@
+"""Forms of the simulated ring: which tokens may come depends on how many have come, so that an automaton that is out of
+step shows in the tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from signalbox.grammar.form import Form, FormError
+from worker_svc.core.grammar import GrammarError
+
+I32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Output position i holds a token that is i modulo `modulus`, and `length` tokens are the end."""
+
+    modulus: int
+    length: int
+
+    @property
+    def text(self) -> str:
+        """As it travels, in place of a regular expression."""
+        return f"{self.modulus}:{self.length}"
+
+
+def read_rule(form: Form) -> Rule:
+    """Raises FormError for what is none."""
+    modulus, _, length = form.text.partition(":")
+    if not modulus.isdigit() or not length.isdigit():
+        raise FormError("is no rule")
+    return Rule(int(modulus), int(length))
+
+
+def first_allowed(rule: Rule, position: int, token: int, vocab_size: int) -> int:
+    """`token`, or the first one behind it that may stand at an output position."""
+    while token % rule.modulus != position % rule.modulus:
+        token = (token + 1) % vocab_size
+    return token
+
+
+class RuleAutomaton:
+    """See `worker_svc.core.grammar.Automaton`."""
+
+    def __init__(self, rule: Rule, vocab_size: int) -> None:
+        self._rule, self._vocab_size, self._position = rule, vocab_size, 0
+
+    @property
+    def is_complete(self) -> bool:
+        """The output has its length."""
+        return self._position >= self._rule.length
+
+    def advance(self, token: int) -> None:
+        """Takes the next output token."""
+        if self.is_complete or token % self._rule.modulus != self._position % self._rule.modulus:
+            raise GrammarError(f"token {token} at position {self._position} breaks {self._rule}")
+        self._position += 1
+
+    def legal_drafts(self, drafts: I32) -> int:
+        """How many of `drafts` may come."""
+        count = 0
+        for token in drafts.tolist():
+            position = self._position + count
+            if position >= self._rule.length or token % self._rule.modulus != position % self._rule.modulus:
+                break
+            count += 1
+        return count
+
+    def fill(self, drafts: I32, masks: NDArray[np.uint32]) -> None:
+        """Fills `masks` for the next positions."""
+        for number in range(1 + len(drafts)):
+            position = self._position + number
+            tokens = np.arange(self._vocab_size)
+            if position < self._rule.length:
+                tokens = tokens[tokens % self._rule.modulus == position % self._rule.modulus]
+            bits = np.zeros(masks.shape[1] * 32, np.uint8)
+            bits[tokens] = 1
+            masks[number] = np.packbits(bits, bitorder="little").view(np.uint32)

@@ -1,0 +1,155 @@
+"""One client of a simulated frontend: it opens a session, reads its output as it comes, and knows what it should be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from frontend_svc.block_hashes import BlockHashes
+from frontend_svc.events import Delta, Finished, FinishReason, read_vector
+from frontend_svc.generate_input import (
+    GenerateInput,
+    Pooling,
+    PoolingMode,
+    Sampling,
+    StructuredOutput,
+)
+from frontend_svc.stop_strings import Found
+from signalbox.errors import SignalboxError
+from signalbox.grammar.form import FormKind
+from tests.simulation.ring.asked import Asked
+from tests.simulation.ring.nodes import FrontendNode
+from tests.simulation.ring.setup import MODEL
+from tests.simulation.vectors import expected_vector
+from worker_svc.core import pooling as worker_pooling
+
+if TYPE_CHECKING:
+    from tests.simulation.ring.ring import Ring
+
+
+class _StopAfter:
+    """Stands in for text: a stop string is found at the n-th output token."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def push(self, token_ids: Sequence[int]) -> tuple[str, Found | None]:
+        """As `TextStream.push`."""
+        if len(token_ids) >= self._left:
+            return "", Found("stop", self._left)
+        self._left -= len(token_ids)
+        return "", None
+
+    def flush(self) -> tuple[str, str | None]:
+        """As `TextStream.flush`."""
+        return "", None
+
+
+class Client:
+    """A client and what it has got."""
+
+    def __init__(self, ring: Ring, node: FrontendNode, asked: Asked) -> None:
+        self.ring, self.node, self.asked = ring, node, asked
+        self.frontend_number = node.num_starts
+        self.output: list[int] = []
+        self.finished: Finished | None = None
+        self.refusal: SignalboxError | None = None
+        """It was not let in."""
+        self.session: Any = None
+        self.vector: list[float] = []
+        self.began_at = self.ended_at = 0.0
+        self.gap_s = 0.0
+        """Longest time without a token, from its beginning on."""
+        self._read_at = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """It waits for nothing: it was told of the end, or its frontend is gone with its connection."""
+        return self.finished is not None or self.refusal is not None or not self.is_connected
+
+    @property
+    def is_connected(self) -> bool:
+        """The process that it called is there."""
+        return self.node.is_running and self.node.num_starts == self.frontend_number
+
+    def __str__(self) -> str:
+        state = "not let in" if self.refusal else "waits"
+        if self.finished is not None:
+            state = f"{self.finished.reason.name} {self.finished.error or ''}"
+        attempt = self.session.attempt if self.session is not None else 0
+        return f"{self.asked.request_id} at {self.node.name}, attempt {attempt}, {len(self.output)} tokens: {state}"
+
+    async def run(self) -> None:
+        """From its request to the end."""
+        assert self.node.frontend is not None
+        self.began_at = self._read_at = self.ring.world.now
+        asked = self.asked
+        hashes = BlockHashes(MODEL, "", self.ring.setup.block_size)
+        text: Any = None if asked.stop_after is None else _StopAfter(asked.stop_after)
+        try:
+            self.session = self.node.frontend.table.open(make_input(asked), text, hashes)
+        except SignalboxError as error:
+            self.refusal = error
+            return
+        if asked.leaves_after_s is not None:
+            asyncio.get_running_loop().call_later(asked.leaves_after_s, self.session.cancel)
+        while self.finished is None:
+            self._take(await self.session.next_delta())
+            if asked.think_s and self.finished is None:
+                await asyncio.sleep(asked.think_s)
+
+    def _take(self, delta: Delta) -> None:
+        now = self.ring.world.now
+        self.gap_s, self._read_at = max(self.gap_s, now - self._read_at), now
+        if delta.token_ids:
+            self.ring.trace.note(self.node.name, f"{self.asked.request_id}: tokens {delta.token_ids}")
+        self.output += delta.token_ids
+        expected = self.ring.expected(self.asked)
+        assert self.output == expected[: len(self.output)], f"{self}: {self.output} instead of {expected}"
+        self.finished = delta.finished
+        if delta.vector:
+            self.vector = read_vector(delta.vector)
+        if delta.finished is not None:
+            self.ended_at = now
+            self.ring.trace.note(self.node.name, f"{self}")
+
+    def check(self) -> None:
+        """Asserts that what it was told at the end is true."""
+        if self.finished is None:
+            return
+        expected = self.ring.expected(self.asked)
+        finished = self.finished
+        assert finished.num_output_tokens == len(self.output), f"{self}: {finished.num_output_tokens} counted"
+        if finished.reason not in (FinishReason.STOP, FinishReason.LENGTH):
+            return
+        assert self.output == expected, f"{self}: {self.output} instead of {expected}"
+        if self.asked.pooling:
+            mode = worker_pooling.PoolingMode[self.asked.pooling.upper()]
+            wanted = expected_vector(list(self.asked.prompt), mode)
+            assert abs(self.vector[0] - wanted) <= 1e-3 * abs(wanted), f"{self}: {self.vector}, not {wanted}"
+
+
+def make_input(asked: Asked) -> GenerateInput:
+    """The request as the frontend's intake would make it."""
+    form = None if asked.rule is None else StructuredOutput(FormKind.REGEX, asked.rule.text)
+    given: dict[str, Any] = {
+        "request_id": asked.request_id,
+        "model": MODEL,
+        "prompt": np.array(asked.prompt, "<i4").tobytes(),
+        "num_prompt_tokens": len(asked.prompt),
+        "max_tokens": 1 if asked.pooling else asked.max_tokens,
+        "seed": asked.seed,
+        "sampling": Sampling(
+            temperature=1.0 if asked.is_drawn else 0.0,
+            stop_token_ids=asked.stop_token_ids,
+            repetition_penalty=2.0 if asked.never_repeats else None,
+            structured_output=form,
+        ),
+        "priority": asked.priority,
+        "tenant": asked.tenant,
+        "pooling": Pooling(PoolingMode(asked.pooling), raw=True) if asked.pooling else None,
+    }
+    return GenerateInput(**given)

@@ -1,0 +1,61 @@
+"""Which errors a plot allows: all others are findings."""
+
+from __future__ import annotations
+
+from signalbox import errors
+from tests.simulation.ring.asked import Asked
+from tests.simulation.ring.client import Client
+from tests.simulation.ring.setup import Plot
+
+HARMLESS = {"set_clock", "slow", "reset_links", "reset_cache", "share_lease", "slow_steps"}
+"""Kinds of faults that may cost nobody an error, however long they last."""
+SLACK_S = 3.0
+"""What finding each other again takes when a fault is over: restarts, dials that hang, backoff."""
+
+
+def unexcused(plot: Plot, client: Client) -> str:
+    """Why the client's end is a finding; empty: it is none."""
+    error = client.finished.error if client.finished is not None else None
+    if error is None or _is_excused(plot, client, error):
+        return ""
+    return f"{client}: nothing excuses {type(error).__name__}: {error}"
+
+
+def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> bool:
+    asked: Asked = client.asked
+    if isinstance(error, errors.CancelledError):
+        return asked.leaves_after_s is not None
+    if isinstance(error, errors.ResourceExhaustedError):
+        is_limited = int(plot.setup.scheduler.get("max_waiting", 100_000)) < 1000
+        return is_limited and not client.output
+    if isinstance(error, errors.InvalidRequestError):
+        return asked.rule is not None and plot.setup.grammar_failures > 0
+    if isinstance(error, errors.InternalError):
+        return asked.fails
+    if isinstance(error, errors.UnavailableError):
+        return _may_be_unavailable(plot, asked)
+    return False
+
+
+def _may_be_unavailable(plot: Plot, asked: Asked) -> bool:
+    if asked.is_poison:
+        return True
+    kinds = [fault.kind for fault in plot.faults]
+    if any(fault.kind == "terminate" and fault.targets[0][0] == "f" for fault in plot.faults):
+        return True  # its server was stopping
+    if kinds.count("lose_device") > 1:
+        return True  # it was there twice when a worker crashed
+    if any(kind == "drain" for kind in kinds):
+        return True  # nobody takes anything new
+    away_s = sum(fault.lasts_s + SLACK_S for fault in plot.faults if fault.kind not in HARMLESS)
+    return away_s >= _patience_s(plot)
+
+
+def _patience_s(plot: Plot) -> float:
+    """For how long nothing at all may be there before somebody is told."""
+    scheduler, frontend = plot.setup.scheduler, plot.setup.frontend
+    return min(
+        float(scheduler.get("no_worker_grace_s", 30.0)),
+        float(frontend.get("queue_s", 5.0)),
+        float(frontend.get("lost_scheduler_s", 60.0)),
+    )

@@ -1,0 +1,204 @@
+"""What goes wrong in a ring."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.ring.nodes import Node, WorkerNode
+from tests.simulation.ring.setup import Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.ring.ring import Ring
+
+NEAR = 1e-6
+
+
+class Faults:
+    """Makes faults happen, and ends them. Each method begins with one and returns what ends it; None: nothing does."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring, self._world, self._network = ring, ring.world, ring.network
+
+    def plan(self, fault: Fault) -> None:
+        """It is to come."""
+        self._world.at(fault.at, self._begin, fault)
+
+    def _begin(self, fault: Fault) -> None:
+        self._ring.trace.note("-", f"FAULT {fault}")
+        end: Callable[[], None] | None = getattr(self, fault.kind)(fault)
+        if end is not None:
+
+            def finish() -> None:
+                self._ring.trace.note("-", f"ends {fault}")
+                end()
+
+            self._world.at(max(fault.lasts_s, NEAR), finish)
+
+    def _node(self, fault: Fault) -> Node:
+        return self._ring.nodes[fault.targets[0]]
+
+    # -- processes --
+
+    def kill(self, fault: Fault) -> Callable[[], None]:
+        """SIGKILL; it is started again when the fault ends."""
+        return self._away(self._node(fault), lambda node: node.kill())
+
+    def terminate(self, fault: Fault) -> Callable[[], None]:
+        """SIGTERM; it is started again when the fault ends."""
+        return self._away(self._node(fault), lambda node: node.terminate())
+
+    def power_off(self, fault: Fault) -> Callable[[], None]:
+        """The host goes without a word."""
+        node = self._node(fault)
+        self._network.power_off(node.name)
+        back = self._away(node, lambda node: node.kill())
+
+        def end() -> None:
+            self._network.power_on(node.name)
+            back()
+
+        return end
+
+    def _away(self, node: Node, go: Callable[[Node], None]) -> Callable[[], None]:
+        node.is_wanted = False
+        go(node)
+
+        def end() -> None:
+            node.is_wanted = True
+            if not node.is_running and not self._ring.is_over:
+                node.start()
+
+        return end
+
+    def freeze(self, fault: Fault) -> Callable[[], None] | None:
+        """SIGSTOP, then SIGCONT."""
+        process = self._node(fault).process
+        if process is None or not process.alive or process.frozen:
+            return None
+        process.freeze()
+        self._network.frozen(process)
+        return lambda: process.thaw() if process.frozen else None
+
+    def set_clock(self, fault: Fault) -> None:
+        """The wall clock of a host is wrong by `size` from now on."""
+        node = self._node(fault)
+        node.clock_skew_s = fault.size
+        if node.process is not None:
+            node.process.clock_skew_s = fault.size
+
+    def share_lease(self, fault: Fault) -> Callable[[], None]:
+        """Somebody else may take the lease, and who has it believes in it until the fault ends."""
+        lease = self._ring.lease
+        lease.holder, lease.is_lenient = None, True
+
+        def end() -> None:
+            lease.is_lenient = False
+
+        return end
+
+    # -- paths --
+
+    def cut(self, fault: Fault) -> Callable[[], None]:
+        """Nothing goes between two hosts, either way."""
+        first, second = fault.targets
+        for pair in ((first, second), (second, first)):
+            self._network.cut(*pair)
+
+        def end() -> None:
+            for pair in ((first, second), (second, first)):
+                self._network.heal(*pair)
+
+        return end
+
+    def cut_one_way(self, fault: Fault) -> Callable[[], None]:
+        """Nothing goes from one host to another."""
+        first, second = fault.targets
+        self._network.cut(first, second)
+        return lambda: self._network.heal(first, second)
+
+    def isolate(self, fault: Fault) -> Callable[[], None]:
+        """Nothing goes to and from a host."""
+        host = fault.targets[0]
+        others = [name for name in self._ring.nodes if name != host]
+        for other in others:
+            self._network.cut(host, other)
+            self._network.cut(other, host)
+
+        def end() -> None:
+            for other in others:
+                self._network.heal(host, other)
+                self._network.heal(other, host)
+
+        return end
+
+    def slow(self, fault: Fault) -> Callable[[], None]:
+        """What goes between two hosts takes up to `size` seconds longer."""
+        first, second = fault.targets
+        self._network.slow(first, second, fault.size)
+        self._network.slow(second, first, fault.size)
+
+        def end() -> None:
+            self._network.slow(first, second, 0.0)
+            self._network.slow(second, first, 0.0)
+
+        return end
+
+    def reset_links(self, fault: Fault) -> None:
+        """Connections between two hosts break, and both ends notice."""
+        self._network.reset_between(*fault.targets)
+
+    # -- models --
+
+    def hang(self, fault: Fault) -> None:
+        """The next step of a worker takes until the fault ends."""
+        node = self._node(fault)
+        assert isinstance(node, WorkerNode)
+        node.trouble.hangs_until = self._world.now + fault.lasts_s
+
+    def slow_steps(self, fault: Fault) -> Callable[[], None]:
+        """The steps of a worker take `size` times as long."""
+        node = self._node(fault)
+        assert isinstance(node, WorkerNode)
+        node.trouble.slowness = fault.size
+
+        def end() -> None:
+            node.trouble.slowness = 1.0
+
+        return end
+
+    def lose_device(self, fault: Fault) -> None:
+        """The model of a worker fails on everything, until its process is another."""
+        node = self._node(fault)
+        assert isinstance(node, WorkerNode)
+        node.trouble.lost_device = True
+
+    # -- orders of operators --
+
+    def drain(self, fault: Fault) -> Callable[[], None]:
+        """Nothing is placed on a worker."""
+        node = self._node(fault)
+        assert isinstance(node, WorkerNode)
+        worker_id = node.worker_id
+        self._order(lambda loop: loop.drain_worker(worker_id, True))
+        return lambda: self._order(lambda loop: loop.drain_worker(worker_id, False))
+
+    def reset_cache(self, fault: Fault) -> None:
+        """All cached blocks are forgotten."""
+        self._order(lambda loop: loop.core.reset_prefix_cache())
+
+    def safe_mode(self, fault: Fault) -> Callable[[], None]:
+        """Classes below a level are suspended."""
+        self._order(lambda loop: loop.set_safe_mode(int(fault.size)))
+        return lambda: self._order(lambda loop: loop.lift_safe_mode())
+
+    def _order(self, order: Callable[..., object]) -> None:
+        for node in self._ring.schedulers:
+            if node.is_running and node.process is not None and node.loop is not None:
+
+                def act(node: object = node) -> None:
+                    with contextlib.suppress(KeyError, ValueError):  # it is not known there, or not now
+                        order(node.loop)  # type: ignore[attr-defined]
+
+                self._world.at(0.0, act, process=node.process)

@@ -1,0 +1,139 @@
+"""The simulated model of a ring: tokens are hashes of what is read back through the block tables, drawn, masked and
+adjusted as asked, and it fails on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.simulation.ahead import AheadSimRunner, BlockOwners
+from tests.simulation.penalties import first_unseen
+from tests.simulation.ring.asked import draw
+from tests.simulation.vectors import PoolingSimRunner
+from worker_svc.core.batch import Batch, RunnerInfo, Sampled
+from worker_svc.runner.sim import U64, next_token
+
+
+class ProcessCrashedError(BaseException):
+    """The process dies in the model, as of a segmentation fault: nobody catches it."""
+
+
+class ModelError(Exception):
+    """The model was asked to fail."""
+
+
+@dataclass
+class Trouble:
+    """What goes wrong in the model of one worker. Nothing does by default."""
+
+    poison: set[int] = field(default_factory=set)
+    """Tokens in whose prompts' presence the process dies."""
+    failing: set[int] = field(default_factory=set)
+    """Tokens in whose prompts' presence a batch fails."""
+    slowness: float = 1.0
+    hangs_until: float = 0.0
+    lost_device: bool = False
+
+    def check(self, batch: Batch) -> None:
+        """Before a batch runs."""
+        if self.lost_device:
+            raise ModelError("the device is lost")
+        if not self.poison and not self.failing:
+            return
+        for slot in batch.slots.tolist():
+            known = set(batch.tokens[slot, : batch.num_prompt_tokens[slot]].tolist())
+            if known & self.poison:
+                raise ProcessCrashedError(f"slot {slot}")
+            if known & self.failing:
+                raise ModelError(f"the model fails on slot {slot}")
+
+
+class _Sampler(PoolingSimRunner):
+    """Chooses as asked."""
+
+    def __init__(self, info: RunnerInfo, trouble: Trouble) -> None:
+        super().__init__(info)
+        self.trouble = trouble
+        self.owners: BlockOwners | None = BlockOwners(info)
+        self.num_rows = 0
+
+    def execute(self, batch: Batch) -> Sampled:
+        """As `ModelRunner.execute`."""
+        self.trouble.check(batch)
+        self.num_rows += len(batch.slots)
+        return self.choose(batch, super().execute(batch))
+
+    def check(self) -> None:
+        """As `ModelRunner.check`."""
+        if self.trouble.lost_device:
+            raise ModelError("the device is lost")
+
+    def choose(self, batch: Batch, sampled: Sampled) -> Sampled:
+        """Draws, adjusts and masks the samples that ask for it."""
+        bits = None if batch.masks is None else batch.masks.bits()
+        table, vocab_size = batch.sampling, self.info.vocab_size
+        for sample, (row, query) in enumerate(zip(batch.sample_rows, batch.sample_index, strict=True)):
+            slot = int(batch.slots[row])
+            is_masked = bits is not None and batch.mask_index[sample] >= 0
+            if table.temperature[slot] == 0 and not table.adjusts[slot] and not is_masked:
+                continue
+            token = int(sampled.token_ids[sample])
+            if table.temperature[slot] != 0:
+                position = int(batch.sample_output_positions[sample])
+                total = self._total(batch, int(row), int(query)) + draw(int(table.seed[slot]), position)
+                token = int(next_token(total, vocab_size)[0])
+            if table.adjusts[slot]:
+                token = first_unseen(token, self._seen(batch, int(row), int(query)), vocab_size)
+            if is_masked:
+                assert bits is not None
+                words = bits[batch.mask_index[sample]]
+                while not words[token // 32] >> (token % 32) & 1:
+                    token = (token + 1) % vocab_size
+            sampled.token_ids[sample] = token
+        return sampled
+
+    def _total(self, batch: Batch, row: int, query: int) -> U64:
+        length, size = int(batch.positions[query]) + 1, self.info.block_size
+        read = self._cache[batch.block_tables[row, : -(-length // size)]].reshape(-1)[:length]
+        return read.sum(keepdims=True, dtype=np.uint64)
+
+    @staticmethod
+    def _seen(batch: Batch, row: int, query: int) -> set[int]:
+        """Known tokens, and the drafts ahead of the sample."""
+        slot, start = int(batch.slots[row]), int(batch.query_starts[row])
+        num_known = int(batch.num_tokens[slot])
+        queries = np.arange(start, query + 1)
+        drafts = batch.token_ids[queries[batch.positions[queries] >= num_known]]
+        return {*batch.tokens[slot, :num_known].tolist(), *drafts.tolist()}
+
+
+class Model(_Sampler):
+    """Runs a batch when it is asked for its tokens."""
+
+
+class AheadModel(AheadSimRunner):
+    """Has its batches launched, and runs them as late as it can. It knows no penalties (they are not plain)."""
+
+    def __init__(self, info: RunnerInfo, trouble: Trouble) -> None:
+        super().__init__(info)
+        self.trouble = trouble
+        self.owners = BlockOwners(info)
+        self._sampler = _Sampler(info, trouble)
+        self._sampler._cache, self._sampler._host = self._cache, self._host
+
+    @property
+    def num_rows(self) -> int:
+        """Rows run so far."""
+        return self._sampler.num_rows
+
+    def check(self) -> None:
+        """As `ModelRunner.check`."""
+        self._sampler.check()
+
+    def _execute(self, batch: Batch) -> Sampled:
+        self.num_decode_rows += batch.num_decode_rows
+        sampled = self._sampler.execute(batch)
+        for sample, row in enumerate(batch.sample_rows.tolist()):
+            self._newest[int(batch.slots[row])] = int(batch.seq_lens[row]), int(sampled.token_ids[sample])
+        return sampled

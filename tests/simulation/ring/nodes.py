@@ -1,0 +1,254 @@
+"""The services of a ring: each runs the `serve` of its service in a process that can end and start again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from frontend_svc.config import FrontendSettings
+from frontend_svc.server import Frontend
+from scheduler_svc import server as scheduler_server
+from scheduler_svc.config import SchedulerSettings
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from tests.simulation.ahead import BlockOwners
+from tests.simulation.block_rules import check_untouched, poison
+from tests.simulation.ring.channel import Channel
+from tests.simulation.ring.clock import Process
+from tests.simulation.ring.model import AheadModel, Model, Trouble
+from worker_svc import server as worker_server
+from worker_svc.config import WorkerSettings
+from worker_svc.core.worker_core import WorkerCore
+from worker_svc.relay import server as relay_server
+from worker_svc.relay.config import RelaySettings
+from worker_svc.runner.sim import SimDrafter
+
+if TYPE_CHECKING:
+    from tests.simulation.ring.ring import Ring
+
+
+class Node:
+    """A service on a host of its own, and the process that runs it now."""
+
+    def __init__(self, ring: Ring, name: str) -> None:
+        self.ring, self.world, self.setup, self.name = ring, ring.world, ring.setup, name
+        self.process: Process | None = None
+        self.num_starts = 0
+        self.is_wanted = True
+        """Whoever runs it starts it again when it has ended."""
+        self.clock_skew_s = 0.0
+        self.stop: asyncio.Event
+
+    @property
+    def is_running(self) -> bool:
+        """Its process is there, frozen or not."""
+        return self.process is not None and self.process.alive
+
+    @property
+    def instance(self) -> str:
+        """Of the process that runs, for people."""
+        return f"{self.name}#{self.num_starts}"
+
+    def start(self) -> None:
+        """A new process."""
+        assert not self.is_running
+        self.num_starts += 1
+        process = self.process = Process(self.world, self.instance, self.name)
+        process.node = self
+        process.clock_skew_s = self.clock_skew_s
+        self.ring.trace.note(self.name, f"starts as {self.instance}")
+        self.world.at(0.0, self._begin, process=process)
+
+    def _begin(self) -> None:
+        assert self.process is not None
+        self.stop = asyncio.Event()
+        self.process.spawn(self._live(self.process, self.make()))
+
+    async def _live(self, process: Process, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.ended(process, f"failed with {type(error).__name__}: {error}", is_crash=True)
+            return
+        self.ended(process, "ended in good order")
+
+    def make(self) -> Coroutine[Any, Any, None]:
+        """What its process runs."""
+        raise NotImplementedError
+
+    def crash(self, reason: str) -> None:
+        """The process dies by itself."""
+        assert self.process is not None
+        self.ended(self.process, reason, is_crash=True)
+
+    def kill(self) -> None:
+        """As SIGKILL."""
+        if self.is_running:
+            assert self.process is not None
+            self.ended(self.process, "was killed", is_killed=True)
+
+    def terminate(self) -> None:
+        """As SIGTERM."""
+        if self.is_running:
+            assert self.process is not None
+            self.ring.trace.note(self.name, "is told to stop")
+            self.world.at(0.0, self.stop.set, process=self.process)
+
+    def ended(
+        self, process: Process, reason: str, *, is_crash: bool = False, is_killed: bool = False
+    ) -> None:
+        """The process is gone."""
+        if not process.alive:
+            return
+        self.ring.trace.note(self.name, f"{process.name} {reason}")
+        process.frozen = False
+        process.end()
+        self.ring.network.ended(process)
+        self.on_end(process, reason, is_crash, is_killed)
+        if self.is_wanted and not self.ring.is_over:
+            self.world.at(self.world.rng.uniform(*self.setup.restart_s), self._restart)
+
+    def on_end(self, process: Process, reason: str, is_crash: bool, is_killed: bool) -> None:
+        """What else follows from that."""
+
+    def _restart(self) -> None:
+        if self.is_wanted and not self.is_running and not self.ring.is_over:
+            self.start()
+
+
+class SchedulerNode(Node):
+    """A scheduler."""
+
+    core: Any
+    """`Scheduler` of the process that leads or led; unset while none has."""
+    loop: Any
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        return f"{self.name}:7300"
+
+    def make(self) -> Coroutine[Any, Any, None]:
+        """See Node."""
+        self.core = self.loop = None
+        options = {"listen": self.address, "lease": "file:lease" if self.setup.has_lease else ""}
+        options |= self.setup.scheduler
+        known = {name: value for name, value in options.items() if name in SchedulerSettings.model_fields}
+        settings = SchedulerSettings.model_construct(**known)
+        return scheduler_server.serve(settings, self.stop)
+
+
+class WorkerNode(Node):
+    """A worker."""
+
+    def __init__(self, ring: Ring, name: str, worker_id: str) -> None:
+        super().__init__(ring, name)
+        self.worker_id = worker_id
+        self.trouble = Trouble()
+        self.core: WorkerCore | None = None
+        self.steps: Any = None
+        self.outputs: Any = None
+        self.runner: Model | AheadModel
+        self.drafter: SimDrafter | None = None
+        self.worker_instance = ""
+
+    def make(self) -> Coroutine[Any, Any, None]:
+        """See Node."""
+        setup = self.setup
+        self.core = self.steps = self.outputs = None
+        poison_tokens, failing = self.trouble.poison, self.trouble.failing
+        self.trouble = Trouble(poison_tokens, failing, slowness=self.trouble.slowness)
+        self.runner = (AheadModel if setup.runs_ahead else Model)(setup.info, self.trouble)
+        self.drafter = SimDrafter(setup.vocab_size, setup.acceptance) if setup.max_draft_tokens else None
+        options = {
+            "scheduler": "r0:7305" if setup.with_relay else ",".join(setup.schedulers),
+            "listen": f"{self.name}:7310",
+            "worker_id": self.worker_id,
+            "runner": "sim",
+            "num_slots": setup.num_slots,
+            "max_num_batched_tokens": 1 << 20,
+        }
+        return worker_server.serve(WorkerSettings.model_construct(**(options | setup.worker)), self.stop)
+
+    def applied(self, core: WorkerCore, changes: Any, step: Any) -> None:
+        """A step was taken by the worker's core: what blocks held before they were given away is gone, and nobody
+        touches what is copied beside the steps."""
+        check_untouched(self.steps.copier.open, changes, step, self.setup.block_size)
+        poison(self.runner, changes)  # type: ignore[arg-type]
+        owners = self.runner.owners
+        if isinstance(owners, BlockOwners):
+            owners.follow(changes)
+            owners.check(step.batch)
+
+    def on_end(self, process: Process, reason: str, is_crash: bool, is_killed: bool) -> None:
+        """Its guardian, if that lives, tells the leader."""
+        instance, self.worker_instance = self.worker_instance, ""
+        if instance and self.world.rng.random() < self.setup.guardians:
+            kind = (
+                scheduler_pb2.WORKER_EXIT_CRASHED
+                if is_crash
+                else scheduler_pb2.WORKER_EXIT_KILLED
+                if is_killed
+                else scheduler_pb2.WORKER_EXIT_STOPPED
+            )
+            guardian = Process(self.world, f"guardian of {process.name}", self.name)
+            request = scheduler_pb2.ReportWorkerExitRequest(
+                worker=scheduler_pb2.WorkerRef(worker_id=self.worker_id, worker_instance=instance),
+                exit=kind,
+                reason=reason,
+            )
+            self.world.at(0.0, lambda: guardian.spawn(self._report(guardian, request)), process=guardian)
+
+    async def _report(self, guardian: Process, request: scheduler_pb2.ReportWorkerExitRequest) -> None:
+        """As `worker_svc/guardian` does."""
+        for address in self.setup.schedulers:
+            channel = Channel(self.ring.network, guardian, address)
+            stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)  # type: ignore[no-untyped-call]
+            try:
+                await stub.ReportWorkerExit(request, timeout=2.0)
+            except Exception as error:
+                self.ring.trace.note(self.name, f"the guardian's report came to nothing: {error!r}"[:150])
+            await channel.close()
+        guardian.end()
+        self.ring.network.ended(guardian)
+
+
+class RelayNode(Node):
+    """A relay between the workers and the scheduler."""
+
+    def make(self) -> Coroutine[Any, Any, None]:
+        """See Node."""
+        settings = RelaySettings.model_construct(
+            scheduler=",".join(self.setup.schedulers), listen="r0:7305", relay_id="relay", window_ms=1.0
+        )
+        return relay_server.serve(settings, self.stop)
+
+
+class FrontendNode(Node):
+    """A frontend, and the clients of its process."""
+
+    def __init__(self, ring: Ring, name: str) -> None:
+        super().__init__(ring, name)
+        self.frontend: Frontend | None = None
+
+    def make(self) -> Coroutine[Any, Any, None]:
+        """See Node."""
+        options = {
+            "scheduler": ",".join(self.setup.schedulers),
+            "http": f"{self.name}:8000",
+            "grpc": f"{self.name}:7301",
+            "name": self.name,
+            "page": False,
+            "vllm_faces": False,
+            "drain_s": 2.0,
+        }
+        return self._serve(FrontendSettings.model_construct(**(options | self.setup.frontend)))
+
+    async def _serve(self, settings: FrontendSettings) -> None:
+        """As `frontend_svc.server.serve`."""
+        frontend = self.frontend = Frontend(settings)
+        try:
+            await frontend.start()
+            await frontend.run(self.stop)
+        finally:
+            await frontend.stop()

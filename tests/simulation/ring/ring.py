@@ -1,0 +1,155 @@
+"""One simulated run of a ring: the real shells of all services on a virtual clock and a virtual network, with the rules
+of the design checked as it goes."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tests.simulation.ring.asked import Asked
+from tests.simulation.ring.checks import Checks
+from tests.simulation.ring.client import Client
+from tests.simulation.ring.clock import World
+from tests.simulation.ring.excuses import unexcused
+from tests.simulation.ring.faults import Faults
+from tests.simulation.ring.lease import LeaseStore
+from tests.simulation.ring.network import Network
+from tests.simulation.ring.nodes import FrontendNode, Node, RelayNode, SchedulerNode, WorkerNode
+from tests.simulation.ring.setup import Planned, Plot
+from tests.simulation.ring.surroundings import inside
+from tests.simulation.ring.trace import Trace, TraceLog
+
+STUCK_S = 200.0
+"""Every client is told of an end within this time after the last fault."""
+LOOK_S = 0.1
+REST_S = 60.0
+"""Nothing is left so long after that."""
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    num_events: int
+    seconds: float
+    num_attempts: int
+    num_requests: int
+    errors: list[str] = field(default_factory=list)
+    """Ends that were errors."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class Ring:
+    """All processes of one run."""
+
+    def __init__(self, plot: Plot, *, trace: bool = False) -> None:
+        self.plot, self.setup = plot, plot.setup
+        self.world = World(plot.seed)
+        self.network = Network(self.world)
+        self.trace = Trace(self.world, trace)
+        self.is_over = False
+        setup = plot.setup
+        self.schedulers = [SchedulerNode(self, f"s{number}") for number in range(setup.num_schedulers)]
+        self.workers = [WorkerNode(self, f"w{number}", f"w{number}") for number in range(setup.num_workers)]
+        self.frontends = [FrontendNode(self, f"f{number}") for number in range(setup.num_frontends)]
+        self.relays = [RelayNode(self, "r0")] if setup.with_relay else []
+        self.clients: list[Client] = []
+        self.checks = Checks(self, plot.check_every)
+        self.faults = Faults(self)
+        self.lease = LeaseStore(runs_out=setup.lease_runs_out)
+        self.expected: Callable[[Asked], list[int]] = lru_cache(
+            lambda asked: asked.expected(setup.vocab_size, setup.limit)
+        )
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """All of them, by name."""
+        nodes: list[Node] = [*self.schedulers, *self.relays, *self.workers, *self.frontends]
+        return {node.name: node for node in nodes}
+
+    def run(self) -> Outcome:
+        """From the start of the first process until nothing is left."""
+        log, handler = logging.getLogger(), TraceLog(self.trace)
+        level = log.level
+        handlers, log.handlers = log.handlers, [handler] if self.trace.is_on else []
+        log.setLevel(logging.INFO if self.trace.is_on else logging.CRITICAL + 1)
+        gc_was_on = gc.isenabled()
+        gc.disable()
+        try:
+            with inside(self.world, self.network):
+                return self._run()
+        finally:
+            self.is_over = True
+            self.trace.is_on = False
+            self.world.close()
+            log.handlers = handlers
+            log.setLevel(level)
+            if gc_was_on:
+                gc.enable()
+
+    def _run(self) -> Outcome:
+        self.world.after_event = self.checks.after_event
+        for node in self.nodes.values():
+            self.world.at(self.world.rng.uniform(0, 0.05), node.start)
+        last = self.plot.warm_up_s
+        for planned in self.plot.requests:
+            self.world.at(planned.at, self._call, planned)
+            last = max(last, planned.at)
+        for fault in self.plot.faults:
+            self.faults.plan(fault)
+            last = max(last, fault.at + fault.lasts_s)
+        self.world.run(last + 0.01)
+        self.trace.note("-", "all faults are over")
+        is_over = self._wait(STUCK_S, lambda: all(client.is_over for client in self.clients))
+        waiting = [str(client) for client in self.clients if not client.is_over]
+        assert is_over, f"at {self.world.now:.1f} s clients wait: {waiting}"
+        self.trace.note("-", "no client waits")
+        self._wait(REST_S, lambda: not self.checks.what_is_left())
+        left = self.checks.what_is_left()
+        assert not left, f"at {self.world.now:.1f} s: {left}"
+        for client in self.clients:
+            client.check()
+            finding = unexcused(self.plot, client)
+            assert not finding, finding
+        return self._outcome()
+
+    def _wait(self, seconds: float, until: Callable[[], bool]) -> bool:
+        """Lets time pass until `until` holds; False when `seconds` have passed before."""
+        end = self.world.now + seconds
+        while not until():
+            if self.world.now >= end:
+                return False
+            self.world.run(LOOK_S)
+        return True
+
+    def _call(self, planned: Planned) -> None:
+        """A client comes, unless its frontend is away."""
+        node, asked = self.frontends[planned.frontend], planned.asked
+        if not node.is_running or node.frontend is None or node.frontend.intake.stopping:
+            return
+        process = node.process
+        assert process is not None
+        client = Client(self, node, asked)
+        self.clients.append(client)
+        size = f"{len(asked.prompt)} tokens, up to {asked.max_tokens} more"
+        self.trace.note(node.name, f"{asked.request_id} comes: {size}")
+        self.world.at(0.0, lambda: process.spawn(client.run()), process=process)
+
+    def _outcome(self) -> Outcome:
+        sessions = [client.session for client in self.clients if client.session is not None]
+        return Outcome(
+            num_events=self.world.num_events,
+            seconds=self.world.now,
+            num_attempts=sum(
+                session.num_losses if hasattr(session, "num_losses") else 0 for session in sessions
+            ),
+            num_requests=len(self.clients),
+            errors=[
+                f"{client.asked.request_id}: {client.finished.error}"
+                for client in self.clients
+                if client.finished is not None and client.finished.error is not None
+            ],
+        )

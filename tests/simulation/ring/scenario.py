@@ -1,0 +1,244 @@
+"""Plots drawn from seeds: sizes, settings, requests and faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tests.simulation.ring.asked import Asked
+from tests.simulation.ring.automaton import Rule
+from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
+
+FIRST_S = 1.5
+"""Everybody has met by then."""
+POISON = 990
+"""Prompts with this token kill whoever computes them; tokens of other prompts are smaller."""
+FAILING = 991
+"""The model fails on prompts with this token."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What kind of scenarios are drawn."""
+
+    name: str = "any"
+    faults: tuple[int, int] = (0, 4)
+    """Fewest and most."""
+    kinds: tuple[str, ...] = ()
+    """Of faults; empty: all."""
+    requests: tuple[int, int] = (4, 12)
+    check_every: int = 29
+    frontends: tuple[int, ...] = (1, 1, 2)
+    schedulers: tuple[int, ...] = (1, 1, 1, 2)
+    workers: tuple[int, ...] = (1, 2, 2, 3)
+    relays: float = 0.15
+    """Share of rings with a relay."""
+    drafts: tuple[int, ...] = (0, 0, 2)
+    odd: float = 0.1
+    """Share of scenarios with requests that kill or fail."""
+
+
+ANY = Profile()
+CALM = Profile("calm", faults=(0, 0), schedulers=(1,), odd=0.0)
+
+
+def draw(seed: int, profile: Profile = ANY) -> Plot:
+    """The plot of a seed."""
+    name = f"{profile.name}/{seed}"
+    rng = random.Random(name)
+    setup = _draw_setup(rng, profile)
+    requests = _draw_requests(rng, setup, profile)
+    faults = _draw_faults(rng, setup, profile)
+    return Plot(name, setup, requests, faults, profile.check_every)
+
+
+def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
+    drafts = rng.choice(profile.drafts)
+    num_schedulers = rng.choice(profile.schedulers)
+    setup = RingSetup(
+        num_workers=rng.choice(profile.workers),
+        num_frontends=rng.choice(profile.frontends),
+        num_schedulers=num_schedulers,
+        has_lease=num_schedulers > 1,
+        lease_runs_out=rng.random() < 0.5,
+        with_relay=rng.random() < profile.relays,
+        num_blocks=rng.choice((12, 16, 24, 48)),
+        block_size=rng.choice((2, 4)),
+        num_slots=rng.choice((6, 12)),
+        vocab_size=1000,
+        max_draft_tokens=drafts,
+        acceptance=rng.choice((0.0, 0.6, 1.0)),
+        num_host_blocks=rng.choice((0, 0, 4, 40)),
+        runs_ahead=not drafts and rng.random() < 0.3,
+        step_s=rng.choice(((0.002, 0.03), (0.01, 0.05), (0.03, 0.12))),
+        compile_s=rng.choice((0.01, 0.3)),
+        grammar_failures=rng.choice((0.0, 0.0, 0.3)),
+        copy_s=rng.choice((0.0, 0.05, 0.5)),
+        copy_failures=rng.choice((0.0, 0.0, 0.3)) if profile.faults[1] else 0.0,
+        guardians=rng.choice((0.0, 0.5, 1.0)),
+        restart_s=rng.choice(((0.05, 0.3), (0.5, 3.0))),
+    )
+    scheduler = _draw_scheduler(rng, setup)
+    worker = {
+        "frontend_timeout_s": rng.choice((1.0, 3.0, 30.0)) if profile.faults[1] else 30.0,
+        "drain_s": rng.choice((0.0, 0.0, 2.0)),
+        "step_timeout_s": rng.choice((5.0, 120.0)),
+    }
+    frontend = {"max_backlog_tokens": rng.choice((3, 8, 512)), "lost_scheduler_s": rng.choice((4.0, 60.0))}
+    return replace(setup, scheduler=scheduler, worker=worker, frontend=frontend)
+
+
+def _draw_scheduler(rng: random.Random, setup: RingSetup) -> dict[str, object]:
+    seqs, width = rng.choice((2, 4, 6)), 1 + setup.max_draft_tokens
+    policy = rng.choice(("fcfs", "priority", "fair", "priority+fair", "priority+deadline", "deadline"))
+    return {
+        "max_num_seqs": seqs,
+        "max_num_batched_tokens": rng.choice((seqs * width, 16 + seqs * width, 200)),
+        "long_prefill_token_threshold": rng.choice((0, 0, 5)),
+        "max_inflight_steps": rng.choice((1, 2, 2, 4)),
+        "num_speculative_tokens": setup.max_draft_tokens,
+        "watermark_blocks_per_seq": rng.choice((0, 1, 2)),
+        "enable_prefix_caching": rng.random() < 0.85,
+        "worker_grace_s": rng.choice((1.0, 2.0, 10.0)),
+        "no_worker_grace_s": rng.choice((5.0, 30.0)),
+        "frontend_grace_s": rng.choice((1.0, 3.0, 10.0)),
+        "start_grace_s": rng.choice((0.5, 1.0, 5.0)),
+        "policy": policy,
+        "ttft_targets": "0:50,1:500",
+        "lower_class_prefill_tokens": rng.choice((0, 3)) if "priority" in policy else 0,
+        "aging_s": rng.choice((0.0, 0.1, 60.0)),
+        "side_copy_blocks": rng.choice((0, 1, 2, 32)),
+        "max_waiting": rng.choice((3, 100_000, 100_000, 100_000)),
+    }
+
+
+# -- requests --
+
+
+def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tuple[Planned, ...]:
+    prefixes = [tuple(rng.randrange(900) for _ in range(24)) for _ in range(2)]
+    planned = []
+    for number in range(rng.randint(*profile.requests)):
+        asked = _draw_asked(rng, setup, prefixes, f"q{number}")
+        planned.append(Planned(FIRST_S + rng.uniform(0, 1.0), rng.randrange(setup.num_frontends), asked))
+    if rng.random() < 0.3:
+        at = FIRST_S + rng.uniform(0, 1.0)
+        for number in range(rng.randint(2, 6)):
+            own = tuple(rng.randrange(900) for _ in range(rng.choice((0, 0, 3))))
+            asked = Asked(f"crowd{number}", (prefixes[0] + own)[: setup.limit - 1], rng.randint(1, 10))
+            planned.append(Planned(at + rng.choice((0.0, 0.0, 0.005)), 0, asked))
+    if rng.random() < profile.odd:
+        token = rng.choice((POISON, FAILING))
+        asked = Asked("odd", (token, *prefixes[1][:3]), 5, is_poison=token == POISON, fails=token == FAILING)
+        planned.append(Planned(FIRST_S + rng.uniform(0, 1.0), 0, asked))
+    return tuple(planned)
+
+
+def _draw_asked(rng: random.Random, setup: RingSetup, prefixes: list[tuple[int, ...]], name: str) -> Asked:
+    shared = rng.choice(prefixes)[: rng.randrange(0, 25)]
+    own = tuple(rng.randrange(900) for _ in range(rng.randint(1, 15)))
+    asked = Asked(
+        name,
+        (shared + own)[: setup.limit - 1],
+        rng.choice((rng.randint(1, 12), rng.randint(8, 40))),
+        seed=rng.randrange(1000),
+        priority=rng.randrange(3),
+        tenant=rng.choice("ab"),
+        think_s=rng.choice((0.0, 0.0, 0.0, 0.05, 0.3)),
+        leaves_after_s=rng.uniform(0, 1.0) if rng.random() < 0.1 else None,
+    )
+    kind = rng.random()
+    if kind < 0.15:
+        return replace(asked, pooling=rng.choice(("mean", "last", "cls")))
+    if kind < 0.35:
+        asked = replace(asked, rule=Rule(rng.choice((2, 3)), rng.randint(1, 30)))
+    elif kind < 0.45:
+        asked = replace(asked, never_repeats=True)
+    if rng.random() < 0.3:
+        asked = replace(asked, is_drawn=True)
+    if rng.random() < 0.15:
+        asked = replace(asked, stop_token_ids=tuple(rng.randrange(1000) for _ in range(150)))
+    if rng.random() < 0.1:
+        asked = replace(asked, stop_after=rng.randint(1, 15))
+    return asked
+
+
+# -- faults --
+
+_Draw = Callable[[random.Random, RingSetup], Fault]
+
+
+def _any_node(rng: random.Random, setup: RingSetup) -> str:
+    names = [f"w{n}" for n in range(setup.num_workers)] * 2
+    names += [f"s{n}" for n in range(setup.num_schedulers)] * 2
+    names += [f"f{n}" for n in range(setup.num_frontends)]
+    return rng.choice([*names, *(["r0"] if setup.with_relay else [])])
+
+
+def _worker(rng: random.Random, setup: RingSetup) -> str:
+    return f"w{rng.randrange(setup.num_workers)}"
+
+
+def _pair(rng: random.Random, setup: RingSetup) -> tuple[str, str]:
+    first = _any_node(rng, setup)
+    second = _any_node(rng, setup)
+    while second[0] == first[0]:
+        second = _any_node(rng, setup)
+    return first, second
+
+
+def _at(rng: random.Random) -> float:
+    return FIRST_S + rng.uniform(0.0, 1.5)
+
+
+def _away_s(rng: random.Random) -> float:
+    """For how long something is away: mostly short, sometimes beyond every grace."""
+    return rng.choice((rng.uniform(0.01, 1.0), rng.uniform(0.5, 4.0), rng.uniform(3.0, 15.0)))
+
+
+def _of_node(kind: str) -> _Draw:
+    return lambda rng, setup: Fault(_at(rng), kind, (_any_node(rng, setup),), _away_s(rng))
+
+
+def _of_pair(kind: str, size: float = 0.0) -> _Draw:
+    return lambda rng, setup: Fault(_at(rng), kind, _pair(rng, setup), _away_s(rng), size * rng.random())
+
+
+def _of_worker(kind: str, sizes: tuple[float, ...] = (0.0,)) -> _Draw:
+    return lambda rng, setup: Fault(_at(rng), kind, (_worker(rng, setup),), _away_s(rng), rng.choice(sizes))
+
+
+DRAWS: dict[str, _Draw] = {
+    "kill": _of_node("kill"),
+    "terminate": _of_node("terminate"),
+    "power_off": _of_node("power_off"),
+    "freeze": _of_node("freeze"),
+    "set_clock": lambda rng, setup: Fault(
+        _at(rng), "set_clock", (_any_node(rng, setup),), 0.0, rng.choice((-86400.0, -5.0, 3600.0))
+    ),
+    "cut": _of_pair("cut"),
+    "cut_one_way": _of_pair("cut_one_way"),
+    "isolate": _of_node("isolate"),
+    "slow": _of_pair("slow", 0.3),
+    "reset_links": _of_pair("reset_links"),
+    "share_lease": _of_worker("share_lease"),
+    "hang": _of_worker("hang"),
+    "slow_steps": _of_worker("slow_steps", (3.0, 20.0)),
+    "lose_device": _of_worker("lose_device"),
+    "drain": _of_worker("drain"),
+    "reset_cache": _of_worker("reset_cache"),
+    "safe_mode": _of_worker("safe_mode", (-1.0, 0.0, 1.0)),
+}
+WEIGHTS = {"kill": 5, "terminate": 3, "freeze": 3, "cut": 3, "reset_links": 3}
+"""Of the kinds that are drawn more often than once."""
+
+
+def _draw_faults(rng: random.Random, setup: RingSetup, profile: Profile) -> tuple[Fault, ...]:
+    kinds = profile.kinds or tuple(DRAWS)
+    weighted = [kind for kind in kinds for _ in range(WEIGHTS.get(kind, 1))]
+    count = rng.randint(*profile.faults)
+    return tuple(sorted((DRAWS[rng.choice(weighted)](rng, setup) for _ in range(count)), key=lambda f: f.at))
+
+
+ONE = Profile("one", schedulers=(1,))

@@ -1,0 +1,118 @@
+"""How large a ring is, how its processes are set, and what its clients ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.ring.asked import Asked
+from worker_svc.core.batch import RequestKind, RunnerInfo
+
+MODEL = "sim"
+
+
+@dataclass(frozen=True)
+class RingSetup:
+    """Sizes and settings; times in seconds."""
+
+    num_workers: int = 2
+    num_frontends: int = 1
+    num_schedulers: int = 1
+    with_relay: bool = False
+    """The workers reach the scheduler through a relay."""
+    num_blocks: int = 24
+    block_size: int = 4
+    num_slots: int = 8
+    max_model_len: int = 64
+    vocab_size: int = 1000
+    max_draft_tokens: int = 0
+    acceptance: float = 0.6
+    num_host_blocks: int = 0
+    runs_ahead: bool = False
+    step_s: tuple[float, float] = (0.002, 0.03)
+    """Shortest and longest step."""
+    compile_s: float = 0.1
+    """Longest time that a grammar takes."""
+    grammar_failures: float = 0.0
+    """Share of grammars that cannot be compiled."""
+    copy_s: float = 0.05
+    """Longest time that copies beside the steps take."""
+    copy_failures: float = 0.0
+    """Share of groups of such copies that fail."""
+    guardians: float = 1.0
+    """Share of crashes that are reported by a guardian."""
+    restart_s: tuple[float, float] = (0.05, 1.0)
+    """How long whoever runs a process takes to start it again."""
+    has_lease: bool = False
+    """The schedulers share a lease; without one they do not know of each other."""
+    lease_runs_out: bool = False
+    """The lease is taken from a holder that is not heard; else only from one that has ended."""
+    scheduler: dict[str, Any] = field(default_factory=dict)
+    """Settings of the schedulers, beside those of every ring."""
+    worker: dict[str, Any] = field(default_factory=dict)
+    """Settings of the workers."""
+    frontend: dict[str, Any] = field(default_factory=dict)
+    """Settings of the frontends."""
+
+    @property
+    def limit(self) -> int:
+        """Tokens that a sequence may have."""
+        return min(self.max_model_len, self.num_blocks * self.block_size + 1)
+
+    @property
+    def info(self) -> RunnerInfo:
+        """Of the simulated model."""
+        return RunnerInfo(
+            MODEL,
+            self.num_blocks,
+            self.block_size,
+            self.max_model_len,
+            self.vocab_size,
+            (),
+            self.max_draft_tokens,
+            num_host_blocks=self.num_host_blocks,
+            kinds=(RequestKind.GENERATE, RequestKind.POOLING),
+            embedding_size=1,
+        )
+
+    @property
+    def schedulers(self) -> list[str]:
+        """Addresses."""
+        return [f"s{number}:7300" for number in range(self.num_schedulers)]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A request of a client and when it comes."""
+
+    at: float
+    frontend: int
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong, from `at` on for `lasts_s`."""
+
+    at: float
+    kind: str
+    """Name of a method of `faults.Faults`."""
+    targets: tuple[str, ...] = ()
+    lasts_s: float = 0.0
+    size: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(self.targets)}) at {self.at:.3f} for {self.lasts_s:.3f} s, {self.size:.2f}"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """All that is planned of a run."""
+
+    seed: str
+    setup: RingSetup
+    requests: tuple[Planned, ...]
+    faults: tuple[Fault, ...] = ()
+    check_every: int = 29
+    """Rules are checked behind every so many events; 0: never."""
+    warm_up_s: float = 1.5

@@ -1,0 +1,267 @@
+"""Drives a worker's step engine on the virtual clock, where a thread does in a real process; and what else has threads
+there: copies beside the steps, and the preparation of grammars."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from signalbox.grammar.form import Form
+from tests.simulation.ring.automaton import RuleAutomaton, read_rule
+from tests.simulation.ring.clock import Process, current_process
+from tests.simulation.ring.model import AheadModel, Model, ProcessCrashedError
+from worker_svc.core.step import Failure, RequestRef, SideCopies
+from worker_svc.core.worker_core import WorkerCore
+from worker_svc.grammar.preparation import GrammarPreparation, Prepared, _Wanted
+from worker_svc.step_engine import Listeners, StepEngine, StepTotals, Surroundings
+from worker_svc.step_inbox import StepInbox
+from worker_svc.step_items import CopiesFailed, Item
+
+
+class StepDriver(StepInbox):
+    """Stands in for `worker_svc.step_loop.StepLoop`: the same engine, and steps that take virtual time."""
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        runner: Model | AheadModel,
+        on_result: Callable[[Any], None],
+        on_refused: Callable[[str], None],
+        spans: Any = None,
+        preparation: Any = None,
+        on_verdict: Callable[[Any], None] = lambda verdict: None,
+        on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
+        **others: Any,
+    ) -> None:
+        process = self.process = current_process()
+        self._clock = process.loop.time
+        self._items: deque[Item] = deque()
+        self._news = asyncio.Event()
+        super().__init__(self._post, self._clock)
+        node = self.node = process.node
+        self.core, self.runner = core, runner
+        self.copier = SideCopier(node, runner, process, self._copies_ended)
+        self._on_fence_ended = on_fence_ended
+        around = Surroundings(self._clock, self._post, self.copier, lambda masks: None)
+        listeners = Listeners(on_result=on_result, on_refused=on_refused, on_verdict=on_verdict, **others)
+        self.engine = StepEngine(core, runner, around, listeners, None, Preparation(node, process))
+        self.failure: BaseException | None = None
+        self._due = 0.0
+        """When the oldest step in flight is done."""
+
+    @property
+    def totals(self) -> StepTotals:
+        """All steps so far."""
+        return self.engine.totals
+
+    @property
+    def step_age_s(self) -> float:
+        """As `StepLoop.step_age_s`."""
+        return self.engine.step_age_s
+
+    def start(self) -> None:
+        """Begins with what arrives."""
+        self._task = self.process.spawn(self._run())
+
+    def stop(self, timeout_s: float) -> None:
+        """Runs what has arrived, at once."""
+        if self.failure is None:
+            self._task.cancel()
+            while self._items:
+                item = self._items.popleft()
+                while self.engine.must_finish_before(item):
+                    self.engine.finish()
+                self.engine.take(item)
+                while self.engine.is_full:
+                    self.engine.finish()
+            self.engine.finish_all()
+
+    def _post(self, item: Item) -> None:
+        self._items.append(item)
+        self._news.set()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._take(await self._next())
+        except ProcessCrashedError as error:
+            self.node.crash(f"crashed in a step: {error}")
+            await asyncio.Event().wait()
+        except Exception as error:
+            self.failure = error
+
+    async def _take(self, item: Item) -> None:
+        engine = self.engine
+        while engine.must_finish_before(item):
+            await self._finish()
+        if isinstance(item, Future):
+            while self.copier.age_s or self.copier.has_open:
+                await asyncio.sleep(0.005)
+        engine.take(item)
+        if engine.num_in_flight == 1 and self._due <= self._clock():
+            self._due = self._clock() + self._duration_s()
+        while engine.is_full:
+            await self._finish()
+
+    async def _next(self) -> Item:
+        """What comes next; the steps in flight that are done meanwhile are finished."""
+        while not self._items:
+            self._news.clear()
+            if not self.engine.num_in_flight:
+                await self._news.wait()
+                continue
+            rest = self._due - self._clock()
+            if rest <= 0:
+                self._collect()
+                continue
+            try:
+                async with asyncio.timeout(rest):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+        return self._items.popleft()
+
+    async def _finish(self) -> None:
+        while (rest := self._due - self._clock()) > 1e-9:
+            await asyncio.sleep(rest)
+        self._collect()
+
+    def _collect(self) -> None:
+        self.engine.finish()
+        if self.engine.num_in_flight:
+            self._due = self._clock() + self._duration_s()
+
+    def _duration_s(self) -> float:
+        node, trouble = self.node, self.runner.trouble
+        duration = node.world.rng.uniform(*node.setup.step_s) * trouble.slowness
+        return max(duration, trouble.hangs_until - self._clock())
+
+    def _copies_ended(self, fence: int, failure: Failure | None) -> None:
+        if failure is not None:
+            self._post(CopiesFailed(failure.message))
+        self._on_fence_ended(fence, failure)
+
+
+class SideCopier:
+    """Makes copies beside the steps, each group at once at some time."""
+
+    def __init__(
+        self,
+        node: Any,
+        runner: Model | AheadModel,
+        process: Process,
+        on_ended: Callable[[int, Failure | None], None],
+    ) -> None:
+        self._node, self._runner, self._process, self._on_ended = node, runner, process, on_ended
+        self.open: list[SideCopies] = []
+        self._begun: deque[float] = deque()
+        self._free_at = 0.0
+
+    @property
+    def has_open(self) -> bool:
+        """Not all groups have ended."""
+        return bool(self.open)
+
+    @property
+    def age_s(self) -> float:
+        """How long the oldest group has been open; 0 when none is."""
+        return self._process.loop.time() - self._begun[0] if self._begun else 0.0
+
+    def begin(self, copies: SideCopies) -> None:
+        """Begins with a group; what its targets held is gone from now on."""
+        loop, rng, setup = self._process.loop, self._node.world.rng, self._node.setup
+        sources = {copy.source for copy in copies.copies if not copy.source_is_host}
+        targets = [copy.target for copy in copies.copies if not copy.target_is_host]
+        saved = [copy.target for copy in copies.copies if copy.target_is_host]
+        make = self._runner.copies_aside(copies.copies)
+        self._runner.poison([block for block in targets if block not in sources], saved)
+        self.open.append(copies)
+        self._begun.append(loop.time())
+        self._free_at = max(self._free_at, loop.time()) + rng.uniform(0, setup.copy_s)
+        fails = rng.random() < setup.copy_failures
+        loop.call_at(self._free_at, self._end, copies, make, fails)
+
+    def _end(self, copies: SideCopies, make: Callable[[], None], fails: bool) -> None:
+        self.open.remove(copies)
+        self._begun.popleft()
+        if not fails:
+            make()
+        failure = Failure("InternalError", "block copies failed") if fails else None
+        self._on_ended(copies.fence, failure)
+
+    def wait(self) -> None:
+        """Nothing is open: whoever drives the engine has waited."""
+        assert not self.open
+
+    def close(self, timeout_s: float) -> None:
+        """The process ends."""
+
+
+class _Compiler:
+    """Reads rules."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+
+    def automaton(self, form: Form) -> RuleAutomaton:
+        """See `GrammarPreparation`."""
+        return RuleAutomaton(read_rule(form), self._vocab_size)
+
+
+class Preparation(GrammarPreparation):
+    """The real preparation, with a simulated compiler that takes virtual time instead of a thread."""
+
+    def __init__(self, node: Any, process: Process) -> None:
+        self._node, self._process = node, process
+        self._compiler = _Compiler(node.setup.vocab_size)  # type: ignore[assignment]
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    def begin(
+        self,
+        slot: int,
+        ref: RequestRef,
+        form: Form,
+        prior_output: NDArray[np.int32],
+        done: Callable[[Prepared], None],
+    ) -> None:
+        """As `GrammarPreparation.begin`."""
+        wanted = _Wanted(slot, ref, form, prior_output, done)
+        rng, setup = self._node.world.rng, self._node.setup
+        fails = rng.random() < setup.grammar_failures
+        self._timers[slot] = self._process.loop.call_later(  # type: ignore[assignment]
+            rng.uniform(0, setup.compile_s), partial(self._done, wanted, fails)
+        )
+
+    def _done(self, wanted: _Wanted, fails: bool) -> None:
+        prepared = self._prepare(wanted)
+        if fails:
+            failure = Failure("InvalidRequestError", "no such grammar", "structured_output")
+            prepared = Prepared(wanted.slot, wanted.ref, None, failure)
+        wanted.done(prepared)
+
+    def cancel(self, slot: int) -> None:
+        """Perhaps it has begun: then it goes on, and its outcome comes late."""
+        timer = self._timers.pop(slot, None)
+        if timer is not None and self._node.world.rng.random() < 0.5:
+            timer.cancel()
+
+    def close(self) -> None:
+        """The process ends."""
+
+
+class CheckedCore(WorkerCore):
+    """The worker's core, which poisons blocks that are given away, and checks what steps touch."""
+
+    def apply(self, changes: Any) -> Any:
+        """As `WorkerCore.apply`."""
+        step = super().apply(changes)
+        node = current_process().node
+        node.applied(self, changes, step)
+        return step

@@ -1,0 +1,145 @@
+"""What the shells find in the virtual world in place of clocks, dice, sockets, threads and models."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import frontend_svc.server
+import scheduler_svc.server
+import signalbox.rpc
+import worker_svc.relay.server
+import worker_svc.server
+from scheduler_svc.lease.alone import NoLease
+from scheduler_svc.lease.lease import Holder, Lease
+from scheduler_svc.lease.spec import LeaseSpec
+from tests.simulation.ring.channel import Channel
+from tests.simulation.ring.clock import ProcessLoop, World, current_process
+from tests.simulation.ring.lease import SimLease
+from tests.simulation.ring.network import Network
+from tests.simulation.ring.server import Server
+from tests.simulation.ring.step_driver import CheckedCore, StepDriver
+
+WALL_S = 1_700_000_000.0
+"""What wall clocks show at the beginning that are right."""
+_REAL_OUTPUTS = worker_svc.server.Outputs
+
+
+@contextlib.contextmanager
+def inside(world: World, network: Network) -> Iterator[None]:
+    """For the time of the block the shells live in `world`."""
+    rng = random.Random(world.rng.random())
+    state = random.getstate()
+    Server.network = network
+    with contextlib.ExitStack() as stack:
+        for target, name, value in [*_clocks(world, rng), *_network(network), *_parts()]:
+            if hasattr(target, name):
+                stack.enter_context(mock.patch.object(target, name, value))
+        random.seed(rng.random())
+        try:
+            yield
+        finally:
+            random.setstate(state)
+
+
+_Patches = list[tuple[Any, str, Any]]
+
+
+def _clocks(world: World, rng: random.Random) -> _Patches:
+    def wall_s() -> float:
+        try:
+            loop: object = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        skew = loop.process.clock_skew_s if isinstance(loop, ProcessLoop) else 0.0
+        return WALL_S + world.now + skew
+
+    return [
+        (time, "monotonic", lambda: world.now),
+        (time, "time", wall_s),
+        (time, "time_ns", lambda: int(wall_s() * 1e9)),
+        (os, "urandom", rng.randbytes),
+    ]
+
+
+def _network(network: Network) -> _Patches:
+    return [
+        (signalbox.rpc, "channel", lambda address: Channel(network, current_process(), address)),
+        (signalbox.rpc, "Server", Server),
+        *[(reach, "refuses", network.refuses) for reach in _REACH],
+    ]
+
+
+try:
+    from signalbox import reach as _reach_module
+except ImportError:
+    _REACH: list[Any] = []
+else:
+    _REACH = [_reach_module]
+
+
+def _parts() -> _Patches:
+    """What stands in for threads, models, HTTP and locked files; and whatever a node wants to know of its process."""
+    servers = (frontend_svc.server, scheduler_svc.server, worker_svc.server, worker_svc.relay.server)
+    return [
+        *[(module, "settle_memory", lambda: None) for module in servers],
+        (frontend_svc.server, "HttpServer", _NoServer),
+        (frontend_svc.server, "HttpApi", _NoServer),
+        (worker_svc.server, "make_runner", _make_runner),
+        (worker_svc.server, "Outputs", _make_outputs),
+        (worker_svc.server, "WorkerCore", _remember("core", CheckedCore)),
+        (worker_svc.server, "StepLoop", _remember("steps", StepDriver)),
+        (worker_svc.server, "SchedulerLink", _remember("link", worker_svc.server.SchedulerLink)),
+        (scheduler_svc.server, "Scheduler", _remember("core", scheduler_svc.server.Scheduler)),
+        (scheduler_svc.server, "StepLoop", _remember("loop", scheduler_svc.server.StepLoop)),
+        (scheduler_svc.server, "open_lease", _open_lease),
+    ]
+
+
+class _NoServer:
+    """Stands in for HTTP and its API: clients of a simulated frontend open sessions themselves."""
+
+    app = None
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    async def start(self, address: str) -> int:
+        """As `HttpServer.start`."""
+        return 0
+
+    async def stop(self) -> None:
+        """As `HttpServer.stop`."""
+
+
+def _remember(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes what `make` does, and lets the node know it."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        made = make(*args, **options)
+        setattr(current_process().node, name, made)
+        return made
+
+    return call
+
+
+def _make_outputs(worker_instance: str, *args: Any, **options: Any) -> Any:
+    made = _REAL_OUTPUTS(worker_instance, *args, **options)
+    node = current_process().node
+    node.outputs, node.worker_instance = made, worker_instance
+    node.ring.trace.name(worker_instance, node.instance)
+    return made
+
+
+def _make_runner(settings: Any) -> Any:
+    node = current_process().node
+    return node.runner, node.drafter
+
+
+def _open_lease(spec: LeaseSpec, us: Holder, duration_s: float) -> Lease:
+    return SimLease(current_process().node.ring.lease, us) if spec.kind else NoLease()

@@ -1,0 +1,60 @@
+"""`python -m tests.simulation.run --seeds 0:1000 [--jobs 2] [--profile any]`: hunts through seeds, prints the rate and
+every failure; `--shrink` makes each as small as it gets and prints its trace. Run it with PYTHONHASHSEED=0, so that a
+seed replays exactly."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.ring.hunt import Found, explain, shrink, try_plot
+from tests.simulation.ring.profiles import PROFILES
+from tests.simulation.ring.scenario import draw
+
+PART = 20
+
+
+def hunt(first: int, end: int, profile: str, shrinks: bool) -> tuple[int, int, list[str]]:
+    """Scenarios, events and failures of a range of seeds."""
+    events, failures = 0, []
+    for seed in range(first, end):
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        if isinstance(outcome, Found):
+            failures.append(f"{outcome}\n{explain(shrink(outcome))}" if shrinks else str(outcome))
+        else:
+            events += outcome.num_events
+    gc.collect()
+    return end - first, events, failures
+
+
+def main() -> int:
+    """Returns 1 when anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0:200", help="FIRST:END")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--profile", default="any", choices=sorted(PROFILES))
+    parser.add_argument("--shrink", action="store_true")
+    arguments = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]])
+    first, end = map(int, arguments.seeds.split(":"))
+    parts = [(at, min(at + PART, end), arguments.profile, arguments.shrink) for at in range(first, end, PART)]
+    started, scenarios, events, found = time.perf_counter(), 0, 0, 0
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for count, some, failures in pool.map(hunt, *zip(*parts, strict=True)):
+            scenarios, events, found = scenarios + count, events + some, found + len(failures)
+            for failure in failures:
+                print(failure, flush=True)
+    seconds = time.perf_counter() - started
+    rate = f"{scenarios / seconds:.1f} per second"
+    print(f"{scenarios} scenarios, {events} events in {seconds:.1f} s ({rate}): {found} fail")
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Random rings: the real shells of all services on a virtual clock and a virtual network. Every accepted request of a
+living frontend ends in exactly one terminal event and with the tokens of an undisturbed run, errors come only where the
+plot allows them, and nothing is left at rest (docs/liveness.md; docs/design.md, section 11)."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.ring.checks import Checks
+from tests.simulation.ring.hunt import Found, explain, shrink, try_plot
+from tests.simulation.ring.profiles import PROFILES
+from tests.simulation.ring.ring import Outcome, Ring
+from tests.simulation.ring.scenario import CALM, draw
+from tests.simulation.ring.setup import Fault
+
+SEEDS_PER_TEST = 20
+RANGES = [("one", first) for first in range(0, 120, SEEDS_PER_TEST)] + [("calm", 0)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("profile", "first"), RANGES)
+def test_random_rings(profile: str, first: int) -> None:
+    started, outcomes = time.perf_counter(), list[Outcome]()
+    for seed in range(first, first + SEEDS_PER_TEST):
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        if isinstance(outcome, Found):
+            pytest.fail(f"{outcome}\n{explain(shrink(outcome))}")
+        outcomes.append(outcome)
+    gc.collect()
+    events = sum(outcome.num_events for outcome in outcomes)
+    print(f"{len(outcomes)} rings, {events} events in {time.perf_counter() - started:.1f} s")
+    assert sum(outcome.num_requests for outcome in outcomes) > SEEDS_PER_TEST, "they have become too easy"
+
+
+def test_a_seed_replays_exactly() -> None:
+    plot = draw(3, PROFILES["one"])
+    first, second = (Ring(plot, trace=True) for _ in range(2))
+    assert first.run() == second.run()
+    assert first.trace.lines == second.trace.lines
+
+
+def test_a_failure_shrinks_to_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If starting a worker again were a finding, one kill is all that it takes."""
+    look = Checks.what_is_left
+
+    def complain(checks: Checks) -> str:
+        return look(checks) or ("a second process" if checks.ring.workers[0].num_starts > 1 else "")
+
+    monkeypatch.setattr(Checks, "what_is_left", complain)
+    kill = Fault(1.8, "kill", ("w0",), 0.1)
+    others = (Fault(1.6, "reset_cache", ("w0",)), Fault(1.7, "set_clock", ("w0",), 0.0, -5.0))
+    found = try_plot(replace(draw(5, CALM), faults=(*others, kill)))
+    assert isinstance(found, Found)
+    smallest = shrink(found)
+    assert smallest.plot.faults == (kill,)
+    assert not smallest.plot.requests
+    assert "w0#1 was killed" in explain(smallest)
