@@ -101,7 +101,10 @@ class SchedulerSettings(Settings):
     """A start that needs so many block copies between device and host tier, or more, waits for them while they run
     beside the steps; fewer are made within its step. 0: all are."""
     max_waiting: int = Field(100_000, ge=1)
-    """Requests that may wait; more are refused."""
+    """Requests that may wait for one model; more are refused."""
+    max_waiting_bytes: int = Field(384 << 20, ge=1 << 20)
+    """Bytes that all waiting requests may take together (prompts, hashes, metadata); more are refused, and submitted
+    again if they were accepted before. What is on its way to a worker that does not read comes on top."""
     no_worker_grace_s: float = Field(30.0, ge=0)
     """How long requests may wait for a model none of whose workers is there, in seconds."""
     worker_grace_s: float = Field(10.0, ge=0)

@@ -16,6 +16,9 @@ from scheduler_svc.core.worker_info import WorkerInfo
 from signalbox.outbox import split
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
+MAX_AGE_MS = 24 * 3600 * 1000
+"""Nobody has waited for longer."""
+LATEST_MS = (1 << 63) - 1
 U8, U16, U32, I32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4"))
 
 
@@ -150,14 +153,20 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
     return report
 
 
-def parse_submit(message: scheduler_pb2.SubmitRequest, frontend_instance: str) -> Request:
-    """A frontend's request. The payload stays as it is."""
-    raw = message.meta.SerializeToString()
-    return _request(frontend_instance, message.ref, message.meta, raw, message.payload)
+def parse_submit(message: scheduler_pb2.SubmitRequest, frontend_instance: str, wall_ms: int = 0) -> Request:
+    """A frontend's request. The payload stays as it is. `wall_ms` is our own clock, Unix time in milliseconds: the
+    request arrived that long ago as it is old, by a clock that every scheduler sees in `meta` and no frontend sets."""
+    meta = message.meta
+    meta.arrival_ms = max(wall_ms - min(meta.age_ms, MAX_AGE_MS), 0)
+    meta.ClearField("age_ms")
+    return _request(frontend_instance, message.ref, meta, meta.SerializeToString(), message.payload)
 
 
-def parse_hello(message: scheduler_pb2.WorkerHello) -> tuple[WorkerInfo, WorkerSnapshot | None]:
-    """A worker's offer, and its state when it holds requests."""
+def parse_hello(
+    message: scheduler_pb2.WorkerHello, wall_ms: int = LATEST_MS
+) -> tuple[WorkerInfo, WorkerSnapshot | None]:
+    """A worker's offer, and its state when it holds requests. None of these arrived later than `wall_ms`, our own
+    clock."""
     info = WorkerInfo(
         worker_id=message.worker_id,
         instance=message.worker_instance,
@@ -177,19 +186,22 @@ def parse_hello(message: scheduler_pb2.WorkerHello) -> tuple[WorkerInfo, WorkerS
     if not message.HasField("snapshot"):
         return info, None
     snapshot = message.snapshot
-    slots = parse_slots(snapshot.slots)
+    slots = parse_slots(snapshot.slots, wall_ms)
     return info, WorkerSnapshot(
         snapshot.scheduler_epoch, snapshot.last_step_id, slots, snapshot.scheduler_instance
     )
 
 
-def parse_slots(messages: Iterable[scheduler_pb2.SlotSnapshot]) -> list[SlotSnapshot]:
-    """Slots as their worker holds them."""
-    return [_parse_slot(message) for message in messages]
+def parse_slots(
+    messages: Iterable[scheduler_pb2.SlotSnapshot], wall_ms: int = LATEST_MS
+) -> list[SlotSnapshot]:
+    """Slots as their worker holds them; `wall_ms` as in `parse_hello`."""
+    return [_parse_slot(message, wall_ms) for message in messages]
 
 
-def _parse_slot(message: scheduler_pb2.SlotSnapshot) -> SlotSnapshot:
+def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapshot:
     meta = scheduler_pb2.RequestMeta.FromString(message.scheduler_meta)
+    meta.arrival_ms = min(meta.arrival_ms, wall_ms)
     request = _request(message.frontend_instance, message.ref, meta, message.scheduler_meta, b"")
     return SlotSnapshot(
         slot=message.slot,
@@ -233,4 +245,5 @@ def _request(
         payload=payload,
         traceparent=meta.traceparent,
         tracestate=meta.tracestate,
+        num_losses=meta.num_losses,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.notices import Lost, Notice, Placed
+from scheduler_svc.core.notices import Lost, Notice, OutputsLost, Placed
 from scheduler_svc.core.worker import Worker
 from signalbox.v1 import scheduler_pb2
 
@@ -19,9 +19,12 @@ def build_entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb
 
 
 def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
-    """What a frontend has to know of one request."""
-    ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
+    """What a frontend has to know."""
     message = scheduler_pb2.AttachFrontendResponse()
+    if isinstance(notice, OutputsLost):
+        message.outputs_lost.add(worker_id=notice.worker_id, worker_instance=notice.worker_instance)
+        return message
+    ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
     if isinstance(notice, Placed):
         message.placed.add(ref=ref, worker_id=notice.worker_id, num_cached_tokens=notice.num_cached_tokens)
     elif isinstance(notice, Lost):

@@ -13,6 +13,10 @@ from signalbox.v1 import scheduler_pb2
 logger = logging.getLogger(__name__)
 
 MAX_OUTBOX = 100_000
+MAX_WORKER_BYTES = 256 << 20
+"""What may wait for one worker, or one relay: the requests of a whole batch, many times over (W1)."""
+MAX_FRONTEND_BYTES = 32 << 20
+"""Notices and directories."""
 Send = Callable[[scheduler_pb2.AttachWorkerResponse], None]
 """Takes a message for a worker on its way. Raises OutboxFullError when too many wait."""
 
@@ -52,7 +56,9 @@ class FrontendLink:
 
     def __init__(self, instance: str) -> None:
         self.instance = instance
-        self.outbox: Outbox[scheduler_pb2.AttachFrontendResponse] = Outbox(MAX_OUTBOX)
+        self.outbox: Outbox[scheduler_pb2.AttachFrontendResponse] = Outbox(
+            MAX_OUTBOX, MAX_FRONTEND_BYTES, lambda message: message.ByteSize()
+        )
         self.is_closed = asyncio.Event()
         """Set when the stream is to end: the frontend does not read, or has another one."""
         self.sent_at = -math.inf

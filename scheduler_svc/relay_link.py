@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
-from scheduler_svc.links import MAX_OUTBOX
+from scheduler_svc.links import MAX_OUTBOX, MAX_WORKER_BYTES
 from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.worker_link import WorkerSession
 from signalbox.errors import InvalidRequestError, SignalboxError, code_of
@@ -33,7 +33,9 @@ class RelayLink:
             )
         self.relay_id = first.hello.relay_id
         self.window_s = first.hello.window_us / 1e6
-        self.outbox = Outbox[scheduler_pb2.RelayedResponse](MAX_OUTBOX)
+        self.outbox = Outbox[scheduler_pb2.RelayedResponse](
+            MAX_OUTBOX, MAX_WORKER_BYTES, lambda entry: len(entry.message)
+        )
         self.is_stuck = asyncio.Event()
         """Set when the relay does not read: its stream is to end."""
         self._loop = loop

@@ -16,7 +16,7 @@ from scheduler_svc.core.evidence import ExitKind, Process
 from scheduler_svc.core.vitals import Health
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.explanation_message import make_explanation
-from scheduler_svc.links import MAX_OUTBOX, FrontendLink
+from scheduler_svc.links import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
 from scheduler_svc.relay_link import RelayLink
 from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.tenant_file import TenantFile
@@ -49,7 +49,9 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     ) -> None:
         """The life of one worker's stream."""
         first = await anext(aiter(requests), None) or scheduler_pb2.AttachWorkerRequest()
-        outbox = Outbox[scheduler_pb2.AttachWorkerResponse](MAX_OUTBOX)
+        outbox = Outbox[scheduler_pb2.AttachWorkerResponse](
+            MAX_OUTBOX, MAX_WORKER_BYTES, lambda message: message.ByteSize()
+        )
         closed = asyncio.Event()
         try:
             session = WorkerSession(self._loop, first, outbox.put, closed.set)

@@ -6,6 +6,7 @@ Owned by the event loop; nothing here waits.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from scheduler_svc import delta
@@ -42,9 +43,16 @@ class StepLoop:
     """Takes messages to the core and its decisions to the links."""
 
     def __init__(
-        self, core: Scheduler, clock: Callable[[], float], call_at: CallAt, tracer: Tracer = OFF
+        self,
+        core: Scheduler,
+        clock: Callable[[], float],
+        call_at: CallAt,
+        tracer: Tracer = OFF,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        """`clock` only rises; `wall_clock` is Unix time. Both in seconds."""
         self.core = core
+        self._wall_clock = wall_clock
         self._clock = clock
         self._call_at = call_at
         self._workers: dict[str, WorkerLink] = {}
@@ -81,6 +89,10 @@ class StepLoop:
         """The other end of an open link is there, for all that is known."""
         return self.core.liveness.lives(self.core.workers[worker_id], self._clock())
 
+    def greet(self, hello: scheduler_pb2.WorkerHello) -> Greeting:
+        """The first part of what a worker says of itself. Raises ValueError and DecodeError."""
+        return Greeting(hello, self._wall_ms())
+
     def attach_worker(
         self,
         hello: scheduler_pb2.WorkerHello,
@@ -91,7 +103,7 @@ class StepLoop:
         """A worker said hello; `greeting` has all parts of it, and is made of `hello` when that is whole. `close` ends
         its stream. Raises ValueError when its offer contradicts our settings, and as `admit` does."""
         self.admit(hello)
-        greeting = greeting or Greeting(hello)
+        greeting = greeting or self.greet(hello)
         info, snapshot = greeting.info, greeting.snapshot
         self._meet_term(hello.scheduler_epoch, hello.snapshot.scheduler_instance)
         now = self._clock()
@@ -210,7 +222,8 @@ class StepLoop:
         link.put(self._directory(), self._clock())
         live = [(ref.request_id, ref.attempt) for ref in hello.live]
         paused = [(ref.request_id, ref.attempt) for ref in hello.paused]
-        self.core.attach_frontend(instance, live, paused, self._clock())
+        worker_ids = [worker.worker_id for worker in hello.workers]
+        self.core.attach_frontend(instance, live, paused, self._clock(), worker_ids)
         logger.info("frontend %s attached with %d requests", instance, len(live))
         self._advance()
         return link
@@ -236,7 +249,7 @@ class StepLoop:
             return
         key, attempt, now = RequestKey(instance, body.ref.request_id), body.ref.attempt, self._clock()
         if kind == "submit":
-            request = delta.parse_submit(body, instance)
+            request = delta.parse_submit(body, instance, self._wall_ms())
             self.core.submit(request, now)
             if self._spans is not None:
                 self._spans.submitted(request, now)
@@ -258,6 +271,9 @@ class StepLoop:
         )
         logger.info("frontend %s: worker %s is %s", instance, process.worker_id, reach.name.lower())
         self.core.reach_worker(instance, process, reach, self._clock())
+
+    def _wall_ms(self) -> int:
+        return int(self._wall_clock() * 1e3)
 
     def detach_frontend(self, link: FrontendLink) -> None:
         """The frontend's stream ended."""
@@ -372,7 +388,7 @@ class StepLoop:
 
     def _tell(self, notice: Notice) -> None:
         """Frontends without a link learn it from their next hello."""
-        link = self._frontends.get(notice.key.frontend_instance)
+        link = self._frontends.get(notice.frontend_instance)
         if link is not None and not link.put(build_notice(notice), self._clock()):
             self.detach_frontend(link)
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError
 
-from scheduler_svc.link_greeting import Greeting
 from scheduler_svc.links import Send, WorkerLink, close_nothing
 from scheduler_svc.step_loop import DivergenceError, StepLoop
 from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
@@ -43,7 +42,7 @@ class WorkerSession:
         """The stream is to end."""
         loop.admit(first.hello)
         with self._hello_is_taken():
-            self._greeting = Greeting(first.hello)
+            self._greeting = loop.greet(first.hello)
         self._gather(first)
 
     def take(self, message: scheduler_pb2.AttachWorkerRequest) -> bool:

@@ -20,9 +20,14 @@ class Outbox(Generic[T]):
     """Items for the one writer task of a stream: it takes all that is there at once, so that items which are ready
     together travel together."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(
+        self, limit: int, max_bytes: int | None = None, size_of: Callable[[T], int] | None = None
+    ) -> None:
+        """Holds `limit` items at most, and about `max_bytes` by `size_of`: one more item may always come on top. None:
+        bytes are not counted."""
         self._items: list[T] = []
-        self._limit = limit
+        self._limit, self._max_bytes, self._size_of = limit, max_bytes, size_of
+        self._num_bytes = 0
         self._ready = asyncio.Event()
 
     def __len__(self) -> int:
@@ -30,9 +35,13 @@ class Outbox(Generic[T]):
         return len(self._items)
 
     def put(self, item: T) -> None:
-        """Adds an item; raises OutboxFullError above the limit."""
+        """Adds an item; raises OutboxFullError above the limits."""
         if len(self._items) >= self._limit:
             raise OutboxFullError(f"{self._limit} messages wait to be sent")
+        if self._max_bytes is not None and self._size_of is not None:
+            if self._num_bytes > self._max_bytes:
+                raise OutboxFullError(f"{self._num_bytes} bytes wait to be sent")
+            self._num_bytes += self._size_of(item)
         self._items.append(item)
         self._ready.set()
 
@@ -42,7 +51,7 @@ class Outbox(Generic[T]):
         if linger_s:
             await asyncio.sleep(linger_s)
         self._ready.clear()
-        items, self._items = self._items, []
+        items, self._items, self._num_bytes = self._items, [], 0
         return items
 
 

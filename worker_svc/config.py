@@ -79,6 +79,9 @@ class WorkerSettings(Settings):
     and are refused where there are none. 0: running ones go on elsewhere at once, and new ones wait for a worker."""
     step_timeout_s: float = Field(120.0, gt=0)
     """A step that runs longer makes the worker unhealthy, in seconds."""
+    bad_row_limit: int = Field(3, ge=1)
+    """So many requests in a row whose numbers are not finite (NaN), without a good row between, end the worker: its
+    device is not to be trusted."""
     sim_base_ms: float = Field(5.0, ge=0)
     """Sim runner: duration of an empty step, in milliseconds."""
     sim_token_ms: float = Field(0.02, ge=0)
@@ -104,6 +107,12 @@ class WorkerSettings(Settings):
     """Sim runner: a step that computes a part of a prompt with this token hangs for sim_hang_ms. Unset: none does."""
     sim_hang_ms: float | None = Field(None, gt=0)
     """Sim runner: how long such a step hangs, in milliseconds. Needs sim_hang_token."""
+    sim_nan_token: int | None = Field(None, ge=0)
+    """Sim runner: a row that computes a part of a prompt with this token in that part has no finite numbers (NaN).
+    Unset: none does."""
+    sim_crash_token: int | None = Field(None, ge=0)
+    """Sim runner: a step that computes a part of a prompt with this token in that part kills the process by SIGSEGV.
+    Unset: none does."""
 
     @field_validator("speculative")
     @classmethod
@@ -134,7 +143,8 @@ class WorkerSettings(Settings):
 
     @model_validator(mode="after")
     def _fails_as_it_can(self) -> WorkerSettings:
-        names = ("sim_fail_token", "sim_fail_step", "sim_break_step", "sim_hang_token", "sim_hang_ms")
+        tokens = ("sim_fail_token", "sim_hang_token", "sim_nan_token", "sim_crash_token")
+        names = (*tokens, "sim_fail_step", "sim_break_step", "sim_hang_ms")
         given = [name for name in names if getattr(self, name) is not None]
         if given and self.runner != "sim":
             raise ValueError(
@@ -142,7 +152,7 @@ class WorkerSettings(Settings):
             )
         if (self.sim_hang_token is None) != (self.sim_hang_ms is None):
             raise ValueError("--sim-hang-token and --sim-hang-ms need each other: set both or none")
-        for name in ("sim_fail_token", "sim_hang_token"):
+        for name in tokens:
             if (getattr(self, name) or 0) >= self.sim_vocab_size:
                 raise ValueError(f"{flag_of(name)} names no token: there are {self.sim_vocab_size}")
         return self

@@ -197,6 +197,8 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
         slots, limits = zip(*report.draft_limits, strict=True)
         message.draft_slots, message.draft_limits = _pack(slots, U16), _pack(limits, U8)
     message.num_draft_tokens, message.num_accepted_tokens = report.num_drafted, report.num_accepted
+    if report.withdrawn_slots:
+        message.withdrawn_slots = _pack(report.withdrawn_slots, U16)
     return message
 
 

@@ -75,6 +75,8 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         break_step=settings.sim_break_step,
         hang_token=settings.sim_hang_token,
         hang_ms=settings.sim_hang_ms or 0.0,
+        nan_token=settings.sim_nan_token,
+        crash_token=settings.sim_crash_token,
     )
     return SimRunner(info, timing, failures if failures != SimFailures() else None), drafter
 

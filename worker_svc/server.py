@@ -101,7 +101,7 @@ class _Worker:
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
         self._runner = runner
         self._loop = asyncio.get_running_loop()
-        self._core = WorkerCore(runner.info, settings.num_slots, drafter)
+        self._core = WorkerCore(runner.info, settings.num_slots, drafter, settings.bad_row_limit)
         # Tokens of the sim runner are hashes: no grammar is about them.
         self._preparation = (
             make_preparation(settings.model, runner.info) if settings.runner != "sim" else None

@@ -250,7 +250,8 @@ class StepEngine:
             self._was_greeted, self.is_alone = True, False
 
     def finish(self) -> None:
-        """Collects and commits the oldest step in flight, and says what came of it. Raises RunnerBrokenError."""
+        """Collects and commits the oldest step in flight, and says what came of it. Raises RunnerBrokenError and
+        UnfitError."""
         times, since = self._times.popleft(), self._running_since
         step, sampled, failed = self._in_flight.collect()
         executed = self._clock()
@@ -269,6 +270,7 @@ class StepEngine:
         self._tell.on_result(StepResult(message, outputs, is_own))
         self.totals.add(message.timings, is_own=is_own)
         self._observe(step, times, report, done)
+        self._core.bad_streak.check()
 
     def finish_all(self) -> None:
         """Finishes all steps in flight."""

@@ -72,7 +72,9 @@ class SchedulerConfig:
     affinity_min_tokens: int = 64
     """Cached tokens that make another worker worth waiting for."""
     max_waiting: int = 100_000
-    """Requests that may wait; more are refused."""
+    """Requests that may wait for one model; more are refused."""
+    max_waiting_bytes: int = 384 << 20
+    """What waiting requests may take together, in bytes: prompts, hashes and metadata; more are refused."""
     no_worker_grace_s: float = 30.0
     """How long requests may wait for a model none of whose workers is there."""
     worker_grace_s: float = 10.0

@@ -20,8 +20,8 @@ class Frontend:
     detached_at: float = 0.0
     heard_at: float | None = None
     """When it last said something; None: nobody listens, so its silence means nothing."""
-    live: set[Named] = field(default_factory=set)
-    """What it said it was waiting for, in its last hello."""
+    live: dict[str, int] = field(default_factory=dict)
+    """What it waits for, by its last hello and what it has said since: the newest attempt of each request id."""
     paused: set[Named] = field(default_factory=set)
     """Those of them whose clients read too slowly."""
 
@@ -38,7 +38,10 @@ class Frontends:
         """A frontend said hello, with all that it still waits for, and those whose clients read too slowly."""
         frontend = self.by_instance.setdefault(instance, Frontend())
         frontend.attached = frontend.has_attached = True
-        frontend.live, frontend.paused = set(live), set(paused)
+        frontend.live = {}
+        for request_id, attempt in live:
+            frontend.live[request_id] = max(attempt, frontend.live.get(request_id, 0))
+        frontend.paused = {named for named in paused if frontend.live.get(named[0]) == named[1]}
 
     def detach(self, instance: str, now: float) -> None:
         """A frontend's link ended."""
@@ -81,10 +84,23 @@ class Frontends:
 
     # -- what they wait for --
 
-    def may_want(self, key: RequestKey, attempt: int) -> bool:
-        """The frontend waits for the request, for all that is known."""
+    def submitted(self, key: RequestKey, attempt: int) -> None:
+        """The frontend waits for this attempt from now on, and for no older one."""
         frontend = self.by_instance.get(key.frontend_instance)
-        return frontend is None or not frontend.attached or (key.request_id, attempt) in frontend.live
+        if frontend is not None:
+            older = frontend.live.get(key.request_id)
+            frontend.live[key.request_id] = attempt
+            if older is not None:
+                frontend.paused.discard((key.request_id, older))
+
+    def may_want(self, key: RequestKey, attempt: int) -> bool:
+        """The frontend waits for the request, for all that is known. One that is away may have submitted a newer
+        attempt elsewhere, and never an older one."""
+        frontend = self.by_instance.get(key.frontend_instance)
+        if frontend is None:
+            return True
+        newest = frontend.live.get(key.request_id)
+        return newest == attempt if frontend.attached else newest is None or newest <= attempt
 
     def is_paused(self, key: RequestKey, attempt: int) -> bool:
         """The request's client reads too slowly, by the frontend's word."""
@@ -95,11 +111,15 @@ class Frontends:
         """A client reads too slowly, or goes on."""
         frontend = self.by_instance.get(key.frontend_instance)
         if frontend is not None:
-            (frontend.paused.add if paused else frontend.paused.discard)((key.request_id, attempt))
+            named = (key.request_id, attempt)
+            # It may have ended when its frontend said so: nobody would ever take it out again.
+            is_live = frontend.live.get(key.request_id) == attempt
+            (frontend.paused.add if paused and is_live else frontend.paused.discard)(named)
 
     def withdraw(self, key: RequestKey, attempt: int) -> None:
         """The frontend does not wait for the request any more."""
         frontend = self.by_instance.get(key.frontend_instance)
         if frontend is not None:
-            frontend.live.discard((key.request_id, attempt))
+            if frontend.live.get(key.request_id) == attempt:
+                del frontend.live[key.request_id]
             frontend.paused.discard((key.request_id, attempt))

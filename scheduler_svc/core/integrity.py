@@ -1,8 +1,12 @@
-"""What has to be true of all requests together."""
+"""What must never be otherwise: asserted by tests, the simulation, and the idle loop."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.worker import Worker
 
 if TYPE_CHECKING:
     from scheduler_svc.core.scheduler import Scheduler
@@ -10,12 +14,22 @@ if TYPE_CHECKING:
 
 def check_integrity(scheduler: Scheduler) -> None:
     """Asserts all invariants of a scheduler and its workers."""
-    requests, queues, level = scheduler.requests, scheduler.queues, scheduler.level
     for worker in scheduler.workers.values():
-        worker.check_integrity()
-        for request in worker.requests():
-            assert requests.get(request.key) is request, f"{request.key} runs and is not known"
-            assert request.worker_id == worker.info.worker_id
+        check_worker(worker, scheduler.requests)
+    check_requests(scheduler)
+
+
+def check_worker(worker: Worker, requests: Mapping[RequestKey, Request]) -> None:
+    """Asserts the invariants of a worker, and that what runs there is among `requests`."""
+    worker.check_integrity()
+    for request in worker.requests():
+        assert requests.get(request.key) is request, f"{request.key} runs and is not known"
+        assert request.worker_id == worker.info.worker_id
+
+
+def check_requests(scheduler: Scheduler) -> None:
+    """Asserts that each request is in one place, and that those that wait are counted."""
+    requests, queues, level = scheduler.requests, scheduler.queues, scheduler.level
     placed = {id(r) for worker in scheduler.workers.values() for r in worker.requests()}
     waiting = {id(r) for _, queue in queues.by_model() for r in queue}
     for request in requests.values():
@@ -25,3 +39,5 @@ def check_integrity(scheduler: Scheduler) -> None:
     assert len(suspended) == queues.num_suspended, "suspended requests miscounted"
     assert all(level is not None and r.base_rank > level for r in suspended)
     assert len(requests) == len(placed) + len(waiting)
+    num_bytes = sum(r.num_bytes for _, queue in queues.by_model() for r in queue)
+    assert num_bytes == queues.num_waiting_bytes, "bytes that wait are miscounted"

@@ -2,35 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from scheduler_svc.core.request import Request, RequestKey
 
 
-class Missing:
-    """They are lost once every worker that could have them has spoken: one may still say hello with them."""
+@dataclass
+class _Asked:
+    """What one frontend waits for."""
 
-    def __init__(self) -> None:
-        self._attempts: list[tuple[RequestKey, int]] = []
+    attempts: dict[str, int] = field(default_factory=dict)
+    """By request id: this attempt, or a newer one."""
+    has_named: bool = False
+    """It said which workers may have them."""
+    awaited: set[str] = field(default_factory=set)
+    """Workers that it named, and that have not been heard of since."""
+    until: float = 0.0
+    """They may say hello until then."""
+
+
+class Missing:
+    """They are lost once every worker that could have them has spoken: one may still say hello with them. Their
+    frontend names the workers that could; while they have not come a time runs, and no longer than that."""
+
+    def __init__(self, grace_s: float, started_at: float) -> None:
+        """`grace_s`: how long workers may take to say hello, from the start on or from when they were named."""
+        self._grace_s, self._started_at = grace_s, started_at
+        self._asked: dict[str, _Asked] = {}
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return sum(len(asked.attempts) for asked in self._asked.values())
 
     def add(self, key: RequestKey, attempt: int) -> None:
         """A frontend waits for this attempt, or a newer one."""
-        self._attempts.append((key, attempt))
+        attempts = self._of(key.frontend_instance).attempts
+        attempts[key.request_id] = max(attempt, attempts.get(key.request_id, 0))
+
+    def name_workers(self, frontend_instance: str, unknown: Iterable[str], now: float) -> None:
+        """A frontend that says hello has named the workers that may have requests of it; `unknown` are those of them
+        that are not known here."""
+        asked = self._of(frontend_instance)
+        asked.has_named, asked.awaited = True, set(unknown)
+        asked.until = now + self._grace_s
+
+    def worker_spoke(self, worker_id: str) -> None:
+        """The worker, or another process in its place, said hello; or it is known to be gone."""
+        for asked in self._asked.values():
+            asked.awaited.discard(worker_id)
+
+    def forget(self, frontend_instance: str) -> None:
+        """The frontend is gone."""
+        self._asked.pop(frontend_instance, None)
 
     def take_lost(
-        self, requests: Mapping[RequestKey, Request], have_all_spoken: bool
+        self, requests: Mapping[RequestKey, Request], are_all_attached: bool, now: float
     ) -> list[tuple[RequestKey, int]]:
-        """Forgets those that are among `requests` by now; when all workers have spoken, the others too, which are
-        lost."""
-        self._attempts = [
-            (key, attempt)
-            for key, attempt in self._attempts
-            if key not in requests or requests[key].attempt < attempt
-        ]
-        if not have_all_spoken:
-            return []
-        lost, self._attempts = self._attempts, []
+        """Forgets those whose workers have all spoken, and names the ones that are not among `requests`: they are lost.
+        `are_all_attached`: no worker that is known here is away."""
+        lost: list[tuple[RequestKey, int]] = []
+        if not self._asked or not are_all_attached:
+            return lost
+        for instance, asked in self._asked.items():
+            if not asked.attempts or not self._is_settled(asked, now):
+                continue
+            attempts, asked.attempts = asked.attempts, {}
+            for request_id, attempt in attempts.items():
+                key = RequestKey(instance, request_id)
+                known = requests.get(key)
+                if known is None or known.attempt < attempt:
+                    lost.append((key, attempt))
         return lost
+
+    def _is_settled(self, asked: _Asked, now: float) -> bool:
+        if asked.has_named:
+            return not asked.awaited or now >= asked.until
+        return now >= self._started_at + self._grace_s
+
+    def _of(self, frontend_instance: str) -> _Asked:
+        return self._asked.setdefault(frontend_instance, _Asked())

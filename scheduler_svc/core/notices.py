@@ -9,20 +9,30 @@ from scheduler_svc.core.request import RequestKey
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A worker owns the request now."""
+class OfRequest:
+    """Something about one request."""
 
     key: RequestKey
+
+    @property
+    def frontend_instance(self) -> str:
+        """Who has to be told."""
+        return self.key.frontend_instance
+
+
+@dataclass(frozen=True)
+class Placed(OfRequest):
+    """A worker owns the request now."""
+
     attempt: int
     worker_id: str
     num_cached_tokens: int
 
 
 @dataclass(frozen=True)
-class Rejected:
+class Rejected(OfRequest):
     """Refused before placement. `code` is the name of a class of signalbox/errors.py."""
 
-    key: RequestKey
     attempt: int
     code: str
     message: str
@@ -49,13 +59,22 @@ class LossCause(IntEnum):
 
 
 @dataclass(frozen=True)
-class Lost:
+class Lost(OfRequest):
     """Nobody has the request any more."""
 
-    key: RequestKey
     attempt: int
     reason: str
     cause: LossCause = LossCause.UNKNOWN
 
 
-Notice = Placed | Rejected | Lost
+@dataclass(frozen=True)
+class OutputsLost:
+    """A worker has thrown away what the frontend had not read: ends were among it perhaps, of requests that nobody
+    here remembers (F5)."""
+
+    frontend_instance: str
+    worker_id: str
+    worker_instance: str
+
+
+Notice = Placed | Rejected | Lost | OutputsLost

@@ -36,6 +36,7 @@ class Queues:
         self.tenants = tenants
         self.deadlines = Deadlines(parse_ttft_targets(config.ttft_targets))
         self.num_waiting = 0
+        self.num_waiting_bytes = 0
         self.version = 0
         """Rises whenever a request comes or goes, or classes are suspended or let go on."""
         self.num_suspended = 0
@@ -71,10 +72,13 @@ class Queues:
         return self._num_of[model, is_pooling]
 
     def num_competing(self, request: Request) -> int:
-        """Requests that wait and have as much right to as `request`: a suspended class takes no room from others."""
+        """Requests that wait for the same model and have as much right to as `request`: a suspended class takes no room
+        from others."""
         rank = request.priority if self.policy.has_classes else 0
-        is_suspended = self._level is not None and rank > self._level
-        return self.num_waiting - (0 if is_suspended else self.num_suspended)
+        if self._level is not None and rank > self._level:
+            queue = self._queues.get(request.model)
+            return len(queue) if queue is not None else 0
+        return self._num_of[request.model, False] + self._num_of[request.model, True]
 
     def by_model(self) -> Iterable[tuple[str, WaitingQueue]]:
         """All queues that there are."""
@@ -115,6 +119,7 @@ class Queues:
         assert request.account is not None
         request.account.tenant.num_queued += 1
         self.num_waiting += 1
+        self.num_waiting_bytes += request.num_bytes
         self._count(request, 1)
         self.version += 1
         self.deadlines.set(request, now)
@@ -126,6 +131,7 @@ class Queues:
         assert account is not None
         account.tenant.num_queued -= 1
         self.num_waiting -= 1
+        self.num_waiting_bytes -= request.num_bytes
         self._count(request, -1)
         self.version += 1
         self.of(request.model).remove(request)

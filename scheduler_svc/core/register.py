@@ -26,11 +26,13 @@ class Register:
         """Hears of every request that leaves `requests`."""
         self._queues, self._safe_mode = queues, safe_mode
         self._workers, self._frontends = workers, frontends
+        self._of: dict[str, dict[RequestKey, Request]] = {}
+        """By frontend."""
         self._next_sequence = 1
 
     def of(self, instance: str) -> list[Request]:
         """The requests of one frontend."""
-        return [r for r in self.requests.values() if r.key.frontend_instance == instance]
+        return list(self._of.get(instance, {}).values())
 
     # -- in --
 
@@ -41,7 +43,7 @@ class Register:
 
     def add(self, request: Request, now: float) -> None:
         """A request waits for a worker."""
-        self.requests[request.key] = request
+        self._enter(request)
         self._queues.assign(request, now)
         self._queues.push(request, now)
         self._safe_mode.watch(request, now)
@@ -55,9 +57,13 @@ class Register:
         self.number(request)
         self._queues.assign(request, now)
         self._queues.adopted(request)
-        self.requests[request.key] = request
+        self._enter(request)
         self._frontends.expect(request.key.frontend_instance, now)
         request.client_paused = self._frontends.is_paused(request.key, request.attempt)
+
+    def _enter(self, request: Request) -> None:
+        self.requests[request.key] = request
+        self._of.setdefault(request.key.frontend_instance, {})[request.key] = request
 
     def answered(self, request: Request, now: float) -> None:
         """Its first token has come. Saying so twice changes nothing."""
@@ -97,9 +103,11 @@ class Register:
     def forget(self, request: Request) -> None:
         """The request has ended, and nobody has to be told."""
         del self.requests[request.key]
-        frontend = self._frontends.by_instance.get(request.key.frontend_instance)
-        if frontend is not None:
-            frontend.paused.discard((request.key.request_id, request.attempt))
+        mates = self._of[request.key.frontend_instance]
+        del mates[request.key]
+        if not mates:
+            del self._of[request.key.frontend_instance]
+        self._frontends.withdraw(request.key, request.attempt)
         if request.worker_id is not None:
             self._queues.ended(request)
         self._safe_mode.forget(request)

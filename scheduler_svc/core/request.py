@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from scheduler_svc.core.policy.account import Account
 
 HASH_BYTES = 16
+OVERHEAD_BYTES = 2048
+"""What a waiting request takes besides what it carries, about."""
 
 
 class RequestStatus(Enum):
@@ -89,6 +91,8 @@ class Request:
     """Tokens and sampling parameters: carried unread, dropped once sent."""
     traceparent: str = ""
     tracestate: str = ""
+    num_losses: int = 0
+    """Earlier attempts that were lost; 0: this is the first. Others were accepted once."""
     status: RequestStatus = RequestStatus.WAITING
     slot: int | None = None
     worker_id: str | None = None
@@ -152,6 +156,11 @@ class Request:
     def rests(self) -> bool:
         """It is not to run now: its client does not read, or its class is suspended."""
         return self.client_paused or self.suspended
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes while it waits."""
+        return len(self.meta) + len(self.block_hashes) + len(self.payload) + OVERHEAD_BYTES
 
     @property
     def needs_every_position(self) -> bool:

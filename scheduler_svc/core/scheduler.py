@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.admission import Admission
 from scheduler_svc.core.config import SchedulerConfig
@@ -11,7 +11,7 @@ from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.integrity import check_integrity
 from scheduler_svc.core.liveness import Departure, Liveness
 from scheduler_svc.core.missing import Missing
-from scheduler_svc.core.notices import LossCause, Lost, Notice, Placed
+from scheduler_svc.core.notices import LossCause, Lost, Notice, OutputsLost, Placed
 from scheduler_svc.core.offers import Offers
 from scheduler_svc.core.pauses import set_client_paused, suspend
 from scheduler_svc.core.placement import candidates
@@ -58,12 +58,11 @@ class Scheduler:
         self.admission = Admission(config, self.workers, self.queues, now)
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
-        self.missing = Missing()
+        self.missing = Missing(config.start_grace_s, now)
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
         self.level: int | None = None
         """That of safe mode, as queues and workers know it."""
-        self._started_at = now
 
     @property
     def epoch(self) -> int:
@@ -89,6 +88,7 @@ class Scheduler:
 
     def submit(self, request: Request, now: float) -> None:
         """Takes a new attempt; an older one of the same request is cancelled. A refusal becomes a notice."""
+        self.frontends.submitted(request.key, request.attempt)
         older = self.requests.get(request.key)
         if older is not None:
             self.register.end(older, RequestStatus.FINISHED_ABORTED)
@@ -98,6 +98,7 @@ class Scheduler:
             self.register.add(request, now)
         else:
             request.move(RequestStatus.FINISHED_IGNORED)
+            self.frontends.withdraw(request.key, request.attempt)
             self.register.notices.append(refusal)
 
     def cancel(self, key: RequestKey, attempt: int) -> None:
@@ -270,6 +271,8 @@ class Scheduler:
         if old is not None:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
+        self.missing.worker_spoke(info.worker_id)
+        self._resolve_missing(now)
         return worker
 
     def detach_worker(self, worker_id: str, now: float) -> None:
@@ -300,24 +303,38 @@ class Scheduler:
         """Places nothing more on a worker, or again; returns the number of requests that it still holds. What waits for
         a model none of whose workers takes anything is refused. Raises KeyError when there is no such worker."""
         worker = self.workers[worker_id]
+        has_begun = draining and not worker.draining
         worker.draining = draining
+        if has_begun:
+            self.admission.worker_went(worker.info.model, now)
         self._suspend_on(worker)
         self._refuse_waiting(self._queue_of(worker), now)
         return len(worker.requests())
 
     def attach_frontend(
-        self, instance: str, live: list[tuple[str, int]], paused: list[tuple[str, int]], now: float
+        self,
+        instance: str,
+        live: list[tuple[str, int]],
+        paused: list[tuple[str, int]],
+        now: float,
+        worker_ids: Sequence[str] = (),
     ) -> None:
-        """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for, and those of them
-        whose clients read too slowly."""
+        """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for, those of them whose
+        clients read too slowly, and the workers that may have some of them."""
         self.frontends.attach(instance, live, paused)
         self.liveness.forget_frontend(instance)
+        if worker_ids:
+            self.missing.name_workers(instance, [w for w in worker_ids if w not in self.workers], now)
         for request in self.register.of(instance):
             if not self.frontends.may_want(request.key, request.attempt):  # cancelled while the link was down
                 self.register.end(request, RequestStatus.FINISHED_ABORTED)
-        for request_id, attempt in live:
-            self.set_paused(RequestKey(instance, request_id), attempt, (request_id, attempt) in paused)
-            self.missing.add(RequestKey(instance, request_id), attempt)
+        frontend = self.frontends.by_instance[instance]
+        for request_id, attempt in frontend.live.items():
+            key = RequestKey(instance, request_id)
+            if key in self.requests:
+                self.set_paused(key, attempt, (request_id, attempt) in frontend.paused)
+            else:
+                self.missing.add(key, attempt)
         self._resolve_missing(now)
 
     def detach_frontend(self, instance: str, now: float) -> None:
@@ -331,6 +348,8 @@ class Scheduler:
             if request.worker_id == worker_id:
                 reason = f"worker {worker_id} has thrown away what was not read"
                 self.register.take_back(request, reason, LossCause.OUTPUT_LOST)
+        worker = self.workers[worker_id]
+        self.register.notices.append(OutputsLost(instance, worker_id, worker.info.instance))
 
     def tick(self, now: float) -> None:
         """Lets grace times run out. To be called every HEARTBEAT_S, by whoever has not stood still before (H3)."""
@@ -342,6 +361,7 @@ class Scheduler:
                 self._refuse_waiting(queue, now)
         for instance in self.frontends.take_gone(now):
             self.liveness.forget_frontend(instance)
+            self.missing.forget(instance)
             for request in self.register.of(instance):
                 self.register.end(request, RequestStatus.FINISHED_ABORTED)
         self._resolve_missing(now)
@@ -412,6 +432,7 @@ class Scheduler:
     def _remove_worker(self, worker: Worker, departure: Departure, now: float) -> None:
         del self.workers[worker.info.worker_id]
         self.num_removed += 1
+        self.missing.worker_spoke(worker.info.worker_id)
         self.liveness.lose_all(worker, departure)
         self.admission.worker_went(worker.info.model, now)
         self._refuse_waiting(self._queue_of(worker), now)
@@ -427,8 +448,7 @@ class Scheduler:
 
     def _resolve_missing(self, now: float) -> None:
         """Calls requests lost that nobody has, once every worker that could have them has spoken."""
-        have_all_spoken = now >= self._started_at + self.config.start_grace_s and all(
-            worker.attached for worker in self.workers.values()
-        )
-        for key, attempt in self.missing.take_lost(self.requests, have_all_spoken):
+        are_all_attached = all(worker.attached for worker in self.workers.values())
+        for key, attempt in self.missing.take_lost(self.requests, are_all_attached, now):
+            self.frontends.withdraw(key, attempt)
             self.register.notices.append(Lost(key, attempt, "no worker has it any more"))

@@ -154,6 +154,8 @@ def test_names_lead_to_pods() -> None:
         ("0.0.0.0:9", "{address}:9"),
         ("--listen=0.0.0.0:9", "--listen={address}:9"),
         ("things:80", "{first}:5000"),
+        ("things:80,thing-1.things:9", "{first}:5000,{address}:9"),
+        ("--scheduler=thing-1.things:9,0.0.0.0:8", "--scheduler={address}:9,{address}:8"),
         ("/data", "/here"),
         ("/data/x", "/here/x"),
         ("/database", "/database"),

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from scheduler_svc.core.frontends import Frontends
+from scheduler_svc.core.recovery import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.step import FinishReason, StepReport
+from tests.scheduler_svc.harness import (
+    WORKER,
+    make_info,
+    make_request,
+    make_scheduler,
+    make_slot,
+    report_for,
+    run_step,
+)
 
 KEY = RequestKey("f", "a")
 
@@ -34,3 +46,36 @@ def test_a_pause_is_remembered_for_a_request_that_nobody_knows_yet() -> None:
     assert frontends.is_paused(KEY, 1) and not frontends.is_paused(KEY, 2)
     frontends.set_paused(KEY, 1, False)
     assert not frontends.is_paused(KEY, 1)
+
+
+def test_the_newest_attempt_is_wanted_and_no_older_one() -> None:
+    """C2: a worker that comes late says hello with an attempt that was lost, and submitted again."""
+    frontends = Frontends(grace_s=1.0)
+    frontends.attach("f", [("a", 1)], [("a", 1)])
+    frontends.submitted(KEY, 2)
+    assert frontends.may_want(KEY, 2) and not frontends.may_want(KEY, 1) and not frontends.is_paused(KEY, 1)
+    frontends.withdraw(KEY, 1)
+    assert frontends.may_want(KEY, 2)
+    frontends.detach("f", 0.0)
+    assert frontends.may_want(KEY, 3) and not frontends.may_want(KEY, 1), (
+        "it may be elsewhere with a newer one"
+    )
+
+
+def test_a_late_worker_does_not_bring_back_what_has_ended_elsewhere() -> None:
+    """C2: its attempt runs for nobody."""
+    scheduler = make_scheduler(max_inflight_steps=1, start_grace_s=0.0)
+    scheduler.attach_frontend("f", [("long", 1)], [], 0.0)
+    scheduler.submit(make_request("long", 6, attempt=2), 1.0)
+    run_step(scheduler)
+    scheduler.update(WORKER, report_after_step(scheduler), 1.0)
+    assert not scheduler.requests
+    scheduler.attach_worker(make_info(worker_id="late"), WorkerSnapshot(1, 5, [make_slot()]), 2.0)
+    assert not scheduler.requests
+    scheduler.check_integrity()
+
+
+def report_after_step(scheduler: Scheduler) -> StepReport:
+    """The next step, in which slot 0 ends."""
+    assert scheduler.schedule(WORKER, 1.0) is not None
+    return report_for(scheduler, finished=((0, FinishReason.STOP, 2),))

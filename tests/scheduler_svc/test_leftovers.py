@@ -22,12 +22,15 @@ def test_the_pauses_of_requests_that_ended_are_forgotten() -> None:
     for name in names:
         scheduler.set_paused(RequestKey("f", name), 1, True)
     paused = scheduler.frontends.by_instance["f"].paused
-    assert len(paused) == 4
+    assert paused == {("cancelled", 1), ("finished", 1), ("waits", 1)}, "C1: the unknown one may have ended"
     scheduler.update(WORKER, report_for(scheduler, finished=((1, FinishReason.STOP, 1),)), 0.0)
     assert ("finished", 1) not in paused
+    scheduler.set_paused(RequestKey("f", "finished"), 1, True)
+    assert ("finished", 1) not in paused, "the pause crossed the report of the end"
     for name in ("cancelled", "waits", "unknown"):
         scheduler.cancel(RequestKey("f", name), 1)
-    assert not paused
+    frontend = scheduler.frontends.by_instance["f"]
+    assert not frontend.paused and not frontend.live
 
 
 def test_a_victim_loses_its_grant() -> None:

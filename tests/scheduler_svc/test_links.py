@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_svc import step_loop
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.notices import Lost
+from scheduler_svc.core.notices import LossCause, Lost
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.worker_info import WorkerInfo
@@ -33,9 +33,9 @@ def attach(loop: StepLoop, instance: str) -> FrontendLink:
     return loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance=instance))
 
 
-def lost(scheduler: Scheduler) -> list[str]:
-    """Names of the requests that frontends are told are lost."""
-    return [n.key.request_id for n in scheduler.drain_notices() if isinstance(n, Lost)]
+def lost(scheduler: Scheduler) -> dict[str, LossCause]:
+    """Names of the requests that frontends are told are lost, and why."""
+    return {n.key.request_id: n.cause for n in scheduler.drain_notices() if isinstance(n, Lost)}
 
 
 # -- a worker gives up a frontend --
@@ -52,7 +52,7 @@ def test_every_request_that_ends_with_a_lost_frontend_is_told_lost() -> None:
     assert scheduler.schedule(OTHER, 0.0) is not None
     scheduler.drain_notices()
     scheduler.lose_frontend("f", WORKER)
-    assert lost(scheduler) == ["here"]
+    assert lost(scheduler) == {"here": LossCause.OUTPUT_LOST}
     assert {key.request_id for key in scheduler.requests} == {"there", "queued"}
     scheduler.check_integrity()
     assert scheduler.schedule(WORKER, 0.0).finished_slots == [0]  # type: ignore[union-attr]
@@ -68,6 +68,18 @@ def test_requests_of_a_frontend_that_is_gone_end_everywhere() -> None:
     scheduler.tick(2.0)
     assert not scheduler.requests and not scheduler.frontends.by_instance
     scheduler.check_integrity()
+
+
+def test_a_frontend_is_told_that_a_worker_has_thrown_its_outputs_away() -> None:
+    """F5, A2: ends were among them perhaps, which nobody here remembers; it asks for all that it has there."""
+    loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
+    frontend = attach(loop, "f")
+    loop.attach_worker(make_hello("w").hello, sent.append)
+    message = scheduler_pb2.AttachWorkerRequest()
+    message.events.add().frontend_lost.frontend_instance = "f"
+    loop.on_worker("w", message)
+    told = [worker for message in asyncio.run(frontend.outbox.take()) for worker in message.outputs_lost]
+    assert [(worker.worker_id, worker.worker_instance) for worker in told] == [("w", "w-1")]
 
 
 # -- a frontend that does not read --

@@ -1,27 +1,114 @@
-"""Requests that a frontend waits for and nobody knows."""
+"""Requests that a frontend waits for and nobody knows (B2 of the review)."""
 
 from __future__ import annotations
 
+import sys
+
+import pytest
+
+from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.missing import Missing
-from tests.scheduler_svc.harness import make_request
+from scheduler_svc.core.notices import LossCause, Lost
+from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.scheduler import Scheduler
+from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_slot
+
+KEY = make_request("a", 3).key
+GRACE_S = 5.0
+
+
+def make_missing() -> Missing:
+    return Missing(GRACE_S, 0.0)
 
 
 def test_nothing_is_lost_before_all_workers_have_spoken() -> None:
-    request, missing = make_request("a", 3), Missing()
-    missing.add(request.key, 1)
-    assert not missing.take_lost({}, have_all_spoken=False)
-    assert missing.take_lost({}, have_all_spoken=True) == [(request.key, 1)]
-    assert not missing.take_lost({}, have_all_spoken=True), "it is lost once"
+    missing = make_missing()
+    missing.add(KEY, 1)
+    assert not missing.take_lost({}, True, 1.0), (
+        "one that nobody has named may come until the grace time is over"
+    )
+    assert not missing.take_lost({}, False, GRACE_S)
+    assert missing.take_lost({}, True, GRACE_S) == [(KEY, 1)]
+    assert not missing.take_lost({}, True, GRACE_S), "it is lost once"
 
 
 def test_what_a_worker_says_hello_with_is_not_lost() -> None:
-    request, missing = make_request("a", 3), Missing()
-    missing.add(request.key, request.attempt)
-    assert not missing.take_lost({request.key: request}, have_all_spoken=False)
-    assert not missing.take_lost({}, have_all_spoken=True)
+    request, missing = make_request("a", 3), make_missing()
+    missing.add(KEY, request.attempt)
+    assert not missing.take_lost({KEY: request}, True, GRACE_S)
+    assert not missing.take_lost({}, True, GRACE_S)
 
 
 def test_an_older_attempt_does_not_stand_for_a_newer_one() -> None:
-    request, missing = make_request("a", 3), Missing()
-    missing.add(request.key, request.attempt + 1)
-    assert missing.take_lost({request.key: request}, have_all_spoken=True)
+    request, missing = make_request("a", 3), make_missing()
+    missing.add(KEY, request.attempt + 1)
+    missing.add(KEY, request.attempt)
+    assert missing.take_lost({KEY: request}, True, GRACE_S) == [(KEY, request.attempt + 1)]
+
+
+def test_named_workers_are_waited_for_and_nobody_else() -> None:
+    """As soon as the last of them has spoken, or its grace time is over."""
+    missing = make_missing()
+    missing.name_workers("f", ["v", "w"], 3.0)
+    missing.add(KEY, 1)
+    missing.worker_spoke("v")
+    assert not missing.take_lost({}, True, 5.5), "named at 3, so it has until 8"
+    missing.worker_spoke("w")
+    assert missing.take_lost({}, True, 5.5) == [(KEY, 1)]
+    missing.name_workers("f", ["x"], 10.0)
+    missing.add(KEY, 2)
+    assert not missing.take_lost({}, True, 14.9) and missing.take_lost({}, True, 15.0) == [(KEY, 2)]
+
+
+def test_one_frontend_does_not_wait_for_the_workers_of_another() -> None:
+    missing = make_missing()
+    missing.name_workers("f", [], 0.0)
+    missing.name_workers("g", ["w"], 0.0)
+    missing.add(KEY, 1)
+    missing.add(KEY._replace(frontend_instance="g"), 1)
+    assert missing.take_lost({}, True, 0.0) == [(KEY, 1)]
+    missing.forget("g")
+    assert not missing.take_lost({}, True, 99.0), "it is gone"
+
+
+def lost(scheduler: Scheduler) -> dict[str, LossCause]:
+    return {n.key.request_id: n.cause for n in scheduler.drain_notices() if isinstance(n, Lost)}
+
+
+def test_a_new_scheduler_says_lost_when_the_named_worker_has_said_hello() -> None:
+    """B2: not after a time, and not before. E11: nobody has it."""
+    scheduler = Scheduler(SchedulerConfig(), 1, 0.0)
+    live = [("long", 1), ("waited", 4)]
+    scheduler.attach_frontend("f", live, [], 7.0, worker_ids=[WORKER])
+    scheduler.tick(7.5)
+    assert not lost(scheduler), "the grace time of the start is over, but the worker was named just now"
+    scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, [make_slot()]), 8.0)
+    assert lost(scheduler) == {"waited": LossCause.UNKNOWN}
+    scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("count", [500, 2000])
+def test_what_a_frontend_asks_at_a_restart_costs_the_same_for_each_request(count: int) -> None:
+    """B2: the hello, and a check of each request for each worker, by calls of functions and not by the clock: it was
+    quadratic."""
+    scheduler = Scheduler(SchedulerConfig(), 1, 0.0)
+    calls = 0
+
+    def count_calls(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count_calls)
+    try:
+        live = [(f"r{number}", 1) for number in range(count)]
+        scheduler.attach_frontend("f", live, live[::2], 0.0, worker_ids=["v", "w"])
+        for _ in ("v", "w"):
+            for name, attempt in live:
+                scheduler.check(KEY._replace(request_id=name), attempt, "v", "", 0.0)
+        scheduler.missing.worker_spoke("v")
+        scheduler.missing.worker_spoke("w")
+        scheduler.tick(0.1)
+    finally:
+        sys.setprofile(None)
+    assert len(lost(scheduler)) == count
+    assert calls < 60 * count

@@ -95,7 +95,7 @@ class SchedulerNode:
         body = getattr(operation, kind)
         key, attempt = RequestKey(instance, body.ref.request_id), body.ref.attempt
         if kind == "submit":
-            self.core.submit(delta.parse_submit(body, instance), self.world.now)
+            self.core.submit(delta.parse_submit(body, instance, int(self.world.now * 1000)), self.world.now)
         elif kind == "cancel":
             self.core.cancel(key, attempt)
         elif kind == "finish":

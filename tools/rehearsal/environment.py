@@ -13,8 +13,9 @@ IMAGE_PATHS = {"/models/demo": DEMO_MODEL}
 """Where the Dockerfile puts files of the checkout."""
 NAMESPACE = "default"
 
-_ADDRESS = re.compile(r"(?:^|(?<==))([A-Za-z0-9.-]+):(\d+)$")
-"""A value `host:port`, or a flag with one."""
+_ADDRESS = r"[A-Za-z0-9.-]+:\d+"
+_ADDRESSES = re.compile(rf"(?:^|(?<==)){_ADDRESS}(?:,{_ADDRESS})*$")
+"""A value `host:port`, or several of them joined by commas, or a flag with one."""
 _REFERENCE = re.compile(r"\$\((\w+)\)")
 _QUANTITY = re.compile(r"(\d+)(m|Ki|Mi|Gi)?")
 _SCALES = {None: 1.0, "m": 1e-3, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
@@ -74,13 +75,27 @@ def make_volumes(pod: Pod, directory: Path) -> dict[str, Path]:
     return made
 
 
+def make_leases(directory: Path) -> dict[str, Path]:
+    """Leases of the namespace are locked files here."""
+    folder = directory / "leases"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    return {f"kubernetes:{NAMESPACE}": Path(f"file:{folder}")}
+
+
 def relocate(value: str, pod: Pod, cluster: Cluster, paths: dict[str, Path]) -> str:
     """The same value on this machine."""
-    if match := _ADDRESS.search(value):
-        port = int(match[2])
-        place = f"{pod.address}:{port}" if match[1] == "0.0.0.0" else cluster.resolve(match[1], port)
-        return value[: match.start()] + place
+    if match := _ADDRESSES.search(value):
+        places = [_relocate_address(address, pod, cluster) for address in match[0].split(",")]
+        return value[: match.start()] + ",".join(places)
     for path, here in paths.items():
         if value == path or value.startswith(path + "/"):
             return str(here) + value.removeprefix(path)
     return value
+
+
+def _relocate_address(address: str, pod: Pod, cluster: Cluster) -> str:
+    host, _, port = address.rpartition(":")
+    if host in ("0.0.0.0", pod.address):
+        return f"{pod.address}:{port}"
+    return cluster.resolve(host, int(port))

@@ -12,7 +12,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from signalbox.supervisor import Child, Service
 from tools.rehearsal.cluster import Cluster, Pod, RehearsalError
-from tools.rehearsal.environment import IMAGE_PATHS, environment_of, expand, make_volumes, quantity, relocate
+from tools.rehearsal.environment import (
+    IMAGE_PATHS,
+    environment_of,
+    expand,
+    make_leases,
+    make_volumes,
+    quantity,
+    relocate,
+)
 
 
 def as_user(pod: Pod) -> list[str]:
@@ -44,7 +52,7 @@ class Running:
 
     def __init__(self, pod: Pod, cluster: Cluster, directory: Path) -> None:
         self.pod = pod
-        paths = make_volumes(pod, directory) | IMAGE_PATHS
+        paths = make_volumes(pod, directory) | make_leases(directory) | IMAGE_PATHS
         environment = environment_of(pod, cluster)
         here = {name: relocate(value, pod, cluster, paths) for name, value in environment.items()}
         parts = [*pod.container["command"], *pod.container.get("args", [])]

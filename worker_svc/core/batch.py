@@ -143,6 +143,9 @@ class Sampled:
     """By row of `Batch.scored`: one per query token of the span, of the prompt token that follows it."""
     hidden_sums: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     """By row of `Batch.pooled`: `[H]` sum of the span's last hidden states, after the final norm."""
+    bad_rows: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    """[B] rows whose last hidden state, or logits before any mask, have a NaN or an infinity, ascending; rows without
+    samples are among them. Nothing of them counts."""
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,8 @@ class StepReport:
     sealed_hashes: list[bytes] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     """(slot, drafts that it wants to be allowed from now on)"""
+    withdrawn_slots: list[int] = field(default_factory=list)
+    """Slots that failed because their numbers are not finite: what they have published is to be forgotten."""
     num_drafted: int = 0
     """Draft tokens that the model looked at."""
     num_accepted: int = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from worker_svc.core.acceptance import accept, grammar_failure
 from worker_svc.core.alone import author_step
+from worker_svc.core.bad_streak import BadStreak
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.batch_builder import build_batch, ready_rows
 from worker_svc.core.drafter import Drafter
@@ -31,6 +34,9 @@ from worker_svc.core.step import (
 )
 from worker_svc.core.stop_tokens import StopTokens
 
+logger = logging.getLogger(__name__)
+NOT_FINITE = "the model's numbers for the request are not finite (NaN or infinity)"
+
 
 class StepRefusedError(Exception):
     """The delta is not for us: an older scheduler's, or out of order. The link is to be closed; our next hello says
@@ -40,7 +46,10 @@ class StepRefusedError(Exception):
 class WorkerCore:
     """The requests of one worker and the steps that move them on. One thread owns it."""
 
-    def __init__(self, info: RunnerInfo, num_slots: int, drafter: Drafter | None = None) -> None:
+    def __init__(
+        self, info: RunnerInfo, num_slots: int, drafter: Drafter | None = None, bad_row_limit: int = 3
+    ) -> None:
+        """bad_row_limit: see `BadStreak`."""
         self.table = RequestTable(num_slots, info.max_model_len, info.block_size)
         self.scheduler_epoch = 0
         """Highest term of a scheduler that was obeyed."""
@@ -61,6 +70,7 @@ class WorkerCore:
         self._grammars = GrammarTable(num_slots, info.vocab_size)
         self._stops = StopTokens()
         self._sorter = OutputSorter(self.table)
+        self.bad_streak = BadStreak(bad_row_limit)
 
     @property
     def draft_totals(self) -> DraftTotals:
@@ -233,6 +243,7 @@ class WorkerCore:
                 failure = Failure("InternalError", f"the model failed on the request: {message}")
                 self._fail_row(step, row, failure)
         failed = failed | overrun
+        failed = failed | self._fail_bad(step, sampled, failed)
         failed = failed | self._fail_unmasked(step, failed)
         for chunk in step.chunks:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
@@ -257,6 +268,22 @@ class WorkerCore:
         for row in rows:
             self._report_unused(step, row, NotRunReason.ENDED)
         return dict.fromkeys(rows, "the request had ended")
+
+    def _fail_bad(self, step: RunningStep, sampled: Sampled, failed: dict[int, str]) -> dict[int, str]:
+        """Fails the rows that have no finite numbers, and returns them: what they have published is withdrawn."""
+        rows = [row for row in sampled.bad_rows.tolist() if row not in failed]
+        num_rows, bad = len(step.batch.slots), []
+        for row in rows:
+            slot = int(step.batch.slots[row])
+            ref = self.table.refs[slot]
+            assert ref is not None
+            logger.warning("request %s of slot %d ends: %s", ref.request_id, slot, NOT_FINITE)
+            bad.append(ref)
+            step.report.withdrawn_slots.append(slot)
+            self._fail_row(step, row, Failure("InternalError", NOT_FINITE))
+        if num_rows:
+            self.bad_streak.take(bad, num_rows > len({*failed, *sampled.bad_rows.tolist()}))
+        return dict.fromkeys(rows, NOT_FINITE)
 
     def _fail_unmasked(self, step: RunningStep, failed: dict[int, str]) -> dict[int, str]:
         """Fails the rows whose masks could not be made, and returns them. All masks are done with afterwards."""

@@ -10,6 +10,8 @@ import torch
 from worker_svc.runner import attention
 from worker_svc.runner.cuda_buckets import bucket_for
 from worker_svc.runner.cuda_state import DecodeState
+from worker_svc.runner.direct_forward import ModuleForward
+from worker_svc.runner.finite import state_sums
 from worker_svc.runner.kv_cache import KVCache
 from worker_svc.runner.triton_batch import DecodeBatch, make_decode_items
 
@@ -22,14 +24,15 @@ class DecodeStep:
     """A decode step of `size` rows that reads all it needs from `state`, on the device."""
 
     def __init__(self, module: Any, cache: KVCache, state: DecodeState, size: int, num_splits: int) -> None:
-        self._module, self._cache, self._state = module, cache, state
+        self._forward, self._cache, self._state = ModuleForward(module), cache, state
         self._num_splits = num_splits
         self._items = make_decode_items(size, num_splits, state.device)
         self.slots = torch.full((size,), state.num_slots, dtype=torch.int64, device=state.device)
         """[size] what to run; rows that fill up are of the slot behind the last one."""
 
-    def run(self) -> torch.Tensor:
-        """Writes the KV of the rows' tokens. Returns the logits `[size, V]`, and copies nothing from or to the host."""
+    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes the KV of the rows' tokens. Returns the logits `[size, V]`, and whether the hidden states are finite
+        `[size]`. Copies nothing from or to the host."""
         tokens, positions = self._state.tokens[self.slots], self._state.positions[self.slots]
         batch = DecodeBatch(
             self._cache,
@@ -39,10 +42,8 @@ class DecodeStep:
             num_splits=self._num_splits,
         )
         with attention.running(batch):
-            output = self._module(
-                input_ids=tokens[None], position_ids=positions.to(torch.int64)[None], use_cache=False
-            )
-        return output.logits[0]  # type: ignore[no-any-return]
+            forwarded = self._forward.all(tokens, positions.to(torch.int64))
+        return forwarded.logits, state_sums(forwarded.states).isfinite()
 
 
 class CapturedStep:
@@ -58,12 +59,12 @@ class CapturedStep:
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool):
-            self._logits = step.run()
+            self._results = step.run()
 
-    def run(self) -> torch.Tensor:
-        """As `DecodeStep.run`; the next run of any size overwrites the logits."""
+    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `DecodeStep.run`; the next run of any size overwrites the results."""
         self._graph.replay()
-        return self._logits
+        return self._results
 
 
 class DecodeSteps:

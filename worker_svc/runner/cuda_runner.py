@@ -24,7 +24,9 @@ from worker_svc.runner.cuda_buckets import LARGEST_BUCKET, bucket_sizes
 from worker_svc.runner.cuda_sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda_state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda_transfers import HostCopy, upload
+from worker_svc.runner.direct_forward import ModuleForward
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.finite import bad_rows, chosen_logits, state_sums
 from worker_svc.runner.model import LoadedModel, load_model
 from worker_svc.runner.probe import check_paged_attention, eager_logits
 from worker_svc.runner.torch_runner import TorchRunner
@@ -41,14 +43,17 @@ class Launched:
     """[N] of the samples."""
     positions: NDArray[np.int32]
     """[N] that the sampled tokens get."""
-    tokens: HostCopy | None
+    sample_rows: NDArray[np.int32]
+    """[N] of the batch."""
+    results: HostCopy | None
+    """[N + R + N] tokens, then 1 for each row and for each sample that is finite, else 0."""
     done: Sampled | None = None
     """The result, where the step could not be launched without waiting for it."""
 
     @property
     def is_done(self) -> bool:
         """The tokens are on the host."""
-        return self.tokens is None or self.tokens.is_done
+        return self.results is None or self.results.is_done
 
 
 class CudaRunner(TorchRunner):
@@ -88,6 +93,7 @@ class CudaRunner(TorchRunner):
         self._mirror = StateMirror(num_slots, columns, scratch_block=told)
         self._state = DecodeState(num_slots, columns, told, self.model.device)
         self._in_flight: deque[Launched] = deque()
+        self._module_forward = ModuleForward(self.model.module)
         self._steps: Any = self._make_steps(bucket_sizes(min(LARGEST_BUCKET, num_slots)))
 
     def _load(self, path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
@@ -157,7 +163,7 @@ class CudaRunner(TorchRunner):
             if ahead.any():
                 raise ValueError("a row that needs tokens on the host was launched ahead of them")
             none = np.empty(0, np.int32)
-            return self._launched(Launched(none, none, None, done=super().execute(batch)))
+            return self._launched(Launched(none, none, none, None, done=super().execute(batch)))
         try:
             return self._launched(self._launch(batch, ahead))
         except Exception:
@@ -168,12 +174,14 @@ class CudaRunner(TorchRunner):
         """Waits for the tokens of the oldest launched step."""
         assert self._in_flight and self._in_flight[0] is launched, "steps are collected in order"
         self._in_flight.popleft()
-        if launched.tokens is None:
+        if launched.results is None:
             assert launched.done is not None
             return launched.done
-        tokens = launched.tokens.wait()
+        results, count = launched.results.wait(), len(launched.slots)
+        tokens, finite = results[:count], results[count:] != 0
         self._mirror.collected(launched.slots, launched.positions, tokens)
-        return Sampled(token_ids=tokens)
+        states, choices = np.split(finite, [len(finite) - count])
+        return Sampled(token_ids=tokens, bad_rows=bad_rows(states, choices, launched.sample_rows))
 
     @property
     def num_graphs(self) -> int:
@@ -202,24 +210,29 @@ class CudaRunner(TorchRunner):
         )
         slots, positions = batch.slots[batch.sample_rows], batch.seq_lens[batch.sample_rows]
         step = self._steps.for_rows(num_decode) if self._steps and num_decode == len(batch.slots) else None
-        logits = self._run_ahead_of_host(batch, ahead) if step is None else self._run_step(step, batch.slots)
+        logits, states = (
+            self._run_ahead_of_host(batch, ahead) if step is None else self._run_step(step, batch.slots)
+        )
         if not len(slots):
-            return Launched(slots, positions, HostCopy(torch.empty(0, dtype=torch.int64)))
+            return Launched(slots, positions, batch.sample_rows, HostCopy(states.long()))
         plan = plan_sampling(batch, self.model.vocab_size, self.model.device)
         tokens = sample_on_device(logits[: len(slots)], plan)
         self._state.take(*self._targets(step, slots, positions), tokens)
         self._mirror.launched(slots, positions)
-        return Launched(slots, positions, HostCopy(tokens))
+        choices = chosen_logits(logits[: len(slots)], tokens) < torch.inf
+        results = HostCopy(torch.cat((tokens, states[: len(batch.slots)].long(), choices.long())))
+        return Launched(slots, positions, batch.sample_rows, results)
 
-    def _run_step(self, step: Any, slots: NDArray[np.int32]) -> torch.Tensor:
-        """Logits `[bucket, V]` of decode rows whose columns the device has."""
+    def _run_step(self, step: Any, slots: NDArray[np.int32]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits `[bucket, V]` of decode rows whose columns the device has, and whether their states are finite."""
         padded = np.full(len(step.slots), self._state.num_slots, np.int64)
         padded[: len(slots)] = slots
         step.slots.copy_(upload([padded], self.model.device)[0])
         return step.run()  # type: ignore[no-any-return]
 
-    def _run_ahead_of_host(self, batch: Batch, ahead: Mask) -> torch.Tensor:
-        """Logits `[N, V]` of any step, from the host's columns, but for tokens that only the device knows."""
+    def _run_ahead_of_host(self, batch: Batch, ahead: Mask) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `_run_step`, `[N, V]` and `[R]`, for any step; from the host's columns, but
+        for tokens that only the device knows."""
         paged = self._batch_class(
             cache=self._cache,
             num_decode_rows=batch.num_decode_rows,
@@ -233,19 +246,18 @@ class CudaRunner(TorchRunner):
             batch.token_ids,
             batch.positions,
             batch.sample_index,
+            batch.query_starts[1:] - 1,
             batch.query_starts[rows],
             batch.slots[rows],
         ]
-        tokens, positions, samples, places, slots = upload(
+        tokens, positions, samples, lasts, places, slots = upload(
             [column.astype(np.int64) for column in columns], self.model.device
         )
         if len(rows):
             tokens[places] = self._state.tokens[slots]
         with attention.running(paged):
-            output = self.model.module(
-                input_ids=tokens[None], position_ids=positions[None], use_cache=False, logits_to_keep=samples
-            )
-        return output.logits[0]  # type: ignore[no-any-return]
+            forwarded = self._module_forward(tokens, positions, samples, lasts)
+        return forwarded.logits, state_sums(forwarded.states).isfinite()
 
     def _targets(self, step: Any, slots: Any, positions: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Slots and positions of the sampled tokens on the device; decode steps have them there."""

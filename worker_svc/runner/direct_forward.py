@@ -3,40 +3,90 @@ transformers' code around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from worker_svc.runner.decoder import FusedDecoder
 from worker_svc.runner.model import LoadedModel
+from worker_svc.runner.model_head import ModelHead
 
-Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""Token ids `[T]`, positions `[T]` and the wanted query tokens `[N]`, to logits `[N, V]`."""
+
+class Forwarded(NamedTuple):
+    """What a forward makes besides KV."""
+
+    logits: torch.Tensor
+    """[N, V] of the wanted query tokens."""
+    states: torch.Tensor
+    """[R, H] hidden states of the last layer, of the query tokens that are looked at."""
+
+
+class Forward(Protocol):
+    """A model's forward, to be called while a batch is `running`."""
+
+    def __call__(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        wanted: torch.Tensor,
+        looked_at: torch.Tensor | None = None,
+    ) -> Forwarded:
+        """Token ids `[T]`, positions `[T]`, wanted query tokens `[N]`; `looked_at` `[R]`, None: the wanted ones."""
+
 
 MOST_POSITIONS = 1 << 18
 """Angles of all positions are kept; those of more would take too much memory."""
 
 
 def forward_of(model: LoadedModel, num_positions: int) -> Forward:
-    """The forward of `model`, for positions below `num_positions`; to be called while a batch is `running`."""
+    """The forward of `model`, for positions below `num_positions`."""
     layers = getattr(getattr(model.module, "model", None), "layers", None)
     is_fused = layers is not None and len(layers) == 1 and isinstance(layers[0], FusedDecoder)
     if is_fused and num_positions <= MOST_POSITIONS:
         return DirectForward(model, num_positions)
-    return module_forward(model)
+    return ModuleForward(model.module)
 
 
-def module_forward(model: LoadedModel) -> Forward:
+class ModuleForward:
     """The forward by transformers' own code."""
 
-    def forward(token_ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        output = model.module(
-            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=wanted
+    def __init__(self, module: Any) -> None:
+        self._module, self._head = module, ModelHead.of(module)
+
+    def __call__(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        wanted: torch.Tensor,
+        looked_at: torch.Tensor | None = None,
+    ) -> Forwarded:
+        """See `Forward`."""
+        if looked_at is None:
+            looked_at = wanted
+        if self._head is None:  # hidden states cannot be had: logits tell as much
+            logits = self._logits(token_ids, positions, torch.cat((wanted, looked_at)))
+            return Forwarded(logits[: len(wanted)], logits[len(wanted) :])
+        with self._head.capturing() as captured:
+            logits = self._logits(token_ids, positions, wanted)
+        return Forwarded(logits, captured.hidden[looked_at])
+
+    def all(self, token_ids: torch.Tensor, positions: torch.Tensor) -> Forwarded:
+        """Of all query tokens."""
+        if self._head is None:
+            logits = self._logits(token_ids, positions, 0)
+            return Forwarded(logits, logits)
+        with self._head.capturing() as captured:
+            logits = self._logits(token_ids, positions, 0)
+        return Forwarded(logits, captured.hidden)
+
+    def _logits(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, keep: torch.Tensor | int
+    ) -> torch.Tensor:
+        output = self._module(
+            input_ids=token_ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=keep
         )
         logits: torch.Tensor = output.logits[0]
         return logits
-
-    return forward
 
 
 class DirectForward:
@@ -51,10 +101,16 @@ class DirectForward:
         self._cosines, self._sines = (part[0] for part in body.rotary_emb(example, positions))
 
     def __call__(
-        self, token_ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor
-    ) -> torch.Tensor:
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        wanted: torch.Tensor,
+        looked_at: torch.Tensor | None = None,
+    ) -> Forwarded:
         """See `Forward`."""
         angles = (self._cosines[positions][None], self._sines[positions][None])
         hidden = self._layers(self._embed(token_ids)[None], angles)
-        logits: torch.Tensor = self._head(self._norm(hidden[0, wanted]))
-        return logits
+        states = hidden[0, wanted]
+        return Forwarded(
+            self._head(self._norm(states)), states if looked_at is None else hidden[0, looked_at]
+        )

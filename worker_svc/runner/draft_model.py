@@ -166,7 +166,9 @@ class DraftModel(Drafter):
         # Ids that only pad the target's vocabulary stand for no text; they must not be read outside of the embedding.
         known = np.minimum(tokens, self._model.vocab_size - 1)
         with attention.running(batch):
-            logits = self._forward(*(self._to_device(part) for part in (known, batch.positions, wanted)))
+            logits = self._forward(
+                *(self._to_device(part) for part in (known, batch.positions, wanted))
+            ).logits
         if not len(wanted):
             return np.empty(0, np.int64)
         if logits.shape[1] > self._vocab_size:

@@ -96,6 +96,8 @@ class SimRunner:
             read = self._cache[batch.block_tables[row, : -(-length // size)]].reshape(-1)[:length]
             totals[sample] = read.sum(dtype=np.uint64)
         sampled = Sampled(next_token(totals, self.info.vocab_size))
+        if self._failing is not None:
+            sampled.bad_rows = self._failing.bad_rows(batch)
         rest = self._timing.seconds(batch) - (time.monotonic() - started)
         if rest > 0:
             time.sleep(rest)

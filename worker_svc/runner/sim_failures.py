@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch
 
@@ -25,6 +30,10 @@ class SimFailures:
     hang_token: int | None = None
     """A step takes `hang_ms` longer when it computes a part of a prompt that contains this token."""
     hang_ms: float = 0.0
+    nan_token: int | None = None
+    """A row that computes this token as a part of a prompt has no finite numbers in that step."""
+    crash_token: int | None = None
+    """A step that computes this token as a part of a prompt kills the process by SIGSEGV."""
 
 
 class FailingModel:
@@ -45,10 +54,19 @@ class FailingModel:
         self.check_device()
         if failures.hang_token is not None and _has_prompt(batch, failures.hang_token, batch.num_decode_rows):
             time.sleep(failures.hang_ms / 1e3)
+        if failures.crash_token is not None and _computes(batch, failures.crash_token).any():
+            os.kill(os.getpid(), signal.SIGSEGV)
         if batch.step_id == self._failing_step_id:
             raise SimulatedFailureError(f"step {failures.fail_step} was to fail")
         if failures.fail_token is not None and _has_prompt(batch, failures.fail_token, 0):
             raise SimulatedFailureError(f"prompts with token {failures.fail_token} were to fail")
+
+    def bad_rows(self, batch: Batch) -> NDArray[np.int32]:
+        """See `Sampled`."""
+        token = self._failures.nan_token
+        if token is None:
+            return np.empty(0, np.int32)
+        return np.flatnonzero(_computes(batch, token)).astype(np.int32)
 
     def _count(self, step_id: int) -> None:
         if step_id <= self._last_step_id:
@@ -68,3 +86,10 @@ def _has_prompt(batch: Batch, token: int, first_row: int) -> bool:
     """One of the rows from `first_row` on belongs to a request whose prompt contains `token`."""
     slots = batch.slots[first_row:]
     return any(token in batch.tokens[slot, : batch.num_prompt_tokens[slot]] for slot in slots)
+
+
+def _computes(batch: Batch, token: int) -> NDArray[np.bool_]:
+    """[R] rows that compute `token` at a position of their prompt."""
+    rows = np.repeat(np.arange(len(batch.slots)), batch.query_lengths)
+    is_prompt = batch.positions < batch.num_prompt_tokens[batch.slots[rows]]
+    return np.bincount(rows[is_prompt & (batch.token_ids == token)], minlength=len(batch.slots)) > 0

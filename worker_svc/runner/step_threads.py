@@ -37,7 +37,7 @@ def set_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def choose_threads(most: int, run_one_token: Callable[[], None]) -> StepThreads:
+def choose_threads(most: int, run_one_token: Callable[[], object]) -> StepThreads:
     """Measures a step of one token: one core may read as fast as the memory goes, or be far from it."""
     counts = sorted({1 << power for power in range(most.bit_length())} | {most})
     seconds = {count: _fastest(count, run_one_token) for count in counts} if most > 1 else {1: 0.0}
@@ -45,7 +45,7 @@ def choose_threads(most: int, run_one_token: Callable[[], None]) -> StepThreads:
     return StepThreads(few=min(count for count in counts if seconds[count] <= enough), many=most)
 
 
-def _fastest(threads: int, run: Callable[[], None]) -> float:
+def _fastest(threads: int, run: Callable[[], object]) -> float:
     set_threads(threads)
     run()
     durations = []

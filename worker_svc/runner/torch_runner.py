@@ -19,8 +19,9 @@ from worker_svc.core.batch import Batch, BlockCopy, RequestKind, RunnerInfo, Sam
 from worker_svc.core.pooling import PoolingMode
 from worker_svc.runner import attention, checkpoint
 from worker_svc.runner.attention import PagedBatch
-from worker_svc.runner.direct_forward import forward_of, module_forward
+from worker_svc.runner.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.finite import bad_rows, chosen_logits, state_sums, with_bad_sums
 from worker_svc.runner.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.memory import (
     CacheSize,
@@ -136,22 +137,25 @@ class TorchRunner:
     @torch.inference_mode()
     def _execute(self, batch: Batch, places: _Places) -> Sampled:
         if not (batch.scored or batch.pooled):
-            return sample(self._run(batch, places), batch)
+            return sample_checked(self._run(batch, places), batch)
         assert self._head is not None, "requests that need it are refused"
         with self._head.capturing() as captured:
-            sampled = sample(self._run(batch, places), batch)
+            sampled = sample_checked(self._run(batch, places), batch)
         sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
         sampled.hidden_sums = sum_hidden(captured, batch.pooled)
+        sampled.bad_rows = with_bad_sums(sampled.bad_rows, sampled.hidden_sums)
         return sampled
 
     @torch.inference_mode()
     def check(self) -> None:
         """Runs the model on one token, in a cache of its own; see `ModelRunner`."""
         self._limit_threads(1)
-        self._run_one_token()
+        if not bool(state_sums(self._run_one_token()).isfinite()):
+            raise ArithmeticError("the hidden state is not finite")
 
     @torch.inference_mode()
-    def _run_one_token(self) -> None:
+    def _run_one_token(self) -> torch.Tensor:
+        """Its hidden state `[1, H]`, on the CPU."""
         one = np.zeros((1, 1), np.int32)
         paged = self._batch_class(
             cache=self._check_cache,
@@ -163,9 +167,10 @@ class TorchRunner:
         )
         token = self._to_device(one[0])
         with attention.running(paged):
-            logits = self._forward(token, token, token)
+            forwarded = self._forward(token, token, token)
         # A device fails when its results are asked for.
-        logits.cpu()
+        forwarded.logits.cpu()
+        return forwarded.states.cpu()
 
     @torch.inference_mode()
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
@@ -180,7 +185,7 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         """Writes the KV of all query tokens. Returns the samples' logits `[N, V]` in the model's dtype."""
-        return self._run(batch, self._places_of(batch))
+        return self._run(batch, self._places_of(batch)).logits
 
     def _places_of(self, batch: Batch) -> _Places:
         paged = self._batch_class(
@@ -191,16 +196,22 @@ class TorchRunner:
             block_tables=batch.block_tables,
             device=self.model.device,
         )
-        return _Places(paged, self._to_device(batch.positions), self._to_device(batch.sample_index))
+        lasts = batch.query_starts[1:] - 1
+        return _Places(
+            paged,
+            self._to_device(batch.positions),
+            self._to_device(batch.sample_index),
+            None if np.array_equal(lasts, batch.sample_index) else self._to_device(lasts),
+        )
 
-    def _run(self, batch: Batch, places: _Places) -> torch.Tensor:
+    def _run(self, batch: Batch, places: _Places) -> Forwarded:
         self._limit_threads(len(batch.token_ids))
         # Hidden states are captured from transformers' own forward.
-        forward = self._forward if not (batch.scored or batch.pooled) else module_forward(self.model)
+        forward = self._forward if not (batch.scored or batch.pooled) else ModuleForward(self.model.module)
         if batch.masks is not None:
             batch.masks.start()
         with attention.running(places.paged):
-            return forward(self._to_device(batch.token_ids), places.positions, places.wanted)
+            return forward(self._to_device(batch.token_ids), places.positions, places.wanted, places.lasts)
 
     @property
     def batch_class(self) -> type[PagedBatch]:
@@ -267,6 +278,18 @@ class _Places(NamedTuple):
     """[T]"""
     wanted: torch.Tensor
     """[N] query tokens that are sampled."""
+    lasts: torch.Tensor | None
+    """[R] last query token of each row; None: the sampled ones."""
+
+
+def sample_checked(forwarded: Forwarded, batch: Batch) -> Sampled:
+    """The tokens, and which rows of the batch are not to be trusted."""
+    sampled = sample(forwarded.logits, batch)
+    tokens = torch.from_numpy(sampled.token_ids).to(forwarded.logits.device, torch.int64)
+    sums = state_sums(forwarded.states).cpu().numpy()
+    chosen = chosen_logits(forwarded.logits, tokens).cpu().numpy()
+    sampled.bad_rows = bad_rows(np.isfinite(sums), chosen < np.inf, batch.sample_rows)
+    return sampled
 
 
 def choose_pooling_mode(path: Path) -> PoolingMode | None:

@@ -140,7 +140,7 @@ def test_the_short_way_gives_the_same_logits_as_the_model_s_own_code() -> None:
         wanted = torch.tensor([3, 39])
         with attention.running(batch), torch.inference_mode():
             if run is not None:
-                got.append(run(tokens, positions, wanted))
+                got.append(run(tokens, positions, wanted).logits)
             else:
                 got.append(
                     model.module(tokens[None], position_ids=positions[None], logits_to_keep=wanted).logits[0]

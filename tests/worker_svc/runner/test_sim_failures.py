@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 
 import pytest
 
-from tests.worker_svc.core.test_worker_core import PROMPT, make_core, new, start
+from tests.worker_svc.core.test_worker_core import INFO, PROMPT, make_core, new, start
 from worker_svc.core.step import StepDelta
+from worker_svc.runner.sim import SimRunner
 from worker_svc.runner.sim_failures import FailingModel, SimFailures, SimulatedFailureError
 
 
@@ -36,3 +39,18 @@ def test_a_lost_device_stays_lost() -> None:
             model.check(replace(batch, step_id=step_id))
     with pytest.raises(SimulatedFailureError, match="in step 2"):
         model.check_device()
+
+
+def test_a_crash_comes_with_the_part_of_the_prompt_that_has_the_token() -> None:
+    core, _ = make_core()
+    core.add(new(prompt=[1, 2, 3, 4, 5, 6, 7, 8]))
+    first = core.apply(StepDelta(1, 1, started=[start(0, [3, 1], 4)]))
+    runner = SimRunner(INFO, failures=SimFailures(crash_token=7))
+    core.commit(first, runner.execute(first.batch), {})
+    second = core.apply(StepDelta(2, 1, chunks=[(0, 4, 4)]))
+    child = os.fork()
+    if not child:
+        runner.execute(second.batch)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV

@@ -19,6 +19,9 @@ from worker_svc.config import WorkerSettings
         (["--runner=sim", "--sim-hang-ms=1"], "--sim-hang-token and --sim-hang-ms need each other"),
         (["--runner=sim", "--sim-vocab-size=9", "--sim-fail-token=9"], "--sim-fail-token names no token"),
         (["--runner=sim", "--sim-fail-step=0"], "--sim-fail-step"),
+        (["--sim-nan-token=1"], "--sim-nan-token is for the sim runner"),
+        (["--sim-crash-token=1"], "--sim-crash-token is for the sim runner"),
+        (["--runner=sim", "--sim-vocab-size=9", "--sim-crash-token=9"], "--sim-crash-token names no token"),
     ],
 )
 def test_a_failure_that_cannot_come_is_refused(flags: list[str], sentence: str) -> None:

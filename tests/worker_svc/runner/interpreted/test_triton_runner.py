@@ -54,3 +54,30 @@ def test_greedy_output_equals_generate(
         for request, prompt in zip(requests, prompts, strict=True)
     )
     assert ties == 0
+
+
+@pytest.mark.timeout(300)
+def test_bad_rows_are_named_by_decode_steps_and_others(model_dir: ModelDir) -> None:
+    """N1: beside good rows, also where a step is filled up with rows of nobody."""
+    runner = CudaRunner(
+        model_dir("tiny-qwen3"),
+        served_model_name="tiny",
+        num_slots=16,
+        attention="triton",
+        dtype="float32",
+        num_blocks=40,
+        block_size=4,
+        max_model_len=64,
+        threads=1,
+    )
+    driver = Driver(runner)
+    runner._cache.fill(float("nan"))  # what others left behind is read by nobody
+    requests = [driver.add(prompt, 4) for prompt in make_prompts((3, 9, 7))]
+    chunks = {request.slot: len(request.tokens) for request in requests}
+    assert driver.step(chunks).bad_rows.tolist() == []
+    assert driver.step({}).bad_rows.tolist() == []
+    spoilt = requests[1]
+    for layer in runner._cache.layers:
+        layer.keys[spoilt.blocks[0]] = layer.values[spoilt.blocks[0]] = float("nan")
+    row = sorted(request.slot for request in requests).index(spoilt.slot)
+    assert driver.step({}).bad_rows.tolist() == [row]

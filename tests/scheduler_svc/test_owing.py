@@ -1,0 +1,43 @@
+"""Those that a worker owes a place rise by a class for each time of waiting, like those that wait for a worker."""
+
+from __future__ import annotations
+
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.owing import owing_slots
+from scheduler_svc.core.recovery import SlotStatus, WorkerSnapshot
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.worker import Worker
+from tests.scheduler_svc.harness import make_info, make_request, make_slot
+
+AGING_S = 60.0
+LOW, HIGH = 0, 1
+
+
+def make_worker() -> Worker:
+    """Two preempted requests, of class 2 and of class 1, that have waited since second 0 and second 50."""
+    scheduler = Scheduler(SchedulerConfig(policy="priority", aging_s=AGING_S), 1, 0.0)
+    slots = [
+        make_slot(slot=slot, request=make_request(name, 30, priority=priority), status=SlotStatus.PREEMPTED)
+        for slot, name, priority in ((LOW, "low", 2), (HIGH, "high", 1))
+    ]
+    worker = scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, slots), 0.0)
+    worker.request(HIGH).waits_since = 50.0
+    return worker
+
+
+def test_whoever_has_waited_for_long_goes_before_a_higher_class_that_has_not() -> None:
+    """The order is kept while it holds: nobody is asked twice, and a rise is not missed."""
+    worker = make_worker()
+    assert owing_slots(worker, AGING_S, 50.0) == [HIGH, LOW]
+    assert owing_slots(worker, AGING_S, 59.9) == [HIGH, LOW]
+    assert owing_slots(worker, AGING_S, 60.0) == [LOW, HIGH], "both are of class 1, and low came first"
+    assert (worker.request(LOW).rank, int(worker.table.rank[LOW])) == (1, 1)
+    assert owing_slots(worker, AGING_S, 110.0) == [HIGH, LOW], "high has risen to class 0"
+    assert owing_slots(worker, AGING_S, 120.0) == [LOW, HIGH]
+    assert [worker.request(slot).rank for slot in (LOW, HIGH)] == [0, 0]
+
+
+def test_without_aging_classes_stay_as_they_are() -> None:
+    worker = make_worker()
+    assert owing_slots(worker, 0.0, 1e6) == [HIGH, LOW]
+    assert [worker.request(slot).rank for slot in (LOW, HIGH)] == [2, 1]
