@@ -241,6 +241,7 @@ def _request(
         wants_prompt_logprobs=meta.wants_prompt_logprobs,
         is_pooling=meta.kind == generation_pb2.REQUEST_KIND_POOLING,
         has_grammar=meta.has_grammar,
+        num_crashes=meta.num_crashes,
         meta=raw_meta,
         payload=payload,
         traceparent=meta.traceparent,

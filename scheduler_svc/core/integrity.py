@@ -35,6 +35,8 @@ def check_requests(scheduler: Scheduler) -> None:
     for request in requests.values():
         assert (id(request) in placed) != (id(request) in waiting), f"{request.key} is nowhere or twice"
         assert not request.status.is_finished
+    suspects = {key for key, request in requests.items() if request.num_crashes}
+    assert suspects == scheduler.register.suspects.keys(), "suspects miscounted"
     suspended = [r for _, queue in queues.by_model() for r in queue if r.suspended]
     assert len(suspended) == queues.num_suspended, "suspended requests miscounted"
     assert all(level is not None and r.base_rank > level for r in suspended)

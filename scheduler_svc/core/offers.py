@@ -17,6 +17,7 @@ class Offers:
         charge: Callable[[Request, int], None] = lambda request, num_cached_tokens: None,
         had: Callable[[Request], float] = lambda request: 0.0,
         version: int | None = None,
+        suspects: frozenset[int] = frozenset(),
     ) -> None:
         self._requests = requests
         self._take = take
@@ -27,6 +28,8 @@ class Offers:
         """What a request's tenant has had, in virtual tokens."""
         self.version = version
         """Another number whenever a request has come or gone; None: unknown."""
+        self.suspects = suspects
+        """Slots of the worker that run in steps of their own only."""
 
     def peek(self) -> Request | None:
         """The next request, left in place."""

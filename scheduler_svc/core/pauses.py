@@ -68,6 +68,28 @@ def return_place(worker: Worker, slot: int, step: StepDecision) -> None:
         _toggle(slot, step.unpaused_slots, step.paused_slots)
 
 
+# -- a suspect runs alone --
+
+
+def set_aside(worker: Worker, step: StepDecision, suspect: int | None) -> None:
+    """Pauses all rows for one step, in which only the suspect runs. Our table goes on as if the step did not count:
+    nothing of it changes until they are brought back with the step behind it."""
+    table = worker.table
+    settling = [slot for slot in worker.settling if slot != suspect and not table.paused[slot]]
+    worker.aside = [*table.decode_slots.tolist(), *settling]
+    for slot in worker.aside:
+        _toggle(slot, step.paused_slots, step.unpaused_slots)
+
+
+def bring_back(worker: Worker, step: StepDecision) -> None:
+    """Lets those go on that were set aside. Whoever has ended meanwhile needs no word."""
+    table = worker.table
+    for slot in worker.aside:
+        if table.state[slot] == SlotState.DECODE or slot in worker.settling:
+            step.unpaused_slots.append(slot)
+    worker.aside = []
+
+
 # -- rest --
 
 
@@ -119,7 +141,7 @@ def apply_rest(worker: Worker, slot: int, step: StepDecision) -> None:
         return
     table.paused[slot] = before & ~(HELD | RESTING) | rest | DISPLACED
     if not before:
-        step.paused_slots.append(slot)
+        _toggle(slot, step.paused_slots, step.unpaused_slots)
         table.set_row(slot, False)
     if before & HELD:
         worker.held.remove(slot)

@@ -20,6 +20,8 @@ class Register:
     ) -> None:
         self.requests: dict[RequestKey, Request] = {}
         """The newest attempt of each."""
+        self.suspects: dict[RequestKey, Request] = {}
+        """Those of them that may have caused a crash."""
         self.notices: list[Notice] = []
         """What frontends have to be told, in order."""
         self.on_end: Callable[[Request], None] | None = None
@@ -64,11 +66,19 @@ class Register:
     def _enter(self, request: Request) -> None:
         self.requests[request.key] = request
         self._of.setdefault(request.key.frontend_instance, {})[request.key] = request
+        if request.num_crashes:
+            self.suspects[request.key] = request
 
     def answered(self, request: Request, now: float) -> None:
         """Its first token has come. Saying so twice changes nothing."""
         self._safe_mode.answered(request, now)
         self._queues.deadlines.first_token(request, now)
+
+    def absolve(self, request: Request) -> None:
+        """A new token of it has come: it is like all others (S3). An older attempt than the newest proves nothing."""
+        if self.suspects.get(request.key) is request:
+            request.num_crashes = 0
+            del self.suspects[request.key]
 
     # -- out --
 
@@ -108,6 +118,8 @@ class Register:
         if not mates:
             del self._of[request.key.frontend_instance]
         self._frontends.withdraw(request.key, request.attempt)
+        if request.num_crashes:
+            del self.suspects[request.key]
         if request.worker_id is not None:
             self._queues.ended(request)
         self._safe_mode.forget(request)

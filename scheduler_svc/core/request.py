@@ -83,6 +83,8 @@ class Request:
     tenant: str = ""
     wants_prompt_logprobs: bool = False
     is_pooling: bool = False
+    num_crashes: int = 0
+    """Crashes since its last new token that it may have caused; above 0 it is a suspect, and runs alone."""
     has_grammar: bool = False
     """Its worker compiles a grammar before it can start."""
     meta: bytes = b""

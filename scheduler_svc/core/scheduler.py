@@ -12,9 +12,7 @@ from scheduler_svc.core.integrity import check_integrity
 from scheduler_svc.core.liveness import Departure, Liveness
 from scheduler_svc.core.missing import Missing
 from scheduler_svc.core.notices import LossCause, Lost, Notice, OutputsLost, Placed
-from scheduler_svc.core.offers import Offers
 from scheduler_svc.core.pauses import set_client_paused, suspend
-from scheduler_svc.core.placement import candidates
 from scheduler_svc.core.policy.tenants import Tenants
 from scheduler_svc.core.queues import Queues
 from scheduler_svc.core.recovery import WorkerSnapshot, adopt, make_worker
@@ -25,8 +23,8 @@ from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.request_table import SlotState
 from scheduler_svc.core.safe_mode import SafeMode
 from scheduler_svc.core.side_copies import end_fence
-from scheduler_svc.core.step import StepDecision, StepReport
-from scheduler_svc.core.step_builder import build_step
+from scheduler_svc.core.step import StepDecision, StepRecord, StepReport
+from scheduler_svc.core.step_maker import StepMaker
 from scheduler_svc.core.term import Term
 from scheduler_svc.core.unreachable import Unreachable
 from scheduler_svc.core.waiting_queue import WaitingQueue
@@ -55,6 +53,7 @@ class Scheduler:
         self.queues = Queues(config, tenants or Tenants(), self._num_cached)
         self.safe_mode = SafeMode(config)
         self.register = Register(self.queues, self.safe_mode, self.workers, self.frontends)
+        self._maker = StepMaker(config, self.workers, self.queues, self.register)
         self.admission = Admission(config, self.workers, self.queues, now)
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
@@ -136,7 +135,7 @@ class Scheduler:
     def has_work(self, worker: Worker) -> bool:
         """A step for this worker might have something in it."""
         is_there = worker.attached and not worker.vitals.has_left
-        return is_there and (worker.has_own_work or self._is_offered(worker))
+        return is_there and (worker.has_own_work or self._maker.is_offered(worker))
 
     def schedule(self, worker_id: str, now: float) -> StepDecision | None:
         """The next step of a worker; None when nothing would be in it, enough steps are in flight, or it is too early
@@ -146,31 +145,12 @@ class Scheduler:
             return None
         if worker.records and now < worker.hold_until:
             return None
-        others: list[Worker] = []
-        if self._is_offered(worker):  # who else could take a request matters only when one waits
-            others = [
-                w
-                for w in self.workers.values()
-                if w is not worker and w.info.model == worker.info.model and w.takes_new
-            ]
-        step = self._build_step(worker, others, now)
+        step = self._maker.make(worker, now)
         for request in (*step.placed, *step.prepared):
             self.register.notices.append(
                 Placed(request.key, request.attempt, worker_id, request.num_cached_tokens)
             )
         return None if step.is_empty else step
-
-    def _build_step(self, worker: Worker, others: list[Worker], now: float) -> StepDecision:
-        def take(request: Request) -> None:
-            request.worker_id = worker.info.worker_id
-            self.queues.placed(request)
-
-        waiting = self._queue_of(worker).walk(now)
-        taken = candidates(worker, others, waiting, self.config, now) if self._is_offered(worker) else ()
-        offers = Offers(iter(taken), take, self.queues.charge_input, self.queues.had, self.queues.version)
-        step = build_step(worker, self.config, offers, now)
-        waiting.close()
-        return step
 
     def update(self, worker_id: str, report: StepReport, now: float) -> None:
         """Takes a worker's report. Raises DivergenceError: then close its link."""
@@ -185,8 +165,18 @@ class Scheduler:
             self.queues.stepped(worker, record, report)
         if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
+        if record is not None and record.is_solo:
+            self._absolve(worker, record, report)
         for finish in finishes:
             self.register.forget_ended(finish.request)
+
+    def _absolve(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
+        """A suspect has run alone: with a new token it is like all others (S3)."""
+        not_run = {slot for slot, _ in report.not_run}
+        for chunk in record.chunks:
+            request = worker.table.requests[chunk.slot]
+            if chunk.is_final and chunk.slot not in not_run and request is not None:
+                self.register.absolve(request)
 
     def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
@@ -265,6 +255,12 @@ class Scheduler:
             if old is not None:
                 self._charge_unreported(old, snapshot)
             adopt(worker, snapshot, self.register, self.term, now)
+        for request in worker.requests():
+            if (
+                request.num_crashes
+                and worker.table.num_output[request.slot] > request.num_prior_output_tokens
+            ):
+                self.register.absolve(request)
         self._suspend_on(worker)
         self.workers[info.worker_id] = worker
         self._refuse_waiting(self._queue_of(worker), now)
@@ -381,15 +377,6 @@ class Scheduler:
 
     def _queue_of(self, worker: Worker) -> WaitingQueue:
         return self.queues.of(worker.info.model)
-
-    def _is_offered(self, worker: Worker) -> bool:
-        """Requests wait that this worker might take. Many may wait of a kind that it does not serve: it need not look
-        at them one by one."""
-        info, num_of = worker.info, self.queues.num_of
-        wait = (info.serves_generation and num_of(info.model, False)) or (
-            info.serves_pooling and num_of(info.model, True)
-        )
-        return bool(wait) and worker.takes_new
 
     def _num_cached(self, request: Request) -> int:
         """Most tokens of a waiting request that a worker has cached."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Set
 
 import numpy as np
 
@@ -43,8 +44,11 @@ def start_requests(
     now: float,
 ) -> None:
     """Decides all that is not a decode row. After a shortage of blocks nobody starts but who may displace others."""
-    starter = _Starter(worker, config, step, budget, offers, is_short, now)
+    starter = Starter(worker, config, step, budget, offers, is_short, now)
     owing = deque(owing_slots(worker, config.aging_s if config.has_classes else 0.0, now))
+    if offers.suspects:
+        starter.leave_out(offers.suspects)
+        owing = deque(slot for slot in owing if slot not in offers.suspects)
     if config.is_fair and len(owing) > 1:
         requests = {slot: worker.request(slot) for slot in owing}
         owing = deque(sorted(owing, key=lambda slot: (requests[slot].rank, offers.had(requests[slot]))))
@@ -55,7 +59,7 @@ def start_requests(
     starter.continue_prefills(math.inf)
 
 
-class _Starter:
+class Starter:
     """One step's room for prefills and starts."""
 
     def __init__(
@@ -81,6 +85,10 @@ class _Starter:
         self._may_prepare = worker.may_prepare
         self._num_passed = 0
         """Waiting requests that were passed over, up to as many as could run at all."""
+
+    def leave_out(self, slots: Set[int]) -> None:
+        """These have no chunk in the step."""
+        self._busy |= slots
 
     def start_next(self, owing: deque[int]) -> bool:
         """Starts whoever is first, or passes it over. False: nobody else starts in this step."""

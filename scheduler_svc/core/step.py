@@ -100,6 +100,8 @@ class StepRecord:
     """Slots that the delta released: free for others once the report is back."""
     is_ahead: bool = False
     """Sent while an earlier step was in flight."""
+    is_solo: bool = False
+    """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
 
 
 class NotRunReason(IntEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.grants import grant_rows
 from scheduler_svc.core.offers import Offers
-from scheduler_svc.core.pauses import apply_rest
+from scheduler_svc.core.pauses import apply_rest, bring_back
 from scheduler_svc.core.request_table import SlotState
 from scheduler_svc.core.starts import start_requests
 from scheduler_svc.core.step import StepDecision, StepRecord
@@ -22,7 +22,9 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: Offers, now: flo
     `offers` are the requests that this worker may take, in order; those taken are `placed` in the decision.
     """
     step = StepDecision(worker.next_step_id)
-    _release(worker, step)
+    release_ended(worker, step)
+    if worker.aside:
+        bring_back(worker, step)
     _settle(worker, step)
     short = grant_rows(worker, step)
     budget = worker.limits.max_num_batched_tokens - worker.table.decode_tokens
@@ -33,7 +35,8 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: Offers, now: flo
     return step
 
 
-def _release(worker: Worker, step: StepDecision) -> None:
+def release_ended(worker: Worker, step: StepDecision) -> None:
+    """Names those that have ended in the delta: they are no rows any more."""
     step.finished_slots = worker.releasing
     worker.releasing = []
     for slot in step.finished_slots:

@@ -34,6 +34,8 @@ from scheduler_svc.core.vitals import Health, Vitals
 from scheduler_svc.core.worker_info import WorkerInfo
 from scheduler_svc.core.worker_stats import WorkerStats
 
+ENDED = (SlotState.FREE, SlotState.RELEASING)
+
 
 @dataclass
 class Worker:
@@ -71,6 +73,12 @@ class Worker:
     """First step after the last reset of the prefix cache: what started before is never published."""
     toggled: list[int] = field(default_factory=list)
     """Slots that have begun to rest, or have ended it, since the last delta."""
+    aside: list[int] = field(default_factory=list)
+    """Slots that the last step has paused for a suspect that ran alone in it: the next one lets them go on."""
+    is_suspects_turn: bool = True
+    """A step of the suspects is next, if one of them can go on."""
+    no_suspect_before: int = 0
+    """Step before which no suspect could go on when it was last tried."""
     may_suspend: bool = False
     """Safe mode pauses requests here, or did when it was last told."""
     wanted_drafts: dict[int, int] = field(default_factory=dict)
@@ -368,6 +376,11 @@ class Worker:
         released = {slot for record in self.records for slot in record.released_slots}
         assert released | set(self.releasing) == set(np.flatnonzero(states == SlotState.RELEASING).tolist())
         assert set(self.held) == set(np.flatnonzero(table.paused & HELD).tolist())
+        for slot in self.aside:
+            assert not table.paused[slot], "a slot that is set aside is paused for something else"
+        for record in self.records if len(self.records) > 1 else ():
+            has_ended = not record.chunks or states[record.chunks[0].slot] in ENDED
+            assert not record.is_solo or has_ended, "a suspect has company"
         assert np.count_nonzero(table.place_rank != NO_PLACE) == self.num_active, "places miscounted"
         assert sorted(self.displaced) == np.flatnonzero(table.paused & DISPLACED).tolist()
         for slot in running:

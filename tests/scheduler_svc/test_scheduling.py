@@ -366,7 +366,7 @@ def test_a_full_queue_refuses_with_its_limit_and_a_time() -> None:
         scheduler.submit(make_request(name, 3), 0.0)
     (refused,) = scheduler.drain_notices()
     assert isinstance(refused, Rejected)
-    assert refused.message == "max_waiting: 1 of 1 requests wait already; try again in 1 s"
+    assert refused.message == "max_waiting: 1 of 1 requests for 'm' wait already; try again in 1 s"
     assert (refused.code, refused.retry_after_s) == ("ResourceExhaustedError", 1.0)
 
 

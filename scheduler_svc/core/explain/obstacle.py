@@ -178,7 +178,7 @@ def _budget_before(worker: Worker, request: Request, config: SchedulerConfig, no
     for slot in worker.prefilling:
         if left <= 0 or table.rank[slot] > request.rank:
             break
-        if table.paused[slot]:
+        if table.paused[slot] or worker.request(slot).num_crashes:
             continue
         if cut and table.rank[slot] > highest:
             left, cut = min(left, max(cut - (whole - decode - left), -(-cut // 4))), 0

@@ -61,6 +61,8 @@ def _runs(worker: Worker, request: Request) -> str:
     table, slot, name = worker.table, request.slot, worker.info.worker_id
     assert slot is not None
     if table.state[slot] == SlotState.PREFILL:
-        return f"{name} has computed {int(table.num_computed[slot])} of its {int(table.target[slot])} tokens"
+        alone = ", in steps of its own: it may have caused a crash" if request.num_crashes else ""
+        computed, target = int(table.num_computed[slot]), int(table.target[slot])
+        return f"{name} has computed {computed} of its {target} tokens{alone}"
     most = max(int(table.limit[slot] - table.num_prompt[slot]), 0)
     return f"{name} has made {int(table.num_output[slot])} of at most {most} output tokens"

@@ -72,6 +72,8 @@ def _on_any(
     first = next(iter(obstacles.values()))
     if first is not None and None not in obstacles.values():
         return first
+    if request.num_crashes:
+        return Obstacle(Reason.NEXT_STEP, "it may have caused a crash: it waits for a step of its own")
     if place.first is None:
         return Obstacle(Reason.NEXT_STEP, "nothing keeps it: it is for the next step")
     theirs = [_of_new(core, worker, place.first, order) for worker in by_load]
