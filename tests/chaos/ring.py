@@ -1,0 +1,315 @@
+"""Rings under test: every service a process of its own, restartable one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+
+from signalbox import rpc
+from signalbox.readiness import http_get
+from signalbox.ring import DEMO_MODEL, flags
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from tests.chaos.proxy import Proxy
+from tests.chaos.service import Service
+from tests.ports import free_ports
+
+READY_TIMEOUT_S = 400.0
+POLL_S = 0.05
+STATUS_TIMEOUT_S = 2.0
+LOSSES = re.compile(r'signalbox_frontend_losses_total\{.*cause="(\w+)".*\}')
+PAIRS = ("frontend-scheduler", "worker-scheduler", "frontend-worker")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a ring consists of."""
+
+    runner: str = "torch"
+    """torch: the demo model in float32; sim: tokens are hashes."""
+    drafts: bool = False
+    """Workers draft by n-grams."""
+    num_workers: int = 2
+    num_frontends: int = 1
+    standby: bool = False
+    """A second scheduler waits for the file lock of the first."""
+    proxied: bool = False
+    """All links between services go through proxies."""
+    scheduler_flags: tuple[str, ...] = ()
+    worker_flags: tuple[str, ...] = ()
+    frontend_flags: tuple[str, ...] = ()
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """Names of the processes."""
+        return ("scheduler", "standby") if self.standby else ("scheduler",)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Names of the processes."""
+        return tuple(f"worker-{index}" for index in range(self.num_workers))
+
+    @property
+    def frontends(self) -> tuple[str, ...]:
+        """Names of the processes."""
+        return tuple(f"frontend-{index}" for index in range(self.num_frontends))
+
+
+@dataclass(frozen=True)
+class Frontend:
+    """Where clients reach one."""
+
+    name: str
+    http: str
+    grpc: str
+
+
+@dataclass(frozen=True)
+class FrontendDeath:
+    """A frontend was killed: its streams of that moment end, which is nobody's loss. Or it left when its streams had
+    ended: whoever connected at that moment got no answer, and tries again."""
+
+    name: str
+    at: float
+    was_planned: bool = False
+
+
+class Ring:
+    """The services of a shape by name, and the proxies between them by pair."""
+
+    def __init__(self, shape: Shape, folder: Path, tree: Path) -> None:
+        self.shape = shape
+        self.folder = folder
+        self.tree = tree
+        self.deaths: list[FrontendDeath] = []
+        self.proxies: dict[str, list[Proxy]] = {pair: [] for pair in PAIRS}
+        self.services: dict[str, Service] = {}
+        self.metrics: dict[str, str] = {}
+        """host:port of /metrics by service."""
+        self.frontends: list[Frontend] = []
+        self._ports = iter(free_ports(40))
+        self._schedulers = {name: self._address() for name in shape.schedulers}
+        for name in shape.schedulers:
+            self._add_scheduler(name)
+        for name in shape.workers:
+            self._add_worker(name)
+        for name in shape.frontends:
+            self._add_frontend(name)
+
+    # ---- one service
+
+    def start(self, *names: str) -> None:
+        """Starts services; returns at once."""
+        for name in names:
+            self.services[name].start()
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL."""
+        if name in self.shape.frontends:
+            self.deaths.append(FrontendDeath(name, time.monotonic()))
+        await self.services[name].kill()
+
+    async def restart(self, name: str) -> None:
+        """SIGTERM, and a new process; returns when it is ready."""
+        await self.services[name].stop()
+        if name in self.shape.frontends:
+            self.deaths.append(FrontendDeath(name, time.monotonic(), was_planned=True))
+        self.start(name)
+        await self.ready(name)
+
+    async def relieve(self, name: str) -> None:
+        """A new process beside the old one, on the same port; the old one leaves when its streams have ended."""
+        self.services[name].relieve()
+        await self.ready(name)
+
+    async def ready(self, *names: str) -> None:
+        """Returns when these services do their work."""
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await asyncio.gather(*map(self._one_ready, names))
+
+    async def _one_ready(self, name: str) -> None:
+        while not await self._is_ready(name):
+            assert self.services[name].runs, f"{name} has ended: {self.services[name].log}"
+            await asyncio.sleep(POLL_S)
+
+    async def _is_ready(self, name: str) -> bool:
+        if name in self.shape.workers:
+            return name in await self.attached()
+        if name in self.shape.frontends:
+            return await self._has_heard_all(next(f for f in self.frontends if f.name == name))
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(*self._schedulers[name].split(":"))
+            writer.close()
+            return True
+        return False
+
+    async def _has_heard_all(self, frontend: Frontend) -> bool:
+        return (await http_get(frontend.http, "/ready"))[0] == 200
+
+    # ---- all of them
+
+    async def attached(self) -> set[str]:
+        """Workers that have a link to the scheduler that leads."""
+        return {worker.worker_id for worker in (await self.status()).workers if worker.attached}
+
+    async def status(self) -> scheduler_pb2.GetStatusResponse:
+        """Of the scheduler that leads; empty when none answers."""
+        found = await asyncio.gather(*map(_status_of, self._schedulers.values()))
+        return max(found, key=lambda status: len(status.workers))
+
+    async def num_requests(self) -> int:
+        """Waiting, running or preempted, as the scheduler has it."""
+        status = await self.status()
+        return status.num_waiting + sum(w.num_running + w.num_preempted for w in status.workers)
+
+    async def leader(self) -> str:
+        """Name of the scheduler that has the workers."""
+        for name, address in self._schedulers.items():
+            if any(worker.attached for worker in (await _status_of(address)).workers):
+                return name
+        raise AssertionError("nobody leads")
+
+    async def open(self) -> None:
+        """Starts everything and returns when all of it is ready."""
+        for proxies in self.proxies.values():
+            for proxy in proxies:
+                await proxy.start()
+        first, *others = self.shape.schedulers
+        self.start(first)
+        await self.ready(first)
+        self.start(*others, *self.shape.workers, *self.shape.frontends)
+        await self.ready(*self.shape.workers, *self.shape.frontends)
+
+    async def close(self) -> None:
+        """Ends everything, by force."""
+        await asyncio.gather(*(service.kill() for service in self.services.values()))
+        for proxies in self.proxies.values():
+            for proxy in proxies:
+                await proxy.close()
+
+    # ---- flags
+
+    def _address(self) -> str:
+        return f"127.0.0.1:{next(self._ports)}"
+
+    def _add(self, name: str, module: str, *groups: Iterable[str]) -> None:
+        arguments = [argument for group in groups for argument in group]
+        self.services[name] = Service(name, module, arguments, self.tree, self.folder / f"{name}.log")
+
+    def _measured(self, name: str) -> tuple[str, ...]:
+        self.metrics[name] = self._address()
+        return flags(metrics=self.metrics[name])
+
+    def _add_scheduler(self, name: str) -> None:
+        shape = self.shape
+        drafts = ("--num-speculative-tokens=4",) if shape.drafts else ()
+        lease = flags(lease=f"file:{self.folder}/lease" if shape.standby else None)
+        listen = flags(listen=self._schedulers[name])
+        self._add(name, "scheduler_svc", listen, self._measured(name), drafts, lease, shape.scheduler_flags)
+
+    def _add_worker(self, name: str) -> None:
+        shape, listen = self.shape, self._address()
+        scheduler = self._reached("worker-scheduler", self._schedulers.values())
+        where = flags(scheduler=scheduler, listen=listen, worker_id=name, model=DEMO_MODEL)
+        advertise = flags(advertise=self._reached("frontend-worker", [listen])) if shape.proxied else ()
+        sort = flags(runner=shape.runner, served_model_name="demo")
+        if shape.runner == "torch":
+            sort += flags(dtype="float32", threads=1, num_blocks=2560)
+            sort += ("--speculative=ngram:4",) if shape.drafts else ()
+        elif shape.drafts:
+            sort += flags(sim_max_draft_tokens=4)
+        self._add(name, "worker_svc", where, advertise, sort, self._measured(name), shape.worker_flags)
+
+    def _add_frontend(self, name: str) -> None:
+        frontend = Frontend(name, self._address(), self._address())
+        self.frontends.append(frontend)
+        self.metrics[name] = frontend.http
+        scheduler = self._reached("frontend-scheduler", self._schedulers.values())
+        where = flags(scheduler=scheduler, http=frontend.http, grpc=frontend.grpc)
+        sort = flags(model=DEMO_MODEL, served_model_name="demo", name=name, drain_s=120)
+        sort += ("--no-page",)
+        backlog = flags(max_backlog_tokens=32)  # a slow reader is to be paused
+        self._add(name, "frontend_svc", where, sort, backlog, self.shape.frontend_flags)
+
+    def _reached(self, pair: str, addresses: Iterable[str]) -> str:
+        """Where others dial these, through proxies of the pair if the shape has them."""
+        return ",".join(self._proxied(pair, address) for address in addresses)
+
+    def _proxied(self, pair: str, address: str) -> str:
+        if not self.shape.proxied:
+            return address
+        port = next(self._ports)
+        self.proxies[pair].append(Proxy(port, int(address.rpartition(":")[2])))
+        return f"127.0.0.1:{port}"
+
+
+async def _status_of(scheduler: str) -> scheduler_pb2.GetStatusResponse:
+    """Empty when it does not answer. (By hand, since a scheduler of another version may not know who leads.)"""
+    async with rpc.channel(scheduler) as channel:
+        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=STATUS_TIMEOUT_S)
+            assert isinstance(status, scheduler_pb2.GetStatusResponse)
+            return status
+    return scheduler_pb2.GetStatusResponse()
+
+
+@contextlib.asynccontextmanager
+async def open_ring(shape: Shape, tree: Path) -> AsyncIterator[Ring]:
+    """A ready ring for the time of the block. Its logs are kept when the block fails."""
+    folder = Path(tempfile.mkdtemp(prefix="signalbox-chaos-"))
+    ring = Ring(shape, folder, tree)
+    try:
+        await ring.open()
+        yield ring
+    except BaseException:
+        print(f"logs are in {folder}", flush=True)
+        raise
+    else:
+        if not (folder / "keep").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        await ring.close()
+
+
+def keep_logs(ring: Ring) -> None:
+    """The folder stays when the ring ends."""
+    (ring.folder / "keep").touch()
+
+
+async def scrape(address: str) -> dict[str, float]:
+    """Samples of /metrics by name with labels, as they stand there; empty when nobody answers."""
+    try:
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(f"http://{address}/metrics", timeout=5)).text
+    except httpx.HTTPError:
+        return {}
+    lines = (line.rpartition(" ") for line in text.splitlines() if line and line[0] != "#")
+    return {name: float(value) for name, _, value in lines}
+
+
+async def count_losses(ring: Ring) -> Counter[str]:
+    """Attempts that were lost so far, by cause, as the frontends count them."""
+    counts: Counter[str] = Counter()
+    for name in ring.shape.frontends:
+        for sample, value in (await scrape(ring.metrics[name])).items():
+            if found := LOSSES.fullmatch(sample):
+                counts[found[1]] += int(value)
+    return counts
+
+
+def chance(seed: int) -> random.Random:
+    """Choices of one repetition of a fault."""
+    return random.Random(seed)
