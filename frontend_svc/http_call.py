@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from frontend_svc.choices import Choices, open_choices
 from frontend_svc.events import Delta
 from frontend_svc.generate_input import Asked, Trace, read_trace
+from frontend_svc.half_close import say_events
 from frontend_svc.http_body import B, parse_body, read_bytes
 from frontend_svc.http_errors import JSON
 from frontend_svc.intake import Intake
@@ -104,6 +105,7 @@ class StreamAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of this answer."""
+        say_events(scope)
         async with watching(receive, self._choices):
             await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
             if first := self._form.render_first():

@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 
+from frontend_svc.half_close import HalfCloseProtocol
 from signalbox.errors import StartupError
 
 DATE_EVERY_S = 1
@@ -45,7 +46,7 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=HalfCloseProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -9,6 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from frontend_svc.board_stream import BoardStream
+from frontend_svc.half_close import say_events
 from signalbox.errors import RequestNotFoundError
 
 WEB = Path(__file__).parent / "web"
@@ -62,6 +63,7 @@ class WebPage:
     async def events(self, request: Request) -> Response:
         """GET /board/events: snapshots as server-sent events."""
         self._board.check_room()
+        say_events(request.scope)
         return StreamingResponse(self._board.events(), headers=EVENT_HEADERS, media_type="text/event-stream")
 
     def _answer(self, name: str) -> Response:
