@@ -15,6 +15,11 @@ class BlockHashes:
         self.block_size = block_size
         self._hashes = b""
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all names that are known."""
+        return len(self._hashes)
+
     def copy(self) -> BlockHashes:
         """The same names, for another request over the same tokens."""
         return copy.copy(self)

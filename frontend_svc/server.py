@@ -66,6 +66,7 @@ class Frontend:
             replay_limit=settings.replay_limit,
             max_backlog_tokens=settings.max_backlog_tokens,
             max_open_requests=settings.max_open_requests,
+            max_open_bytes=settings.max_open_bytes,
         )
         self.metrics.watch_open(lambda: len(self.table))
         self._form_check = None

@@ -10,14 +10,12 @@ from frontend_svc.block_hashes import BlockHashes
 from frontend_svc.clock import Clock, loop_time
 from frontend_svc.generate_input import GenerateInput
 from frontend_svc.losses import LossCause
+from frontend_svc.open_bytes import OPEN_RETRY_S, OpenBytes
 from frontend_svc.session import Observer, Operations, Session
 from frontend_svc.text_stream import TextStream
 from frontend_svc.usage import Ticket
 from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
 from signalbox.telemetry import Span
-
-OPEN_RETRY_S = 1.0
-"""Nobody knows when a request ends."""
 
 
 class SessionTable:
@@ -31,6 +29,7 @@ class SessionTable:
         replay_limit: int,
         max_backlog_tokens: int,
         max_open_requests: int,
+        max_open_bytes: int,
         clock: Clock = loop_time,
     ) -> None:
         self.operations = operations
@@ -39,6 +38,7 @@ class SessionTable:
         self.replay_limit = replay_limit
         self.max_backlog_tokens = max_backlog_tokens
         self._max_open_requests = max_open_requests
+        self.open_bytes = OpenBytes(max_open_bytes)
         self._by_attempt: dict[int, Session] = {}
         self._by_request_id: dict[str, Session] = {}
         self._last_attempt = 0
@@ -59,7 +59,8 @@ class SessionTable:
     ) -> Session:
         """Starts a request and submits it; `ticket` hears of its begin and end.
 
-        Raises DuplicateRequestError for an id that is still running, ResourceExhaustedError for too many.
+        Raises DuplicateRequestError for an id that is still running, ResourceExhaustedError for too many,
+        RequestTooLargeError for one that can never have room.
         """
         if given.request_id in self._by_request_id:
             raise DuplicateRequestError(
@@ -71,6 +72,7 @@ class SessionTable:
             raise limit_reached(
                 f"max_open_requests: {len(self)} of {most} requests are open here", OPEN_RETRY_S
             )
+        self.open_bytes.enter(given, hashes)
         session = Session(given, self, text, hashes, span, ticket)
         if ticket is not None:
             ticket.start()
@@ -136,12 +138,14 @@ class SessionTable:
         """The session has ended."""
         del self._by_attempt[session.attempt]
         del self._by_request_id[session.request_id]
+        self.open_bytes.leave(session.given)
         if session.ticket is not None:
             session.ticket.end(len(session.output))
 
     def check_integrity(self) -> None:
         """Asserts that both maps name the same sessions, none of which has ended."""
         assert {id(s) for s in self._by_attempt.values()} == {id(s) for s in self._by_request_id.values()}
+        assert self._by_attempt or not self.open_bytes.num_bytes
         for attempt, session in self._by_attempt.items():
             assert session.attempt == attempt <= self._last_attempt
             assert not session.ended

@@ -22,6 +22,7 @@ from frontend_svc.tokenizer import Tokenizer
 from signalbox.errors import (
     CancelledError,
     DuplicateRequestError,
+    RequestTooLargeError,
     ResourceExhaustedError,
     UnavailableError,
 )
@@ -71,13 +72,16 @@ class Recorder:
         self.ended.append(finished)
 
 
-def make_table(recorder: Recorder, replay_limit: int = 3, max_open_requests: int = 100) -> SessionTable:
+def make_table(
+    recorder: Recorder, replay_limit: int = 3, max_open_requests: int = 100, max_open_bytes: int = 1 << 20
+) -> SessionTable:
     return SessionTable(
         recorder,
         recorder,
         replay_limit=replay_limit,
         max_backlog_tokens=8,
         max_open_requests=max_open_requests,
+        max_open_bytes=max_open_bytes,
         clock=lambda: 1.0,
     )
 
@@ -260,6 +264,25 @@ async def test_open_requests_are_bounded(recorder: Recorder) -> None:
         table.open(make_given("b"))
 
 
+async def test_open_prompts_are_bounded_in_bytes(recorder: Recorder) -> None:
+    """W1: choices share their prompt; who is refused is told when to try again."""
+    table = make_table(recorder, max_open_bytes=1000)
+    shared = make_given("a", prompt=b"x" * 600)
+    sessions = [table.open(shared), table.open(replace(shared, request_id="a.1", choice_index=1))]
+    assert table.open_bytes.num_bytes == 600
+    words = "max_open_bytes: open requests hold 600 of 1000 bytes here, and 401 more are asked for; try again in 1 s"
+    with pytest.raises(ResourceExhaustedError, match=words):
+        table.open(make_given("b", prompt=b"y" * 401))
+    table.open(make_given("c", prompt=b"y" * 400)).cancel()
+    sessions[0].cancel()
+    assert table.open_bytes.num_bytes == 600
+    sessions[1].cancel()
+    assert table.open_bytes.num_bytes == 0
+    with pytest.raises(RequestTooLargeError, match="1001 bytes"):
+        table.open(make_given("d", prompt=b"y" * 1001))
+    assert (len(table), table.open_bytes.num_bytes) == (0, 0)
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Events for attempts that are current, older or not minted yet, in any order."""
 
@@ -320,6 +343,7 @@ TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 50))
 def test_attempts_are_unique_and_rise(count: int) -> None:
     table = make_table(Recorder())
