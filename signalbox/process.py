@@ -20,8 +20,14 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def run(name: str, settings: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
+def run(
+    name: str,
+    settings: type[S],
+    serve: Callable[[S, asyncio.Event], Awaitable[None]],
+    prepare: Callable[[S], None] = lambda settings: None,
+) -> None:
     """Main function of a service: reads settings from argv and environment, then runs `serve(settings, stop)`.
+    `prepare(settings)` comes before there is an event loop.
 
     `stop` is set by SIGTERM and SIGINT; `serve` then drains and returns. Exits 1 with one sentence on stderr when the
     service cannot start.
@@ -33,6 +39,7 @@ def run(name: str, settings: type[S], serve: Callable[[S, asyncio.Event], Awaita
     )
     try:
         loaded = config.load(settings, sys.argv[1:])
+        prepare(loaded)
         asyncio.run(_until_stopped(loaded, serve))
     except (StartupError, LeaseLostError) as error:
         print(f"{name}: {error.message}", file=sys.stderr)

@@ -16,6 +16,7 @@ EDGE_FILES = (
     "*servicer*.py",
     "*link*.py",
     "delta.py",
+    "guardian/telling.py",
     "payload.py",
     "step_loop.py",
     "step_items.py",

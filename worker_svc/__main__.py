@@ -10,7 +10,7 @@ import sys
 
 from signalbox import process
 from worker_svc.config import WorkerSettings
-from worker_svc.server import serve
+from worker_svc.guardian.guarded import GuardedService, Serve
 
 SWITCH_S = 20e-6
 """The step thread asks for the interpreter after every kernel; the event loop's work is in slices longer than a kernel,
@@ -20,7 +20,15 @@ which Python's own 5 ms would let pass."""
 def main() -> None:
     """Runs the worker service."""
     sys.setswitchinterval(SWITCH_S)
-    process.run("worker", WorkerSettings, serve)
+    service = GuardedService(_load)
+    process.run("worker", WorkerSettings, service.serve, service.prepare)
+
+
+def _load() -> Serve:
+    # Imported behind the guardian's fork: numpy starts threads.
+    from worker_svc.server import serve  # noqa: PLC0415
+
+    return serve
 
 
 if __name__ == "__main__":

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from worker_svc.core.step import RequestRef
-
-
-class UnfitError(Exception):
-    """Request after request had no finite numbers: the process has to end, in good order, for another to take its
-    place."""
+from worker_svc.core.unfit import UnfitError
 
 
 class BadStreak:

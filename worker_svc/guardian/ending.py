@@ -1,0 +1,96 @@
+"""How a process ended, judged from what it left behind: its last words, its status, and the memory of its machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+END = b"\nsignalbox ends: "
+FATAL = b"Fatal Python error: "
+"""How Python's faulthandler begins what it writes about a signal like SIGSEGV."""
+OWN_SIGNALS = {
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSYS,
+    signal.SIGTRAP,
+}
+"""A process gets them for what it did itself."""
+
+
+class Exit(IntEnum):
+    """How a worker ended; numbers as in scheduler.proto."""
+
+    CRASHED = 1
+    KILLED = 2
+    STOPPED = 3
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended, and that in words."""
+
+    exit: Exit
+    reason: str
+    details: str = ""
+    """For a log: where all threads were."""
+
+
+def last_words(ending: Ending) -> bytes:
+    """What a process writes when it is about to end."""
+    reason = ending.reason.replace("\n", " ")
+    return END + f"{ending.exit.name} {reason}\n".encode()
+
+
+def judge(words: bytes, status: int | None, is_out_of_memory: bool) -> Ending:
+    """words: what the process wrote. status: as from `os.waitpid`; None: it could not be seen. is_out_of_memory: the
+    kernel has just killed somebody for want of memory."""
+    _, has_ended, text = words.partition(END)
+    if has_ended:
+        name, _, reason = text.partition(b"\n")[0].decode(errors="replace").partition(" ")
+        return Ending(Exit[name], reason)
+    if FATAL in words:
+        details = words[words.rindex(FATAL) :].decode(errors="replace")
+        return Ending(Exit.CRASHED, details.partition("\n")[0], details)
+    if is_out_of_memory and (status is None or status == signal.SIGKILL):
+        return Ending(Exit.CRASHED, "it was killed for want of memory")
+    if status is None:
+        return Ending(Exit.KILLED, "it was killed")
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        is_own = number in OWN_SIGNALS
+        return Ending(
+            Exit.CRASHED if is_own else Exit.KILLED, f"it was ended by {signal.Signals(number).name}"
+        )
+    code = os.waitstatus_to_exitcode(status)
+    return Ending(Exit.CRASHED if code else Exit.STOPPED, f"it ended with status {code}")
+
+
+def count_oom_kills(root: Path = Path("/")) -> int:
+    """How often the kernel has killed for want of memory: in this process's group of processes, or where that is not
+    counted, on the whole machine. 0 where nobody knows."""
+    for path in _oom_counters(root):
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return 0
+
+
+def _oom_counters(root: Path) -> list[Path]:
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    paths = [line.partition("::")[2].lstrip("/") for line in groups if line.startswith("0::")]
+    counted = [root / "sys/fs/cgroup" / path / "memory.events" for path in paths]
+    return [*counted, root / "proc/vmstat"]

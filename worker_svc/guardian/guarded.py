@@ -1,0 +1,55 @@
+"""The worker service with a guardian beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import Awaitable, Callable
+
+from signalbox.addresses import read_addresses
+from signalbox.errors import StartupError
+from worker_svc.config import WorkerSettings
+from worker_svc.core.unfit import UnfitError
+from worker_svc.guardian import guardian
+from worker_svc.guardian.ending import Ending, Exit
+from worker_svc.guardian.telling import Ward
+
+Serve = Callable[[WorkerSettings, asyncio.Event, str], Awaitable[None]]
+
+
+class GuardedService:
+    """Runs what `load` returns: it brings threads with it, so it is loaded behind the fork."""
+
+    def __init__(self, load: Callable[[], Serve]) -> None:
+        self._load = load
+        self._instance = uuid.uuid4().hex
+        self._words: guardian.LastWords | None = None
+        self._serve: Serve | None = None
+
+    def prepare(self, settings: WorkerSettings) -> None:
+        """Starts the guardian, where the system has what it needs."""
+        if sys.platform == "linux":
+            ward = Ward(settings.worker_id, self._instance, read_addresses(settings.scheduler))
+            self._words = guardian.start(ward, is_parent=os.getpid() == 1)
+        self._serve = self._load()
+
+    async def serve(self, settings: WorkerSettings, stop: asyncio.Event) -> None:
+        """Runs the service, and says how it ended."""
+        assert self._serve is not None, "it has been prepared"
+        ending = Ending(Exit.STOPPED, "it was told to stop")
+        try:
+            await self._serve(settings, stop, self._instance)
+        except BaseException as error:
+            ending = ending_of(error)
+            raise
+        finally:
+            if self._words is not None:
+                self._words.say(ending)
+
+
+def ending_of(error: BaseException) -> Ending:
+    """Of a service that ends with `error`. What nobody foresaw may be the doing of a request."""
+    is_foreseen = isinstance(error, StartupError | UnfitError | KeyboardInterrupt)
+    return Ending(Exit.STOPPED if is_foreseen else Exit.CRASHED, f"{type(error).__name__}: {error}")

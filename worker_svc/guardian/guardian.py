@@ -1,0 +1,128 @@
+"""The guardian process. It is forked before there are threads, grpc's among them, or a socket that listens.
+
+A worker keeps the pid that it was started with, so that whoever knows that (a supervisor, a test) stops and kills the
+worker: the guardian is its child, and goes when the worker has gone and that was told. Only where the worker would be
+the first process of a container is it the other way round, as the end of the first process is the end of all: there the
+guardian hands signals on, reaps, and ends as the worker did.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from worker_svc.guardian.ending import Ending, last_words
+from worker_svc.guardian.telling import Ward, tell
+from worker_svc.guardian.watching import status_of, watch
+
+logger = logging.getLogger(__name__)
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+MOST_WORDS = 4000
+"""Characters: fewer than a pipe takes at once."""
+
+
+class LastWords:
+    """The worker's end of the pipe to its guardian."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        # Writes a few words, and where all threads were, when a signal like SIGSEGV ends the process.
+        faulthandler.enable(pipe)
+
+    def say(self, ending: Ending) -> None:
+        """The process is about to end. Only the first words count."""
+        with suppress(OSError):  # nobody listens
+            os.write(self._pipe, last_words(Ending(ending.exit, ending.reason[:MOST_WORDS])))
+
+
+def start(ward: Ward, *, is_parent: bool) -> LastWords:
+    """Forks, and returns in the worker only. is_parent: the guardian keeps our pid, not the worker."""
+    reading, writing = os.pipe()
+    ours = os.pidfd_open(os.getpid())
+    worker = os.getpid()
+    gc.collect()
+    gc.freeze()  # or the first collection of either process would copy what they share
+    child = os.fork()
+    if is_parent and child:
+        os.close(writing)
+        _guard_child(ward, child, reading)
+    if not is_parent and not child:
+        os.close(writing)
+        _guard_parent(ward, worker, ours, reading)
+    os.close(reading)
+    os.close(ours)
+    if is_parent:
+        _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    gc.unfreeze()
+    return LastWords(writing)
+
+
+def _prctl(option: int, argument: Any) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, argument)
+
+
+# -- in the guardian --
+
+
+def _guard_parent(ward: Ward, worker: int, pidfd: int, words: int) -> NoReturn:
+    """The worker is our parent, and somebody else sees its status."""
+    try:
+        for number in HANDED_ON:
+            signal.signal(number, signal.SIG_IGN)  # what a whole group is sent is the worker's to obey
+        _prctl(PR_SET_NAME, b"guardian")
+        _conclude(ward, watch(words, pidfd, lambda: status_of(worker, pidfd)))
+    except BaseException:
+        logger.exception("the guardian of %s failed", ward.worker_id)
+    finally:
+        os._exit(0)
+
+
+def _guard_child(ward: Ward, worker: int, words: int) -> NoReturn:
+    """The worker is our child."""
+    statuses: dict[int, int] = {}
+
+    def reap(*_: object) -> None:
+        """Whatever has ended: the first process of a container inherits all orphans."""
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                statuses[ended[0]] = ended[1]
+
+    def status() -> int | None:
+        reap()
+        return statuses.get(worker)
+
+    try:
+        pidfd = os.pidfd_open(worker)
+        signal.signal(signal.SIGCHLD, reap)
+        for number in HANDED_ON:
+            signal.signal(number, lambda number, frame: os.kill(worker, number))
+        _conclude(ward, watch(words, pidfd, status))
+    except BaseException:
+        logger.exception("the guardian of %s failed", ward.worker_id)
+    finally:
+        _end_as(statuses.get(worker, 0))
+
+
+def _conclude(ward: Ward, ending: Ending) -> None:
+    if ending.details:
+        print(ending.details, file=sys.stderr, flush=True)
+    logger.info("the worker %s: %s", ending.exit.name.lower(), ending.reason)
+    tell(ward, ending)
+
+
+def _end_as(status: int) -> NoReturn:
+    """Ends with the status of another process, so that whoever waits for it sees the same."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)  # the first process of a container is spared its own signals

@@ -1,0 +1,71 @@
+"""Tells the schedulers how a worker ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import grpc
+
+from signalbox import rpc
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from worker_svc.guardian.ending import Ending, Exit
+
+logger = logging.getLogger(__name__)
+RETRY_S = 0.25
+TRY_S = 1.0
+"""A scheduler that has not answered by then is asked again."""
+GIVE_UP_S = 5.0
+"""Later nobody waits for the news: the scheduler has found out without it."""
+
+
+@dataclass(frozen=True)
+class Ward:
+    """A worker process that is watched."""
+
+    worker_id: str
+    instance: str
+    schedulers: tuple[str, ...]
+    """host:port of all that may lead, or of a relay that passes it on."""
+
+
+def tell(ward: Ward, ending: Ending) -> None:
+    """Tells all schedulers; returns when one has taken it and each was asked, or after GIVE_UP_S."""
+    asyncio.run(_tell_all(ward, ending))
+
+
+async def _tell_all(ward: Ward, ending: Ending) -> None:
+    request = scheduler_pb2.ReportWorkerExitRequest(
+        worker=scheduler_pb2.WorkerRef(worker_id=ward.worker_id, worker_instance=ward.instance),
+        exit=int(ending.exit),  # type: ignore[arg-type]
+        reason=ending.reason,
+    )
+    enough = asyncio.Event()
+    if ending.exit == Exit.STOPPED:  # which it has said itself: this is in case it could not
+        enough.set()
+    calls = [_tell(address, request, enough) for address in ward.schedulers]
+    try:
+        await asyncio.wait_for(asyncio.gather(*calls), GIVE_UP_S)
+    except TimeoutError:
+        logger.warning("no scheduler was told of the end of %s", ward.worker_id)
+
+
+async def _tell(address: str, request: scheduler_pb2.ReportWorkerExitRequest, enough: asyncio.Event) -> None:
+    """enough: nobody need be asked twice; set when the scheduler at `address` has taken it."""
+    async with rpc.channel(address) as channel:
+        stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        while True:
+            try:
+                await stub.ReportWorkerExit(request, timeout=TRY_S)
+                enough.set()
+                return
+            except grpc.aio.AioRpcError as error:
+                if enough.is_set() or error.code() not in _GONE:
+                    logger.info("the scheduler at %s was not told: %s", address, error.details())
+                    return
+            await asyncio.sleep(RETRY_S)
+
+
+_GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+"""A scheduler may be there in a moment."""

@@ -1,0 +1,70 @@
+"""Waits for the end of a process. Whatever it leaves behind comes through a pipe that it holds the other end of."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from worker_svc.guardian.ending import Ending, count_oom_kills, judge
+
+LOOK_S = 5.0
+"""How old the count of kills for want of memory may be that a later one is compared with."""
+MOST_WORDS_BYTES = 1 << 16
+PF_EXITING = 0x4
+PIDFD_GET_INFO, PIDFD_INFO_EXIT = 0xC040FF0B, 1 << 3
+"""Linux 6.15 (include/uapi/linux/pidfd.h): the status of a process that may have been reaped already."""
+
+
+def watch(words: int, pidfd: int, read_status: Callable[[], int | None]) -> Ending:
+    """Until the process of `pidfd` ends. words: what it writes there is kept, the last of it. read_status: its status
+    as from `os.waitpid` once it has ended, None where it cannot be had."""
+    poller, heard, status = select.poll(), b"", None
+    poller.register(words, select.POLLIN)
+    poller.register(pidfd, select.POLLIN)
+    num_kills = count_oom_kills()
+    while True:
+        ready = dict(poller.poll(LOOK_S * 1e3))
+        if words in ready:
+            part = os.read(words, MOST_WORDS_BYTES)
+            heard = (heard + part)[-MOST_WORDS_BYTES:]
+            if part:
+                continue
+            poller.unregister(
+                words
+            )  # closed: the process is ending, or some code of it closes what it does not know
+            status = read_status()
+        if pidfd in ready:
+            status = status if status is not None else read_status()
+            return judge(heard, status, is_out_of_memory=count_oom_kills() > num_kills)
+        if not ready:
+            num_kills = count_oom_kills()
+
+
+def status_of(pid: int, pidfd: int) -> int | None:
+    """The status of a process that is not our child, once it is ending; None: it cannot be seen, or it lives."""
+    status = _status_by_pidfd(pidfd)
+    return status if status is not None else _status_in_proc(pid)
+
+
+def _status_by_pidfd(pidfd: int) -> int | None:
+    info = bytearray(struct.pack("Q56x", PIDFD_INFO_EXIT))
+    try:
+        fcntl.ioctl(pidfd, PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    mask, status = struct.unpack("Q52xi", info)
+    return status if mask & PIDFD_INFO_EXIT else None
+
+
+def _status_in_proc(pid: int) -> int | None:
+    """Until its parent has reaped it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    flags, status = int(fields[6]), int(fields[49])
+    return status if flags & PF_EXITING else None
