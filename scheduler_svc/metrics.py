@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
+from scheduler_svc.core.vitals import Health
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_stats import WorkerStats
 from scheduler_svc.step_loop import StepLoop
@@ -18,6 +19,16 @@ _GAUGES: tuple[tuple[str, str, Callable[[Worker], float]], ...] = (
         names.METRIC_WORKER_ATTACHED,
         "Whether the worker has a link (1) or is waited for (0).",
         lambda w: w.attached,
+    ),
+    (
+        names.METRIC_WORKER_SUSPECT,
+        "Whether the worker gets nothing new (1) because it is silent, hangs or is slow.",
+        lambda w: w.attached and w.health is not Health.GOOD,
+    ),
+    (
+        names.METRIC_LENT_BLOCKS,
+        "Blocks that it may use while it has no scheduler.",
+        lambda w: w.loan.num_left(w.pool),
     ),
     (names.METRIC_RUNNING, "Requests that hold blocks.", lambda w: w.num_running),
     (names.METRIC_PREEMPTED, "Requests whose blocks were taken.", lambda w: len(w.preempted)),

@@ -11,6 +11,7 @@ from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.notices import LossCause
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.rooms import Rooms
+from scheduler_svc.core.slowness import NUM_STUCK_LOOKS, Record, judge_slow
 from scheduler_svc.core.vitals import Health
 from scheduler_svc.core.worker import Worker
 
@@ -44,6 +45,7 @@ class Liveness:
         """Workers whose links are to be closed."""
         self.news: list[str] = []
         """What an operator should know, in words."""
+        self._records: dict[Process, Record] = {}
         self._config, self._workers = config, workers
         self._register, self._frontends = register, frontends
 
@@ -65,12 +67,13 @@ class Liveness:
     def attached(self, worker: Worker, old: Worker | None) -> None:
         """A worker has said hello. `old`: what was known of its name before."""
         worker.vitals.unheard_by = self.evidence.unheard_by(worker.process)
+        self._records.setdefault(worker.process, Record()).start_link()
         if old is None:
             return
         if old.process == worker.process:
             worker.loan.rate = old.loan.rate
         else:
-            self.evidence.forget([old.process])
+            self._forget(old)
 
     def ended(self, process: Process, exit_: Exit) -> None:
         """A guardian says how a worker's process has ended."""
@@ -124,7 +127,11 @@ class Liveness:
     def lose_all(self, worker: Worker, departure: Departure) -> None:
         """What a worker had that is gone, and is no worker any more, is lost."""
         self._lose(worker, departure, LossCause.WORKER_GONE, set())
+        self._forget(worker)
+
+    def _forget(self, worker: Worker) -> None:
         self.evidence.forget([worker.process])
+        self._records.pop(worker.process, None)
 
     def _lose(self, worker: Worker, departure: Departure, cause: LossCause, kept: set[int]) -> None:
         """`kept`: the requests, by id(), that another worker has by now."""
@@ -145,6 +152,8 @@ class Liveness:
                 continue
             if worker.attached:
                 self._judge_link(worker, now)
+            if worker.health in (Health.HUNG, Health.SLOW):
+                self._relieve(worker)
             if self.is_unheard(worker, now) and self._is_unheard_by_frontends(worker, now):
                 self._leave_silent(worker)
 
@@ -161,8 +170,33 @@ class Liveness:
         return not has_ended and not self.is_unheard(worker, now)
 
     def _judge_link(self, worker: Worker, now: float) -> None:
-        health = Health.SILENT if self.is_unheard(worker, now) else Health.GOOD
-        self._set(worker, health, f"not heard for {worker.vitals.lasts_s(now):.1f} s")
+        record = self._records[worker.process]
+        record.look(worker, self._config.step_hang_ms / 1e3, now)
+        if self.is_unheard(worker, now):
+            self._set(worker, Health.SILENT, f"not heard for {worker.vitals.lasts_s(now):.1f} s")
+        elif record.num_stuck_looks >= NUM_STUCK_LOOKS:
+            self._set(worker, Health.HUNG, f"its step takes {worker.vitals.oldest_step_s:.1f} s")
+        elif judge_slow(record, self._others_than(worker), now):
+            self._set(
+                worker, Health.SLOW, "its steps take many times as long as they did, those of others do not"
+            )
+        else:
+            self._set(worker, Health.GOOD, "")
+
+    def _others_than(self, worker: Worker) -> list[Record]:
+        return [
+            self._records[other.process]
+            for other in self._workers.values()
+            if other is not worker and other.attached and other.info.model == worker.info.model
+        ]
+
+    def _relieve(self, worker: Worker) -> None:
+        """Moves what has room on workers that are as they should be. It is told with its next step."""
+        name = worker.info.worker_id
+        what = "hangs" if worker.health is Health.HUNG else "is slow"
+        moved = self._move(worker, f"worker {name} {what}", LossCause.MOVED)
+        if moved:
+            self.news.append(f"{moved} requests of worker {name} move: it {what}")
 
     def _set(self, worker: Worker, health: Health, why: str) -> None:
         if worker.vitals.health is health:

@@ -25,6 +25,16 @@ class Pacer:
         self._lead_s = 0.005
         """How long before the running step's end the next one has to leave here."""
 
+    @property
+    def is_full(self) -> bool:
+        """WINDOW steps were seen."""
+        return len(self._durations) == WINDOW
+
+    @property
+    def longest_s(self) -> float:
+        """The longest of the last steps."""
+        return max(self._durations, default=0.0)
+
     def observe(self, *, duration_s: float, queued_s: float, was_ahead: bool) -> None:
         """Takes a report's timings. `was_ahead`: the step was sent while another ran, so its wait tells something."""
         self._durations.append(duration_s)

@@ -44,6 +44,8 @@ def read_report(worker: Worker, report: StepReport) -> list[Finish]:
         worker.table.free(slot)
     worker.last_reported = report.step_id
     worker.stats.execute_us += report.execute_us
+    worker.stats.num_reported += 1
+    worker.stats.step_us += report.duration_us
     worker.pacer.observe(
         duration_s=report.duration_us / 1e6, queued_s=report.queued_us / 1e6, was_ahead=record.is_ahead
     )

@@ -24,3 +24,7 @@ class WorkerStats:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     execute_us: int = 0
+    num_reported: int = 0
+    """Steps."""
+    step_us: int = 0
+    """Of all of these on the worker, queueing apart."""

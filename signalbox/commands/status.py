@@ -62,6 +62,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+_SUSPECT = {
+    scheduler_pb2.WORKER_HEALTH_SILENT: "silent",
+    scheduler_pb2.WORKER_HEALTH_HUNG: "hung",
+    scheduler_pb2.WORKER_HEALTH_SLOW: "slow",
+}
+"""States of workers that have a link and get nothing new."""
+
+
 async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
     async with scheduler_link(scheduler) as link:
         return await link.status()
@@ -127,6 +135,8 @@ def _row(worker: scheduler_pb2.WorkerStatus) -> tuple[str, ...]:
 def _state(worker: scheduler_pb2.WorkerStatus) -> str:
     if not worker.attached:
         return "lost"
+    if worker.health in _SUSPECT:
+        return _SUSPECT[worker.health]
     if not worker.draining:
         return "attached"
     return "drained" if is_drained(worker) else "draining"
