@@ -188,7 +188,12 @@ def parse_hello(
     snapshot = message.snapshot
     slots = parse_slots(snapshot.slots, wall_ms)
     return info, WorkerSnapshot(
-        snapshot.scheduler_epoch, snapshot.last_step_id, slots, snapshot.scheduler_instance
+        snapshot.scheduler_epoch,
+        snapshot.last_step_id,
+        slots,
+        snapshot.scheduler_instance,
+        snapshot.last_scheduled_step_id,
+        _column(snapshot.blocks_written_alone, U32).astype(np.int32),
     )
 
 

@@ -179,13 +179,25 @@ class BlockPool:
         self._cached.num_live -= len(idle)
         self.ref_counts[blocks] += 1
 
+    def vacate(self) -> None:
+        """Nobody holds a block any more: what is held is to be claimed anew."""
+        held = np.flatnonzero(self.ref_counts).astype(np.int32)
+        self.ref_counts[:] = 0
+        hashed = self._hashed[held]
+        self._enqueue(self._free, held[~hashed])
+        self._enqueue(self._cached, held[hashed])
+
     def claim(self, blocks: Blocks) -> None:
-        """Adds a holder to blocks that a worker says are held, in a pool that is being rebuilt."""
-        idle = blocks[self.ref_counts[blocks] == 0]
+        """Adds a holder to blocks that a worker says are held, each as often as it stands there, in a pool that is
+        being rebuilt. What is known of their content stays known."""
+        counts = np.bincount(blocks, minlength=self.num_blocks)
+        idle = np.flatnonzero((counts > 0) & (self.ref_counts == 0)).astype(np.int32)
+        num_cached = int(np.count_nonzero(self._hashed[idle]))
         self._stamps[idle] = 0
-        self._free.num_live -= len(idle)
+        self._cached.num_live -= num_cached
+        self._free.num_live -= len(idle) - num_cached
         self.generations[idle] += 1
-        self.ref_counts[blocks] += 1
+        self.ref_counts += counts.astype(np.int32)
 
     def release(self, blocks: Blocks) -> None:
         """Removes one holder of each of `blocks` (a block table in order). Later blocks are evicted first: a prefix is
@@ -212,6 +224,19 @@ class BlockPool:
         if len(idle):
             self._free.num_live -= len(idle)
             self._enqueue(self._cached, idle)
+
+    def restate(self, blocks: Blocks, hashes: Hashes) -> None:
+        """The content of `blocks`, whatever was known of it."""
+        self.forget(blocks[self._hashed[blocks] & (self._hash_of[blocks] != hashes)])
+        self.publish(blocks, hashes)
+
+    def forget(self, blocks: Blocks) -> None:
+        """What was known of the content of `blocks` is wrong. Held blocks stay with their holders."""
+        blocks = np.unique(blocks[self._hashed[blocks]]).astype(np.int32)
+        idle = blocks[self.ref_counts[blocks] == 0]
+        self._forget(blocks)
+        self._cached.num_live -= len(idle)
+        self._enqueue(self._free, idle)
 
     def lookup(self, hashes: Hashes) -> Blocks:
         """The blocks of the longest known prefix of `hashes`."""

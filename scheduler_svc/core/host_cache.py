@@ -88,6 +88,17 @@ class HostCache:
             del self._blocks[content]
             self._release(block)
 
+    def forget_blocks(self, blocks: Set[int]) -> None:
+        """What stands in `blocks` is not what it should be."""
+        for content in [content for content, block in self._blocks.items() if block in blocks]:
+            self.drop(content)
+
+    def drop(self, content: bytes) -> None:
+        """Forgets `content`, if it is here."""
+        block = self._blocks.pop(content, None)
+        if block is not None:
+            self._release(block)
+
     def clear(self) -> int:
         """Forgets all content; returns how much there was."""
         count = len(self._blocks)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.block_pool import HASH_DTYPE
+from scheduler_svc.core.block_pool import HASH_DTYPE, NO_BLOCKS
 from scheduler_svc.core.config import SchedulerConfig, resolve
+from scheduler_svc.core.kept_cache import is_same_cache, keep_cache
 from scheduler_svc.core.refusal import malformation_of
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestStatus
-from scheduler_svc.core.request_table import DISPLACED, HELD, NO_PLACE, SlotState
+from scheduler_svc.core.request_table import DISPLACED, HELD, NO_PLACE, SlotState, cells
 from scheduler_svc.core.term import Term
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_info import WorkerInfo
@@ -55,15 +56,23 @@ class WorkerSnapshot:
     slots: list[SlotSnapshot]
     scheduler_instance: str = ""
     """Process of the scheduler that it obeyed last; empty: it is not said."""
+    last_scheduled_step_id: int = 0
+    """Last step of that scheduler that ran; 0: none. Those behind it the worker has made itself."""
+    blocks_written_alone: NDArray[np.int32] = field(default_factory=lambda: NO_BLOCKS)
+    """By those. What was known of their content is wrong."""
     num_checked: int = 0
     """So many of the slots, the first of them, have been checked."""
 
 
 def make_worker(
-    info: WorkerInfo, snapshot: WorkerSnapshot | None, config: SchedulerConfig, old: Worker | None
+    info: WorkerInfo,
+    snapshot: WorkerSnapshot | None,
+    config: SchedulerConfig,
+    old: Worker | None,
+    term: Term,
 ) -> Worker:
     """The state of a worker that says hello, with an empty table. `old` is what was known of it; if it is still
-    the same process, some of that holds.
+    the same process, some of that holds, and it is `old`'s no more.
 
     Raises ValueError with a sentence when its offer and our settings, or its snapshot and itself, contradict each
     other.
@@ -81,7 +90,11 @@ def make_worker(
     if snapshot is not None:
         rest = snapshot.slots[snapshot.num_checked :]
         check_slots(info, rest, {slot.slot for slot in snapshot.slots[: snapshot.num_checked]})
+        if snapshot.blocks_written_alone.max(initial=0) >= info.num_blocks:
+            raise ValueError(f"a block that it wrote alone is none of {info.num_blocks}")
         worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
+        if same is not None and term.is_own(snapshot.scheduler_instance) and is_same_cache(worker, same):
+            keep_cache(worker, same, snapshot.last_scheduled_step_id, snapshot.blocks_written_alone)
         if same is not None and same.reset_at:
             worker.reset_at = worker.next_step_id
     return worker
@@ -118,7 +131,7 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
     needed = snapshot.prefill_target if snapshot.status == SlotStatus.PREFILL else num_tokens - 1
     if len(blocks) * info.block_size < needed or len(blocks) > info.max_blocks_per_request:
         return f"it has {len(blocks)} blocks for {needed} positions"
-    if blocks.max(initial=0) >= info.num_blocks or len(np.unique(blocks)) < len(blocks):
+    if blocks.max(initial=0) >= info.num_blocks or len(set(blocks.tolist())) < len(blocks):
         return f"a block stands twice in its table, or is none of {info.num_blocks}"
     return ""
 
@@ -127,6 +140,8 @@ def adopt(worker: Worker, snapshot: WorkerSnapshot, register: Register, term: Te
     """Takes over what a new `worker` holds, by its snapshot, which was checked. What another scheduler than the one of
     `term` has placed is taken in if it is still wanted (T3)."""
     is_own = term.is_own(snapshot.scheduler_instance)
+    running: list[SlotSnapshot] = []
+    worker.table.reserve({slot.slot for slot in snapshot.slots})
     for slot in snapshot.slots:
         known = register.requests.get(slot.request.key)
         if known is None and not is_own and register.is_orphan(slot.request):
@@ -146,12 +161,18 @@ def adopt(worker: Worker, snapshot: WorkerSnapshot, register: Register, term: Te
             _discard_slot(worker, slot, slot.request)
             register.forget(known)
         else:
-            _adopt_slot(worker, slot, known)
+            _adopt_slot(worker, slot, known, running)
+    if running:
+        _take_blocks(worker, running)
+    worker.prefilling.sort(key=lambda slot: worker.request(slot).order)
     _make_places(worker)
 
 
-def _adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
-    """Puts a request that goes on into the worker's new table, as the snapshot says it stands."""
+def _adopt_slot(
+    worker: Worker, snapshot: SlotSnapshot, request: Request, running: list[SlotSnapshot]
+) -> None:
+    """Puts a request that goes on into the worker's new table, as the snapshot says it stands. One that has blocks
+    joins `running`."""
     table, slot = worker.table, snapshot.slot
     _occupy(worker, snapshot, request)
     if snapshot.status == SlotStatus.PREPARING and request.has_grammar:
@@ -163,8 +184,7 @@ def _adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> Non
         worker.preempted.append(slot)
         return
     request.status, request.waits_since = RequestStatus.RUNNING, None
-    worker.pool.claim(snapshot.blocks)
-    table.set_blocks(slot, snapshot.blocks, worker.pool.generations[snapshot.blocks])
+    running.append(snapshot)
     table.num_computed[slot] = table.num_sent[slot] = min(
         snapshot.num_computed_tokens, snapshot.prefill_target
     )
@@ -174,11 +194,9 @@ def _adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> Non
     table.place_rank[slot] = request.rank
     if snapshot.status == SlotStatus.PREFILL:
         table.state[slot] = SlotState.PREFILL
-        worker.insert_prefilling(slot)
-        written = snapshot.num_computed_tokens
+        worker.prefilling.append(slot)
     else:
         table.state[slot] = SlotState.DECODE
-        written = int(table.bound[slot]) - 1
         # Whoever had paused it: held, it goes on as soon as it can.
         table.paused[slot] = HELD if snapshot.paused else 0
         if snapshot.paused:
@@ -186,10 +204,33 @@ def _adopt_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> Non
         table.set_row(slot, not snapshot.paused)
     if request.rests:
         worker.toggled.append(slot)
-    if worker.reset_at:
-        return  # it may have started before the reset
-    count = min(written // table.block_size, int(table.num_hashes[slot]))
-    worker.pool.publish(snapshot.blocks[:count], table.hashes(slot, 0, count))
+
+
+def _take_blocks(worker: Worker, running: list[SlotSnapshot]) -> None:
+    """Gives all that run their block tables, and makes the content of what is written findable. A block of theirs
+    never keeps another content than theirs: it may have been lent, and written since."""
+    table, pool = worker.table, worker.pool
+    slots, lengths = (
+        np.array([each.slot for each in running]),
+        np.array([len(each.blocks) for each in running]),
+    )
+    blocks = np.concatenate([each.blocks for each in running])
+    pool.claim(blocks)
+    table.set_tables(slots, lengths, blocks, pool.generations[blocks])
+    decodes = table.state[slots] == SlotState.DECODE
+    written = np.where(decodes, table.bound[slots] - 1, table.num_computed[slots])
+    counts = np.minimum(written // table.block_size, table.num_hashes[slots])
+    rows, columns = cells(slots, lengths)
+    is_known = columns < np.repeat(counts, lengths)
+    pool.forget(blocks[~is_known])
+    if worker.reset_at:  # they may have started before the reset
+        pool.forget(blocks[is_known])
+        return
+    firsts = np.empty(pool.num_blocks, np.int64)
+    places = np.flatnonzero(is_known)
+    firsts[blocks[places[::-1]]] = places[::-1]
+    places = places[firsts[blocks[places]] == places]  # a shared block is one block
+    pool.restate(blocks[places], table.hashes_at(rows[places], columns[places]))
 
 
 def _make_places(worker: Worker) -> None:
@@ -199,7 +240,8 @@ def _make_places(worker: Worker) -> None:
     excess = worker.num_active - worker.limits.max_num_seqs
     states = table.state
     running = np.flatnonzero((states == SlotState.DECODE) | (states == SlotState.PREFILL)).tolist()
-    running.sort(key=lambda slot: (slot in worker.held, worker.request(slot).order), reverse=True)
+    held = set(worker.held)
+    running.sort(key=lambda slot: (slot in held, worker.request(slot).order), reverse=True)
     for slot in running[: max(excess, 0)]:
         if slot in worker.held:
             worker.held.remove(slot)
@@ -230,7 +272,4 @@ def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     request.worker_id = worker.info.worker_id
     if snapshot.sealed_hashes:
         sealed = np.frombuffer(snapshot.sealed_hashes, HASH_DTYPE)
-        first = int(table.num_hashes[slot])
-        indexes = np.arange(first, first + len(sealed))
-        table.add_hashes(np.full(len(sealed), slot), indexes, sealed)
-        table.num_hashes[slot] = first + len(sealed)
+        table.extend_hashes(slot, sealed)

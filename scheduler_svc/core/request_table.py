@@ -7,14 +7,17 @@ what prompt and output can have grown to by the end of the steps sent. Confirmed
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.block_pool import HASH_DTYPE, Hashes
+from scheduler_svc.core.block_pool import HASH_DTYPE, Blocks, Hashes
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.step import Slots
+
+Generations = NDArray[np.uint32]
 
 NEVER = np.iinfo(np.int64).max
 NO_PLACE = np.iinfo(np.int64).min
@@ -49,6 +52,13 @@ def rest_of(request: Request) -> np.uint8:
     """Why it rests, as flags; 0: it does not."""
     client = CLIENT_PAUSED if request.client_paused else np.uint8(0)
     return client | (SUSPENDED if request.suspended else np.uint8(0))
+
+
+def cells(slots: Slots, lengths: Slots) -> tuple[Slots, Slots]:
+    """Rows and columns of the first `lengths` cells of the rows `slots`, row by row."""
+    rows = np.repeat(slots, lengths)
+    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return rows, np.arange(len(rows)) - starts
 
 
 class RequestTable:
@@ -118,9 +128,12 @@ class RequestTable:
         self.state[slot] = SlotState.FREE
         self._free_slots.append(slot)
 
+    def reserve(self, slots: Set[int]) -> None:
+        """Takes slots that a worker's snapshot says are used: each is to be adopted."""
+        self._free_slots = [slot for slot in self._free_slots if slot not in slots]
+
     def adopt(self, slot: int, request: Request, limit: int, drafts: int) -> None:
-        """Takes `slot` for a request that a worker's snapshot says is there."""
-        self._free_slots.remove(slot)
+        """Gives a reserved slot to the request that a worker's snapshot says is there."""
         self._reset(slot, request, limit, drafts)
 
     def free(self, slot: int) -> None:
@@ -160,6 +173,15 @@ class RequestTable:
         self.generations[slot, : len(blocks)] = generations
         self.num_blocks[slot] = len(blocks)
         self.update_triggers(np.array([slot]))
+
+    def set_tables(self, slots: Slots, lengths: Slots, blocks: Blocks, generations: Generations) -> None:
+        """Gives each of `slots` a whole block table, of so many blocks; `blocks` are those of all slots, one behind the
+        other."""
+        rows, columns = cells(slots, lengths)
+        self.blocks[rows, columns] = blocks
+        self.generations[rows, columns] = generations
+        self.num_blocks[slots] = lengths
+        self.update_triggers(slots)
 
     def append_blocks(self, slots: Slots, blocks: NDArray[np.int32], generations: NDArray[np.uint32]) -> None:
         """Appends one block each to different slots."""
@@ -203,6 +225,12 @@ class RequestTable:
         slot ascend."""
         self._hashes[slots, indexes] = hashes
         self.num_hashes[slots] = indexes + 1
+
+    def extend_hashes(self, slot: int, hashes: Hashes) -> None:
+        """Remembers hashes of sealed blocks behind those that are known."""
+        first = int(self.num_hashes[slot])
+        self._hashes[slot, first : first + len(hashes)] = hashes
+        self.num_hashes[slot] = first + len(hashes)
 
     # -- decode rows --
 

@@ -249,7 +249,7 @@ class Scheduler:
         other: then nothing has changed.
         """
         old = self.workers.get(info.worker_id)
-        worker = make_worker(info, snapshot, self.config, old)
+        worker = make_worker(info, snapshot, self.config, old, self.term)
         if snapshot is not None:
             self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
             if old is not None:

@@ -102,6 +102,8 @@ class StepRecord:
     """Sent while an earlier step was in flight."""
     is_solo: bool = False
     """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """Those of the decision."""
 
 
 class NotRunReason(IntEnum):

@@ -84,6 +84,7 @@ def _record(worker: Worker, step: StepDecision) -> None:
             num_prefill_tokens=step.num_prefill_tokens,
             released_slots=step.finished_slots,
             is_ahead=bool(worker.records),
+            copies=step.copies,
         )
     )
     worker.next_step_id += 1
