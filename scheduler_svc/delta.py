@@ -145,6 +145,8 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
     if message.draft_slots:
         slots, limits = _column(message.draft_slots, U16), _column(message.draft_limits, U8)
         report.draft_limits = list(zip(slots.tolist(), limits.tolist(), strict=True))
+    if message.withdrawn_slots:
+        report.withdrawn = _column(message.withdrawn_slots, U16).tolist()
     report.num_draft_tokens = message.num_draft_tokens
     report.num_accepted_tokens = message.num_accepted_tokens
     timings = message.timings

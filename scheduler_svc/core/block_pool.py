@@ -249,6 +249,20 @@ class BlockPool:
             del found[found.index(None) :]
         return np.array(found, np.int32)
 
+    def outdate(self, blocks: Blocks) -> None:
+        """Late news of the content of those of `blocks` that nobody holds do not count."""
+        self.generations[np.unique(blocks[self.ref_counts[blocks] == 0])] += 1
+
+    def contents(self, blocks: Blocks) -> Hashes:
+        """What is known of `blocks`, which have content, or were said to have before."""
+        found: Hashes = self._hash_of[blocks]
+        return found
+
+    def owners(self, hashes: Hashes) -> Blocks:
+        """The blocks that have any of these contents."""
+        found = map(self._block_of.get, hashes.tolist())
+        return np.array([block for block in found if block is not None], np.int32)
+
     def prefix_length(self, hashes: bytes) -> int:
         """How many blocks of a hash chain are known, found by bisection: what follows a missing block was evicted
         before it, so it is missing too, but for rare cases that only cost a worse guess."""

@@ -91,6 +91,9 @@ class RequestTable:
         """Whom its tokens are charged to. It stays until the slot is used again, so that late reports find it."""
         self.started_at = np.zeros(num_slots, np.int64)
         """Step that gave it its blocks. It stays until the slot is used again, so that late reports find it."""
+        self.num_found = np.zeros(num_slots, np.int64)
+        """Blocks at the head of its table that it found, and did not compute since it last started. It stays until the
+        slot is used again."""
         self.num_blocks = np.zeros(num_slots, np.int64)
         self.blocks = np.zeros((num_slots, max_blocks), np.int32)
         self.generations = np.zeros((num_slots, max_blocks), np.uint32)
@@ -160,7 +163,7 @@ class RequestTable:
         self.paused[slot] = 0
         self.rank[slot] = request.rank
         self.account[slot] = request.account.index if request.account is not None else 0
-        self.started_at[slot] = 0
+        self.started_at[slot] = self.num_found[slot] = 0
         self.num_blocks[slot] = 0
         self.trigger[slot] = NEVER
         request.slot = slot

@@ -28,6 +28,7 @@ from scheduler_svc.core.step_maker import StepMaker
 from scheduler_svc.core.term import Term
 from scheduler_svc.core.unreachable import Unreachable
 from scheduler_svc.core.waiting_queue import WaitingQueue
+from scheduler_svc.core.withdrawal import outdate, withdraw
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_info import WorkerInfo
 
@@ -169,6 +170,17 @@ class Scheduler:
             self._absolve(worker, record, report)
         for finish in finishes:
             self.register.forget_ended(finish.request)
+        if report.withdrawn:
+            self._withdraw(worker, report.withdrawn)
+
+    def _withdraw(self, worker: Worker, slots: list[int]) -> None:
+        """What failed requests have published is forgotten; whoever has read it starts anew (N2)."""
+        spoilt = withdraw(worker, slots)
+        slots_of = [request.slot for request in spoilt if request.slot is not None]
+        for request in spoilt:
+            reason = f"blocks that it shared on worker {worker.info.worker_id} have turned out to be wrong"
+            self.register.take_back(request, reason, LossCause.BAD_BLOCKS)
+        outdate(worker, slots_of)
 
     def _absolve(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
         """A suspect has run alone: with a new token it is like all others (S3)."""

@@ -143,6 +143,8 @@ class StepReport:
     sealed_hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     """(slot, drafts that it wants to be allowed)"""
+    withdrawn: list[int] = field(default_factory=list)
+    """Slots that failed because their numbers were not finite."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     execute_us: int = 0

@@ -239,7 +239,7 @@ class Worker:
         fresh = self.take_blocks(num_new, step, frozenset(host_hits))
         blocks = np.concatenate((hits, fresh))
         num_known = len(hits) + len(host_hits)
-        table.started_at[slot] = step.step_id
+        table.started_at[slot], table.num_found[slot] = step.step_id, num_known
         table.target[slot] = table.num_prompt[slot] + table.num_output[slot]
         table.num_computed[slot] = table.num_sent[slot] = num_known * table.block_size
         table.set_blocks(slot, blocks, pool.generations[blocks])

@@ -1,0 +1,136 @@
+"""What a request has published whose numbers were not finite is forgotten, and nobody goes on from it (N2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scheduler_svc.core.block_pool import HASH_DTYPE
+from scheduler_svc.core.notices import LossCause, Lost
+from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.step import FinishReason
+from scheduler_svc.core.worker import Worker
+from scheduler_svc.delta import parse_report
+from signalbox.v1 import scheduler_pb2
+from tests.scheduler_svc.harness import (
+    WORKER,
+    make_info,
+    make_request,
+    make_scheduler,
+    make_slot,
+    report_for,
+    run_step,
+)
+
+ERROR = FinishReason.ERROR
+
+
+def content(*numbers: int) -> bytes:
+    return b"".join(number.to_bytes(16, "little") for number in numbers)
+
+
+def is_cached(worker: Worker, number: int) -> bool:
+    return bool(len(worker.pool.lookup(np.frombuffer(content(number), HASH_DTYPE))))
+
+
+def submit(scheduler: Scheduler, name: str, *numbers: int) -> int:
+    """A request with full blocks of this content and a token more starts; returns its slot."""
+    scheduler.submit(make_request(name, 4 * len(numbers) + 1, hashes=content(*numbers)), 0.0)
+    return run_step(scheduler).started[0].chunk.slot
+
+
+def fail(scheduler: Scheduler, slot: int) -> None:
+    """The next step finds that the numbers of a slot are not finite."""
+    assert scheduler.schedule(WORKER, 0.0) is not None or scheduler.workers[WORKER].records
+    report = report_for(scheduler, finished=((slot, ERROR, 1),))
+    report.not_run, report.withdrawn = [(slot, 2)], [slot]
+    report.exception_slots, report.exception_counts = np.array([slot]), np.array([0])
+    scheduler.update(WORKER, report, 0.0)
+    scheduler.check_integrity()
+
+
+def lost(scheduler: Scheduler) -> dict[str, LossCause]:
+    return {n.key.request_id: n.cause for n in scheduler.drain_notices() if isinstance(n, Lost)}
+
+
+def test_a_request_that_shares_a_withdrawn_block_starts_anew_and_no_other() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1)
+    worker = scheduler.workers[WORKER]
+    bad = submit(scheduler, "bad", 1, 2, 3)
+    sharer = submit(scheduler, "sharer", 1, 2, 30)
+    submit(scheduler, "stranger", 7, 8)
+    assert worker.table.num_found[sharer] == 2
+    fail(scheduler, bad)
+    assert lost(scheduler) == {"sharer": LossCause.BAD_BLOCKS}
+    assert [key.request_id for key in scheduler.requests] == ["stranger"]
+    assert not any(is_cached(worker, number) for number in (1, 2, 3, 30)), "what the sharer made of them, too"
+    assert is_cached(worker, 7) and is_cached(worker, 8)
+    assert set(run_step(scheduler).finished_slots) == {bad, sharer}
+
+
+def test_what_it_found_in_the_cache_is_not_its_doing() -> None:
+    """It is withdrawn from the first block on that it has computed since it started."""
+    scheduler = make_scheduler(max_inflight_steps=1)
+    worker = scheduler.workers[WORKER]
+    submit(scheduler, "good", 1, 2)
+    fail(scheduler, submit(scheduler, "bad", 1, 2, 3))
+    assert is_cached(worker, 1) and is_cached(worker, 2) and not is_cached(worker, 3)
+    assert not lost(scheduler) and len(scheduler.requests) == 1
+
+
+def test_what_one_that_has_ended_made_of_it_goes_too() -> None:
+    """Whoever computes the withdrawn block again would lead to it: contents are chained."""
+    scheduler = make_scheduler(max_inflight_steps=1)
+    worker = scheduler.workers[WORKER]
+    bad, reader = submit(scheduler, "bad", 1), submit(scheduler, "reader", 1, 20)
+    assert scheduler.schedule(WORKER, 0.0) is not None
+    scheduler.update(WORKER, report_for(scheduler, finished=((reader, FinishReason.STOP, 2),)), 0.0)
+    run_step(scheduler)
+    assert is_cached(worker, 20)
+    fail(scheduler, bad)
+    assert not is_cached(worker, 1) and not is_cached(worker, 20) and not lost(scheduler)
+
+
+def test_steps_in_flight_of_those_that_start_anew_publish_nothing() -> None:
+    scheduler = make_scheduler(max_inflight_steps=2, just_in_time_steps=False, max_num_batched_tokens=16)
+    worker = scheduler.workers[WORKER]
+    bad = submit(scheduler, "bad", 1)
+    scheduler.submit(make_request("sharer", 29, hashes=content(1, 10, 11, 12, 13, 14, 15)), 0.0)
+    assert scheduler.schedule(WORKER, 0.0) is not None and scheduler.schedule(WORKER, 0.0) is not None
+    fail(scheduler, bad)
+    assert lost(scheduler) == {"sharer": LossCause.BAD_BLOCKS}
+    while worker.records:
+        scheduler.update(WORKER, report_for(scheduler), 0.0)
+    assert not worker.pool.has_content.any()
+    scheduler.check_integrity()
+
+
+def test_copies_in_the_host_tier_are_forgotten_and_those_that_came_back_from_there() -> None:
+    scheduler = make_scheduler(max_inflight_steps=1)
+    scheduler.attach_worker(make_info(num_host_blocks=8), None, 0.0)
+    worker = scheduler.workers[WORKER]
+    bad = submit(scheduler, "bad", 1, 2)
+    for number in (1, 2, 9):
+        assert worker.host.store(content(number), frozenset()) is not None
+    fail(scheduler, bad)
+    assert [worker.host.holds(content(number)) for number in (1, 2, 9)] == [False, False, True]
+
+
+def test_a_request_that_was_adopted_takes_all_that_it_has_with_it() -> None:
+    """Nobody knows what it found when it started."""
+    scheduler = make_scheduler(max_inflight_steps=1)
+    slots: list[Any] = [
+        make_slot(slot=slot, request=make_request(name, 30, hashes=content(*range(7))))
+        for slot, name in ((0, "bad"), (1, "sharer"))
+    ]
+    scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, slots), 0.0)
+    fail(scheduler, 0)
+    assert lost(scheduler) == {"sharer": LossCause.BAD_BLOCKS}
+    assert not scheduler.workers[WORKER].pool.has_content.any()
+
+
+def test_a_report_names_withdrawn_slots() -> None:
+    message = scheduler_pb2.ModelRunnerOutput(step_id=3, withdrawn_slots=b"\2\0\1\1")
+    assert parse_report(message).withdrawn == [2, 257]
