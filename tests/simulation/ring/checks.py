@@ -84,6 +84,9 @@ class Checks:
         for instance, frontend in core.frontends.by_instance.items():
             if frontend.paused and not IGNORES_PAUSED:
                 yield f"paused requests of {instance}: {frontend.paused}"
+        num_living = sum(node.is_running for node in self.ring.frontends)
+        if len(core.frontends.by_instance) > num_living:
+            yield f"frontends that are gone are known: {list(core.frontends.by_instance)}"
 
     def _left_elsewhere(self) -> Iterator[str]:
         """In workers and frontends."""
@@ -96,7 +99,7 @@ class Checks:
                 yield f"{frontend_node.name} keeps sessions"
 
 
-IGNORES_PAUSED = True
+IGNORES_PAUSED = False
 
 
 def _left_of(worker: Worker) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from signalbox import errors
 from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.client import Client
-from tests.simulation.ring.setup import Plot
+from tests.simulation.ring.setup import Fault, Loss, Plot
 
 HARMLESS = {"set_clock", "slow", "reset_links", "reset_cache", "share_lease", "slow_steps"}
 """Kinds of faults that may cost nobody an error, however long they last."""
@@ -31,7 +31,8 @@ def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> boo
     if isinstance(error, errors.InvalidRequestError):
         return asked.rule is not None and plot.setup.grammar_failures > 0
     if isinstance(error, errors.InternalError):
-        return asked.fails
+        kinds = [fault.kind for fault in plot.faults]
+        return asked.fails or asked.is_poison or kinds.count("lose_device") > 1
     if isinstance(error, errors.UnavailableError):
         return _may_be_unavailable(plot, asked)
     return False
@@ -59,3 +60,28 @@ def _patience_s(plot: Plot) -> float:
         float(frontend.get("queue_s", 5.0)),
         float(frontend.get("lost_scheduler_s", 60.0)),
     )
+
+
+FINDS_S = 4.0
+"""Everybody finds a scheduler again within this time."""
+GENTLE = HARMLESS | {"safe_mode", "drain", "terminate", "kill", "freeze"}
+"""Kinds of faults that cost no request that runs a thing it has computed, as long as they are about schedulers only."""
+
+
+def may_lose(plot: Plot, loss: Loss) -> bool:
+    """Whether the plot allows that an attempt was lost: a pause was promised where only schedulers and links go, and
+    nothing at all where nothing does (docs/liveness.md, E)."""
+    if loss.request_id == "odd" or any(planned.asked.is_poison for planned in plot.requests):
+        return True
+    if not plot.faults:
+        return False
+    if float(plot.setup.scheduler.get("start_grace_s", 5.0)) < FINDS_S:
+        return True
+    are_gentle = all(_is_gentle(fault) for fault in plot.faults)
+    return not (are_gentle and loss.was_running)
+
+
+def _is_gentle(fault: Fault) -> bool:
+    if fault.kind in ("terminate", "kill", "freeze"):
+        return fault.targets[0][0] == "s"
+    return fault.kind in GENTLE and fault.kind != "slow_steps"

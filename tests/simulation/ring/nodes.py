@@ -10,15 +10,16 @@ from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
 from scheduler_svc import server as scheduler_server
 from scheduler_svc.config import SchedulerSettings
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import check_untouched, poison
-from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import Process
 from tests.simulation.ring.model import AheadModel, Model, Trouble
 from worker_svc import server as worker_server
 from worker_svc.config import WorkerSettings
 from worker_svc.core.worker_core import WorkerCore
+from worker_svc.guardian import telling
+from worker_svc.guardian.ending import Ending, Exit
+from worker_svc.guardian.telling import Ward
 from worker_svc.relay import server as relay_server
 from worker_svc.relay.config import RelaySettings
 from worker_svc.runner.sim import SimDrafter
@@ -161,14 +162,21 @@ class WorkerNode(Node):
         self.runner = (AheadModel if setup.runs_ahead else Model)(setup.info, self.trouble)
         self.drafter = SimDrafter(setup.vocab_size, setup.acceptance) if setup.max_draft_tokens else None
         options = {
-            "scheduler": "r0:7305" if setup.with_relay else ",".join(setup.schedulers),
+            "scheduler": ",".join(self._schedulers),
             "listen": f"{self.name}:7310",
             "worker_id": self.worker_id,
             "runner": "sim",
             "num_slots": setup.num_slots,
             "max_num_batched_tokens": 1 << 20,
         }
-        return worker_server.serve(WorkerSettings.model_construct(**(options | setup.worker)), self.stop)
+        self.worker_instance = f"{self.world.rng.getrandbits(128):032x}"
+        self.ring.trace.name(self.worker_instance, self.instance)
+        settings = WorkerSettings.model_construct(**(options | setup.worker))
+        return worker_server.serve(settings, self.stop, self.worker_instance)
+
+    @property
+    def _schedulers(self) -> list[str]:
+        return ["r0:7305"] if self.setup.with_relay else self.setup.schedulers
 
     def applied(self, core: WorkerCore, changes: Any, step: Any) -> None:
         """A step was taken by the worker's core: what blocks held before they were given away is gone, and nobody
@@ -181,36 +189,20 @@ class WorkerNode(Node):
             owners.check(step.batch)
 
     def on_end(self, process: Process, reason: str, is_crash: bool, is_killed: bool) -> None:
-        """Its guardian, if that lives, tells the leader."""
+        """Its guardian, if that lives, tells the schedulers."""
         instance, self.worker_instance = self.worker_instance, ""
-        if instance and self.world.rng.random() < self.setup.guardians:
-            kind = (
-                scheduler_pb2.WORKER_EXIT_CRASHED
-                if is_crash
-                else scheduler_pb2.WORKER_EXIT_KILLED
-                if is_killed
-                else scheduler_pb2.WORKER_EXIT_STOPPED
-            )
-            guardian = Process(self.world, f"guardian of {process.name}", self.name)
-            request = scheduler_pb2.ReportWorkerExitRequest(
-                worker=scheduler_pb2.WorkerRef(worker_id=self.worker_id, worker_instance=instance),
-                exit=kind,
-                reason=reason,
-            )
-            self.world.at(0.0, lambda: guardian.spawn(self._report(guardian, request)), process=guardian)
+        if not instance or self.world.rng.random() >= self.setup.guardians:
+            return
+        how = Exit.CRASHED if is_crash else Exit.KILLED if is_killed else Exit.STOPPED
+        guardian = Process(self.world, f"guardian of {process.name}", self.name)
+        ward = Ward(self.worker_id, instance, tuple(self._schedulers))
 
-    async def _report(self, guardian: Process, request: scheduler_pb2.ReportWorkerExitRequest) -> None:
-        """As `worker_svc/guardian` does."""
-        for address in self.setup.schedulers:
-            channel = Channel(self.ring.network, guardian, address)
-            stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)  # type: ignore[no-untyped-call]
-            try:
-                await stub.ReportWorkerExit(request, timeout=2.0)
-            except Exception as error:
-                self.ring.trace.note(self.name, f"the guardian's report came to nothing: {error!r}"[:150])
-            await channel.close()
-        guardian.end()
-        self.ring.network.ended(guardian)
+        async def report() -> None:
+            await telling._tell_all(ward, Ending(how, reason))
+            guardian.end()
+            self.ring.network.ended(guardian)
+
+        self.world.at(0.0, lambda: guardian.spawn(report()), process=guardian)
 
 
 class RelayNode(Node):

@@ -116,3 +116,14 @@ class Plot:
     check_every: int = 29
     """Rules are checked behind every so many events; 0: never."""
     warm_up_s: float = 1.5
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An attempt that its frontend was told to have lost."""
+
+    request_id: str
+    cause: str
+    was_running: bool
+    """A worker had it, by all that its frontend knew."""
+    reason: str

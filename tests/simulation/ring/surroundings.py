@@ -12,10 +12,13 @@ from typing import Any
 from unittest import mock
 
 import frontend_svc.server
+import frontend_svc.session
 import scheduler_svc.server
 import signalbox.rpc
 import worker_svc.relay.server
 import worker_svc.server
+from frontend_svc.losses import LossCause
+from frontend_svc.session import Session, SessionStatus
 from scheduler_svc.lease.alone import NoLease
 from scheduler_svc.lease.lease import Holder, Lease
 from scheduler_svc.lease.spec import LeaseSpec
@@ -24,11 +27,13 @@ from tests.simulation.ring.clock import ProcessLoop, World, current_process
 from tests.simulation.ring.lease import SimLease
 from tests.simulation.ring.network import Network
 from tests.simulation.ring.server import Server
+from tests.simulation.ring.setup import Loss
 from tests.simulation.ring.step_driver import CheckedCore, StepDriver
 
 WALL_S = 1_700_000_000.0
 """What wall clocks show at the beginning that are right."""
 _REAL_OUTPUTS = worker_svc.server.Outputs
+_REAL_ON_LOST = Session.on_lost
 
 
 @contextlib.contextmanager
@@ -91,6 +96,7 @@ def _parts() -> _Patches:
         *[(module, "settle_memory", lambda: None) for module in servers],
         (frontend_svc.server, "HttpServer", _NoServer),
         (frontend_svc.server, "HttpApi", _NoServer),
+        (frontend_svc.session.Session, "on_lost", _on_lost),
         (worker_svc.server, "make_runner", _make_runner),
         (worker_svc.server, "Outputs", _make_outputs),
         (worker_svc.server, "WorkerCore", _remember("core", CheckedCore)),
@@ -117,6 +123,18 @@ class _NoServer:
         """As `HttpServer.stop`."""
 
 
+def _on_lost(session: Session, attempt: int, reason: str, cause: LossCause) -> None:
+    """As `Session.on_lost`, and notes it."""
+    if attempt == session.attempt and not session.ended:
+        ring = current_process().node.ring
+        loss = Loss(
+            session.request_id, LossCause(cause).name, session.status is SessionStatus.RUNNING, reason
+        )
+        ring.losses.append(loss)
+        ring.trace.note(current_process().name, str(loss))
+    _REAL_ON_LOST(session, attempt, reason, cause)
+
+
 def _remember(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
     """Makes what `make` does, and lets the node know it."""
 
@@ -130,9 +148,7 @@ def _remember(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
 
 def _make_outputs(worker_instance: str, *args: Any, **options: Any) -> Any:
     made = _REAL_OUTPUTS(worker_instance, *args, **options)
-    node = current_process().node
-    node.outputs, node.worker_instance = made, worker_instance
-    node.ring.trace.name(worker_instance, node.instance)
+    current_process().node.outputs = made
     return made
 
 
