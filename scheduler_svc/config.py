@@ -116,8 +116,12 @@ class SchedulerSettings(Settings):
     """How long a step may take before its worker is suspected to hang, in milliseconds, however fast its steps are."""
     frontend_grace_s: float = Field(10.0, ge=0)
     """How long a frontend may be gone before its requests are cancelled, in seconds."""
+    integrity_check_s: float = Field(10.0, ge=0)
+    """How often tables and counts are checked against each other while there is nothing to do, in seconds; they take a
+    hundredth of the time at most. 0: never."""
     start_grace_s: float = Field(5.0, ge=0)
-    """How long a new scheduler waits for workers to say hello before unknown requests are lost, in seconds."""
+    """How long a new scheduler waits for workers to say hello before unknown requests are lost, in seconds: at most,
+    where frontends name the workers that may have them, and no longer than until those are there."""
     drain_s: float = Field(2.0, ge=0)
     """How long running calls may go on when the service is told to stop, in seconds."""
 

@@ -80,6 +80,11 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         "Links of workers that failed through no fault of the network: refused hellos, reports out of step.",
         [({"worker_id": worker_id}, count) for worker_id, count in loop.troubles.counts.items()],
     )
+    yield counter(
+        names.METRIC_VIOLATIONS,
+        "Contradictions that were found while idle, by worker; those of the list of requests without one.",
+        [({"worker_id": worker_id}, count) for worker_id, count in loop.idle_check.counts.items()],
+    )
     yield from _safe_mode(loop)
     for name, documentation, value in _GAUGES:
         yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])

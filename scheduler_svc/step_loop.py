@@ -19,6 +19,7 @@ from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.step import StepReport
 from scheduler_svc.core.worker import Worker
+from scheduler_svc.idle_check import IdleCheck
 from scheduler_svc.link_events import take_event
 from scheduler_svc.link_greeting import Greeting
 from scheduler_svc.link_messages import build_entry, build_notice
@@ -58,6 +59,7 @@ class StepLoop:
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
         self.troubles = LinkTroubles()
+        self.idle_check = IdleCheck(core, clock)
         self._attention = Attention()
         self._num_removed = 0
         """Workers that were gone when frontends were last told."""
@@ -291,10 +293,18 @@ class StepLoop:
         if self._attention.is_whole(now):
             self.core.tick(now)
             self._close_links()
+            self._check_integrity(now)
         if self.core.safe_mode.budget_level != level:
             self._log_safe_mode()
         self._advance()
         self._beat(now)
+
+    def _check_integrity(self, now: float) -> None:
+        worker_id = self.idle_check.look(now)
+        link = self._workers.get(worker_id) if worker_id is not None else None
+        if worker_id is not None and link is not None:
+            self.note_trouble(worker_id, link.instance, "what was known of it contradicted itself")
+            self._forget_link(worker_id)
 
     def _beat(self, now: float) -> None:
         """Lends blocks (A3), and says something to whoever has heard nothing lately (H1)."""

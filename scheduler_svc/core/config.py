@@ -85,8 +85,11 @@ class SchedulerConfig:
     """How long a step may take before its worker is suspected to hang, however fast its steps are."""
     frontend_grace_s: float = 10.0
     """How long a frontend may be gone before its requests are cancelled."""
+    integrity_check_s: float = 10.0
+    """How often the invariants are looked at while there is nothing to do; 0: never."""
     start_grace_s: float = 5.0
-    """How long a new scheduler waits for workers to say hello before it calls unknown requests lost."""
+    """How long a new scheduler waits for workers to say hello before it calls unknown requests lost: at most, where
+    frontends name the workers that may have them."""
 
     @property
     def has_classes(self) -> bool:

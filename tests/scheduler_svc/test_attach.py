@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -69,3 +70,29 @@ def test_one_slot_named_twice_is_refused() -> None:
         scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, [make_slot(), make_slot()]), 0.0)
     assert not scheduler.workers and not scheduler.requests
     scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("count", [128, 512])
+def test_adopting_a_slot_costs_the_same_however_many_there_are(count: int) -> None:
+    """W3: by calls of functions, those of the interpreter included, and not by the clock."""
+    info = make_info(num_slots=count, num_blocks=10 * count)
+    blocks = np.arange(10, dtype=np.int32)
+    slots = [
+        make_slot(slot=number, request=make_request(f"r{number}", 30), blocks=blocks + 10 * number)
+        for number in range(count)
+    ]
+    scheduler = Scheduler(SchedulerConfig(max_num_seqs=count), 1, 0.0)
+    scheduler.attach_frontend("f", [(f"r{number}", 1) for number in range(count)], [], 0.0, [WORKER])
+    num_calls = 0
+
+    def count_calls(frame: object, event: str, argument: object) -> None:
+        nonlocal num_calls
+        num_calls += event in ("call", "c_call")
+
+    sys.setprofile(count_calls)
+    try:
+        scheduler.attach_worker(info, WorkerSnapshot(1, 5, slots), 0.0)
+    finally:
+        sys.setprofile(None)
+    scheduler.check_integrity()
+    assert len(scheduler.requests) == count and num_calls < 120 * count + 2000
