@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
@@ -35,10 +36,10 @@ STOP_S = 5.0
 STOP_STREAMS_S = 0.5
 
 
-async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str) -> None:
-    """Runs until `stop` is set. Raises StartupError. instance: UUID of this process."""
+async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str | None = None) -> None:
+    """Runs until `stop` is set. Raises StartupError. instance: UUID of this process; None: a new one."""
     tracer = telemetry.start("worker", settings.worker_id)
-    outputs = Outputs(instance, settings.outbound_log_bytes, settings.frontend_timeout_s)
+    outputs = Outputs(instance or uuid.uuid4().hex, settings.outbound_log_bytes, settings.frontend_timeout_s)
     server = rpc.Server(["signalbox.v1.WorkerService"])
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(outputs), server.grpc)
     metrics_server = MetricsServer()
