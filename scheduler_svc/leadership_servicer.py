@@ -41,6 +41,7 @@ class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
     ) -> scheduler_pb2.FindLeaderResponse:
         """Who leads. A lease that may have run out while this process stood still is another's perhaps."""
+        self._lease.depose(request.lease_counter)
         if self._leading is None:
             return scheduler_pb2.FindLeaderResponse(leader_address=self._lease.holder_address)
         if not self._lease.is_held:

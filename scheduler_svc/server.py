@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from typing import NoReturn
 
 from scheduler_svc import metrics
 from scheduler_svc.config import SchedulerSettings
@@ -12,6 +13,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.leadership_servicer import LeadershipServicer
 from scheduler_svc.lease.lease import Holder, Lease
 from scheduler_svc.lease.spec import open_lease, parse_lease
+from scheduler_svc.predecessor_link import tell_predecessor
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.tenant_file import Limits, TenantFile
@@ -75,9 +77,9 @@ class SchedulerProcess:
         """Stands by until the lease is ours, then schedules. Raises LeaseLostError."""
         if self._settings.lease:
             logger.info("standing by for the lease %s", self._settings.lease)
-        first_term = await lease.acquire() + 1
+        counter = await lease.acquire()
         clock = asyncio.get_running_loop()
-        core = Scheduler(self._settings.core(), first_term, clock.time(), instance=self.instance)
+        core = Scheduler(self._settings.core(), counter + 1, clock.time(), instance=self.instance)
         loop = StepLoop(core, clock.time, clock.call_at, self.tracer)
         tenants = None
         if self._limits is not None:
@@ -88,7 +90,11 @@ class SchedulerProcess:
         self.servicer.lead(SchedulerServicer(loop, tenants))
         logger.info("leading with term %d, instance %s", core.epoch, self.instance)
         # Without its ticker the service would look alive, and no grace time would run out.
-        await rpc.run_until_first_ends(lease.keep(), tick_for_ever(loop, TICK_S, tenants))
+        await rpc.run_until_first_ends(
+            lease.keep(),
+            tick_for_ever(loop, TICK_S, tenants),
+            _tell_predecessor(lease.predecessor_address, counter),
+        )
 
 
 def read_limits(path: str) -> Limits | None:
@@ -111,6 +117,14 @@ async def tick_for_ever(loop: StepLoop, every_s: float, tenants: TenantFile | No
             loop.tick()
         except Exception:
             logger.exception("a tick failed")
+
+
+async def _tell_predecessor(address: str, counter: int) -> NoReturn:
+    """Until cancelled, as it ends nothing when it is done."""
+    if address:
+        await tell_predecessor(address, counter)
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")
 
 
 async def _until(stop: asyncio.Event) -> None:

@@ -10,7 +10,11 @@ class NoLease:
     """It leads at once and for good."""
 
     holder_address = ""
+    predecessor_address = ""
     is_held = True
+
+    def depose(self, counter: int) -> None:
+        """There is nobody else."""
 
     async def acquire(self) -> int:
         """At once."""

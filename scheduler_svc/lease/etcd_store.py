@@ -23,11 +23,15 @@ class EtcdStore:
         """Id of etcd's lease; 0: none."""
         self.holder_address = ""
 
-    async def take(self) -> int | None:
+    async def take(self, *, is_holder_gone: bool = False) -> int | None:
         """See LeaseStore."""
         found = await self._find()
         if found is not None and not self._is_ours(found):
-            return None
+            if not is_holder_gone:
+                return None
+            # As if it had run out; the key goes with it.
+            await self._call("/v3/lease/revoke", {"ID": str(found.get("lease", "0"))})
+            found = None
         if found is None:
             granted = await self._call("/v3/lease/grant", {"TTL": str(self._duration_s)})
             self._lease = str(granted["ID"])
@@ -36,11 +40,13 @@ class EtcdStore:
         return int(found["create_revision"]) if found is not None and self._is_ours(found) else None
 
     async def renew(self) -> bool:
-        """See LeaseStore."""
+        """See LeaseStore. What has run out is taken again when nobody else wanted it."""
         answer = await self._call("/v3/lease/keepalive", {"ID": self._lease})
         found = await self._find()
+        if found is None:
+            return await self.take() is not None
         has_time = int(answer.get("result", {}).get("TTL", 0)) > 0
-        return has_time and found is not None and self._is_ours(found)
+        return has_time and self._is_ours(found)
 
     async def give_up(self) -> None:
         """See LeaseStore. Its keys go with the lease."""

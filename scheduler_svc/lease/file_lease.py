@@ -34,7 +34,12 @@ class FileLease:
         self._file: int | None = None
         """Descriptor of the file that we try to lock, or have locked."""
         self.holder_address = ""
+        self.predecessor_address = ""
+        """Its death is what made the lock free."""
         self.is_held = False
+
+    def depose(self, counter: int) -> None:
+        """See Lease. The lock knows better."""
 
     async def acquire(self) -> int:
         """See Lease."""

@@ -46,14 +46,14 @@ class KubernetesStore:
         """See LeaseStore."""
         return self._holder.rpartition("_")[0]
 
-    async def take(self) -> int | None:
+    async def take(self, *, is_holder_gone: bool = False) -> int | None:
         """See LeaseStore."""
         await self._look()
         if not self._object:
             return 1 if await self._write("POST", self._path, self._taken(1)) else None
         if self._holder == self._us:  # a write of ours whose answer was lost
             return self._transitions
-        if not self._is_free():
+        if not (self._is_free() or is_holder_gone):
             return None
         counter = self._transitions + 1
         return counter if await self._put(self._taken(counter)) else None
@@ -128,7 +128,7 @@ class KubernetesStore:
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
         try:
-            token = await asyncio.to_thread(self._token.read_text)
+            token = self._token.read_text()
         except OSError as error:
             raise RestError(f"cannot read the token of the account: {error}") from None
         return await self._api.call(method, path, body, {"Authorization": f"Bearer {token.strip()}"})

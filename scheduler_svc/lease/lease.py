@@ -28,6 +28,13 @@ class Lease(Protocol):
     def is_held(self) -> bool:
         """This process holds it, and it cannot have run out."""
 
+    @property
+    def predecessor_address(self) -> str:
+        """host:port of who held it before us, and may not know yet; empty: nobody, or it knows."""
+
+    def depose(self, counter: int) -> None:
+        """Another process says that it holds it, by `counter`."""
+
     async def acquire(self) -> int:
         """Waits until it is ours. Returns a counter that is higher with each acquisition, whoever's; 0: there are no
         others. Raises StartupError for what will not get better by itself."""

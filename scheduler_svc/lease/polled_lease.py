@@ -1,4 +1,4 @@
-"""A lease in a store behind a network: taken when it is free, renewed again and again, lost when it is not."""
+"""A lease in a store behind a network: taken when it is free, renewed again and again, lost when another has it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import NoReturn, Protocol
 
+from scheduler_svc.lease.holder_watch import HolderWatch
 from scheduler_svc.lease.rest import RestError
 from signalbox.errors import LeaseLostError
 
@@ -23,8 +24,8 @@ class LeaseStore(Protocol):
     def holder_address(self) -> str:
         """host:port of who holds it, as it was last seen; empty: nobody, or not known."""
 
-    async def take(self) -> int | None:
-        """Takes it if it is free, and returns the counter; None: another holds it."""
+    async def take(self, *, is_holder_gone: bool = False) -> int | None:
+        """Takes it if it is free, or if its holder is gone; returns the counter. None: another holds it."""
 
     async def renew(self) -> bool:
         """False: it is not ours any more."""
@@ -34,13 +35,22 @@ class LeaseStore(Protocol):
 
 
 class PolledLease:
-    """A lease that runs out `duration_s` after it was renewed last."""
+    """A lease that others may have `duration_s` after it was renewed last.
+
+    A store that does not answer takes it from nobody: the leader goes on, as most likely nobody else reaches the store
+    either, and two leaders are safe. If another has followed it meanwhile, the store says so, or that one.
+    """
 
     def __init__(self, store: LeaseStore, duration_s: float) -> None:
         self._store, self._duration_s = store, duration_s
-        self._renewed_at: float | None = None
-        """When the renewal that succeeded last was asked for; None: it is not ours."""
+        self._watch = HolderWatch()
+        self._counter = 0
+        """0: it is not ours."""
+        self._looked_at = 0.0
+        """When we asked the store last."""
+        self._deposed = asyncio.Event()
         self._failing = False
+        self.predecessor_address = ""
 
     @property
     def holder_address(self) -> str:
@@ -49,52 +59,71 @@ class PolledLease:
 
     @property
     def is_held(self) -> bool:
-        """See Lease. After a stop of this process it says no until the lease is renewed."""
-        return self._renewed_at is not None and _now() - self._renewed_at < self._duration_s
+        """See Lease. After a stop of this process it says no until the store was asked."""
+        is_ours = self._counter > 0 and not self._deposed.is_set()
+        return is_ours and _now() - self._looked_at < self._duration_s
+
+    def depose(self, counter: int) -> None:
+        """See Lease."""
+        if 0 < self._counter < counter:
+            self._deposed.set()
 
     async def acquire(self) -> int:
         """See Lease. A store that does not answer is asked again for ever: it may be what starts last."""
-        while True:
-            asked_at = _now()
-            try:
-                counter = await self._store.take()
-                self._answered()
-            except RestError as error:
-                self._warn(error)
-                counter = None
-            if counter is not None:
-                self._renewed_at = asked_at
-                return counter
-            await asyncio.sleep(POLL_S)
+        while not self._counter:
+            await self._try_to_take()
+            if not self._counter:
+                await asyncio.sleep(POLL_S)
+        return self._counter
 
     async def keep(self) -> NoReturn:
         """See Lease. What has run out may be ours still, when nobody else wanted it: the store knows."""
         while True:
-            await asyncio.sleep(POLL_S if self._failing else self._duration_s / RENEWALS)
+            await self._wait(POLL_S if self._failing else self._duration_s / RENEWALS)
+            if self._deposed.is_set():
+                raise self._lost("another scheduler says that it holds it")
             asked_at = _now()
             try:
                 is_ours = await self._store.renew()
                 self._answered()
             except RestError as error:
                 self._warn(error)
-                if not self.is_held:
-                    raise self._lost(f"it could not be renewed for {self._duration_s:g} s: {error}") from None
-                continue
+                is_ours = True
             if not is_ours:
                 raise self._lost(f"it is held by {self._store.holder_address or 'nobody'} now")
-            self._renewed_at = asked_at
+            self._looked_at = asked_at
 
     async def release(self) -> None:
         """See Lease."""
-        if self._renewed_at is not None:
-            self._renewed_at = None
+        if self._counter:
+            self._counter = 0
             try:
                 await self._store.give_up()
             except RestError as error:
                 logger.warning("the lease was not given up and has to run out: %s", error)
 
+    async def _try_to_take(self) -> None:
+        holder = self._store.holder_address
+        is_holder_gone = await self._watch.is_gone(holder)
+        asked_at = _now()
+        try:
+            counter = await self._store.take(is_holder_gone=is_holder_gone)
+            self._answered()
+        except RestError as error:
+            self._warn(error)
+            return
+        if counter is not None:
+            self._counter, self._looked_at, self.predecessor_address = counter, asked_at, holder
+
+    async def _wait(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._deposed.wait()
+        except TimeoutError:
+            pass
+
     def _lost(self, why: str) -> LeaseLostError:
-        self._renewed_at = None
+        self._counter = 0
         return LeaseLostError(f"the lease is lost: {why}")
 
     def _warn(self, error: RestError) -> None:

@@ -7,6 +7,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +31,8 @@ class Rest:
             raise ValueError(f"{url!r} is not http://HOST:PORT or https://HOST:PORT")
         self.url = f"{parts.scheme}://{parts.netloc}"
         self._host, self._port, self._timeout_s = parts.hostname, parts.port, timeout_s
+        # Its own, as slow look-ups of names may fill the threads that all share.
+        self._threads = ThreadPoolExecutor(2, "rest")
         self._tls = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
 
     async def call(
@@ -37,7 +40,8 @@ class Rest:
     ) -> tuple[int, Json]:
         """Status and answer; an answer that is no JSON object is one with its beginning as `message`. Raises RestError
         when there is none within the time."""
-        return await asyncio.to_thread(self._call, method, path, body, dict(headers or {}))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._call, method, path, body, dict(headers or {}))
 
     def _call(self, method: str, path: str, body: Json | None, headers: dict[str, str]) -> tuple[int, Json]:
         connection = self._connect()

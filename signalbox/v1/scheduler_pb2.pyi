@@ -794,8 +794,10 @@ class LinkClosed(_message.Message):
     def __init__(self, error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class FindLeaderRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("lease_counter",)
+    LEASE_COUNTER_FIELD_NUMBER: _ClassVar[int]
+    lease_counter: int
+    def __init__(self, lease_counter: _Optional[int] = ...) -> None: ...
 
 class FindLeaderResponse(_message.Message):
     __slots__ = ("is_leader", "leader_address", "scheduler_epoch", "scheduler_instance")

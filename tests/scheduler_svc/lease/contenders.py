@@ -16,7 +16,7 @@ from scheduler_svc.lease.lease import Holder
 from scheduler_svc.lease.spec import open_lease, parse_lease
 from signalbox.errors import LeaseLostError
 
-START_S = 20.0
+START_S = 60.0
 
 
 class Contender:
@@ -25,6 +25,11 @@ class Contender:
     def __init__(self, spec: str, name: str, duration_s: float) -> None:
         command = [sys.executable, "-m", __name__, spec, name, str(duration_s)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._unread = b""
+
+    def waits(self) -> bool:
+        """It has loaded everything, and wants the lease."""
+        return self._line(START_S) == "waits"
 
     def leads_within(self, timeout_s: float = START_S) -> int | None:
         """The counter with which it leads; None when it does not in time."""
@@ -45,11 +50,17 @@ class Contender:
 
     def _line(self, timeout_s: float) -> str | None:
         assert self.process.stdout is not None
+        give_up = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(timeout_s):
-                return None
-        return os.read(self.process.stdout.fileno(), 1000).decode().strip()
+            while b"\n" not in self._unread:
+                if not selector.select(max(give_up - time.monotonic(), 0)):
+                    return None
+                said = os.read(self.process.stdout.fileno(), 1000)
+                assert said, f"it ended with status {self.process.wait()}"
+                self._unread += said
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
 
 
 @contextmanager
@@ -59,6 +70,7 @@ def contenders(spec: str, *names: str, duration_s: float = 2.0) -> Iterator[list
     try:
         for name in names:
             started.append(Contender(spec, name, duration_s))
+            assert started[-1].waits()
             if len(started) == 1:
                 assert started[0].leads_within() is not None
         yield started
@@ -79,6 +91,7 @@ def first_to_lead(waiting: list[Contender], timeout_s: float = START_S) -> tuple
 
 async def _run(spec: str, name: str, duration_s: float) -> None:
     lease = open_lease(parse_lease(spec), Holder(f"instance-{name}", f"{name}:7300"), duration_s)
+    print("waits", flush=True)
     counter = await lease.acquire()
     print(counter, flush=True)
     try:

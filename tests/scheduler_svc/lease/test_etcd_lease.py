@@ -13,9 +13,11 @@ import pytest
 
 from scheduler_svc.lease.etcd_store import EtcdStore
 from scheduler_svc.lease.lease import Holder
+from scheduler_svc.lease.polled_lease import PolledLease
 from scheduler_svc.lease.rest import Rest, RestError
 from signalbox.readiness import http_get
 from tests.ports import free_ports
+from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.lease.contenders import contenders, first_to_lead
 
 KEY = "signalbox/leader"
@@ -92,8 +94,8 @@ async def test_a_standby_knows_who_leads_and_a_lease_that_is_given_up_is_free(et
     assert await second.take() is None and second.holder_address == "a:7300"
     assert await first.renew()
     await first.give_up()
-    assert not await first.renew() and first.holder_address == ""
     assert await take(second) > counter
+    assert not await first.renew() and first.holder_address == "b:7300"
 
 
 async def test_of_many_that_want_a_free_lease_at_once_one_gets_it(etcd: str) -> None:
@@ -102,14 +104,27 @@ async def test_of_many_that_want_a_free_lease_at_once_one_gets_it(etcd: str) -> 
     assert sum(counter is not None for counter in counters) == 1
 
 
-async def test_a_key_that_somebody_deletes_or_overwrites_is_lost(etcd: str) -> None:
-    """Its etcd lease may live on."""
+async def test_a_key_that_somebody_overwrites_is_lost_one_that_ran_out_is_taken_again(etcd: str) -> None:
+    """Unless somebody else wanted it."""
     store, api = make(etcd, "a", "deleted"), Rest(etcd, 2.0)
     await take(store)
+    await api.call("POST", "/v3/kv/deleterange", {"key": "ZGVsZXRlZA=="})
+    assert await store.renew() and store.holder_address == "a:7300"
     await api.call("POST", "/v3/kv/put", {"key": "ZGVsZXRlZA==", "value": "eA=="})
     assert not await store.renew() and store.holder_address == ""
-    await api.call("POST", "/v3/kv/deleterange", {"key": "ZGVsZXRlZA=="})
-    assert not await store.renew()
+
+
+async def test_a_leader_whose_address_refuses_is_followed_before_its_lease_has_run_out(etcd: str) -> None:
+    """B4: if it was reached before."""
+    async with serve() as (_, address):
+        holder = EtcdStore(Rest(etcd, 2.0), "refuses", Holder("instance-a", address), 60)
+        counter = await take(holder)
+        standby = PolledLease(make(etcd, "b", "refuses"), 2.0)
+        waiting = asyncio.create_task(standby.acquire())
+        await asyncio.sleep(1.5)
+        assert not waiting.done()
+    assert await asyncio.wait_for(waiting, 10) > counter
+    assert not await holder.renew()
 
 
 async def test_no_etcd_is_an_error_that_names_it() -> None:

@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from scheduler_svc.leadership_servicer import LeadershipServicer
 from scheduler_svc.lease.kubernetes_store import KubernetesStore
 from scheduler_svc.lease.lease import Holder
 from scheduler_svc.lease.polled_lease import PolledLease
 from scheduler_svc.lease.rest import Rest, RestError
+from scheduler_svc.predecessor_link import tell_predecessor
+from signalbox import rpc
 from signalbox.errors import LeaseLostError
+from signalbox.v1 import scheduler_pb2_grpc
+from tests.ports import free_ports
+from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.lease.api_server import PREFIX, TOKEN, ApiServer, api_server
 
 PATH = f"{PREFIX}here/leases/leader"
@@ -137,24 +143,76 @@ async def test_a_write_whose_answer_was_lost_is_seen_at_the_next_look(api: ApiSe
     assert await store.renew()
 
 
-async def test_an_api_server_that_is_away_ends_the_leader_when_the_lease_has_run_out(
-    api: ApiServer, token: Path
-) -> None:
-    """Another may have it by then. A shorter absence changes nothing."""
+async def test_an_api_server_that_is_away_takes_the_lease_from_nobody(api: ApiServer, token: Path) -> None:
+    """B2: the leader goes on, and who waits goes on asking."""
     leader, _ = await hold(make(api, token, "a"))
     keeping = asyncio.create_task(leader.keep())
-    api.fails_with = 503
+    standby = PolledLease(make(api, token, "b"), DURATION_S)
+    waiting = asyncio.create_task(standby.acquire())
     await asyncio.sleep(0.5 * DURATION_S)
-    api.fails_with = None
-    await asyncio.sleep(1.5 * DURATION_S)
-    assert leader.is_held and not keeping.done()
     api.fails_with = 503
-    with pytest.raises(LeaseLostError, match=r"could not be renewed for 1 s: .*told to fail"):
-        await asyncio.wait_for(keeping, 10)
-    waiting = asyncio.create_task(hold(make(api, token, "b")))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(2.5 * DURATION_S)
+    assert leader.is_held and not keeping.done() and not waiting.done()
+    keeping.cancel()
     api.fails_with = None
-    assert (await waiting)[1] == 2, "who waits goes on asking"
+    assert await asyncio.wait_for(waiting, 10) == 2
+
+
+async def test_a_leader_that_is_cut_off_from_the_api_server_is_told_by_its_successor(
+    api: ApiServer, token: Path, tmp_path: Path
+) -> None:
+    """B2: two lead for a moment, and each worker obeys one of them."""
+    own_token = tmp_path / "own"
+    own_token.write_text(TOKEN)
+    servicer, server = LeadershipServicer(), rpc.Server(["signalbox.v1.SchedulerService"])
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc)
+    address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
+    us = Holder("instance-a", address)
+    leader, counter = await hold(
+        KubernetesStore(Rest(api.url, 2.0), "here", "leader", us, DURATION_S, own_token)
+    )
+    servicer.stand_by(leader)
+    own_token.write_text("not taken any more")
+    keeping = asyncio.create_task(leader.keep())
+    successor, next_counter = await hold(make(api, token, "b"))
+    assert leader.is_held and successor.predecessor_address == address
+    await tell_predecessor(address, counter)
+    assert leader.is_held, "that is its own"
+    await tell_predecessor(address, next_counter)
+    assert not leader.is_held
+    with pytest.raises(LeaseLostError, match="another scheduler says that it holds it"):
+        await asyncio.wait_for(keeping, 5)
+    await server.stop(0)
+    await asyncio.wait_for(tell_predecessor(address, next_counter), 5)
+
+
+async def test_a_leader_whose_address_refuses_is_followed_before_its_lease_has_run_out(
+    api: ApiServer, token: Path
+) -> None:
+    """B4: if it was reached before."""
+    async with serve() as (_, address):
+        us = Holder("instance-a", address)
+        assert await KubernetesStore(Rest(api.url, 2.0), "here", "leader", us, 60, token).take() == 1
+        standby = PolledLease(make(api, token, "b"), DURATION_S)
+        waiting = asyncio.create_task(standby.acquire())
+        await asyncio.sleep(1.5)
+        assert not waiting.done()
+    assert await asyncio.wait_for(waiting, 10) == 2
+
+
+async def test_an_address_that_was_never_reached_proves_nothing_by_refusing(
+    api: ApiServer, token: Path
+) -> None:
+    """E9: as behind a firewall; and anybody may write nonsense into the store."""
+    for number, address in enumerate((f"127.0.0.1:{free_ports(1)[0]}", "nonsense", "a:1,b:2"), start=1):
+        us = Holder("instance-a", address)
+        store = KubernetesStore(Rest(api.url, 2.0), "here", f"leader-{number}", us, 60, token)
+        await store.take()
+        other = Holder("instance-b", "b:1")
+        waits = KubernetesStore(Rest(api.url, 2.0), "here", f"leader-{number}", other, 60, token)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(PolledLease(waits, 60).acquire(), 1.5)
+        assert waits.holder_address == address
 
 
 async def test_a_wrong_token_is_said_and_a_new_one_is_read(api: ApiServer, token: Path) -> None:
