@@ -28,6 +28,7 @@ EDGE_FILES = (
     "leader.py",
     "grpc_*.py",
     "server.py",
+    "worker.py",
     "submission.py",
     "outputs.py",
     "output_logs.py",

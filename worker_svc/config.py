@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from signalbox.addresses import read_addresses
 from signalbox.config import Settings, flag_of
 from signalbox.speculation import parse_speculation
 
@@ -18,7 +19,10 @@ class WorkerSettings(Settings):
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_WORKER_", cli_prog_name="worker-svc")
 
     scheduler: str = "127.0.0.1:7300"
-    """host:port of the scheduler."""
+    """host:port of the scheduler, or a comma-separated list of them: one leads, and the others stand by."""
+    scheduler_silence_ms: int = Field(1500, ge=750)
+    """A scheduler that says nothing for so long is taken for gone, in milliseconds: running requests go on with lent
+    blocks, while the worker looks for one that leads."""
     listen: str = "127.0.0.1:7310"
     """host:port for frontends."""
     advertise: str | None = None
@@ -113,6 +117,12 @@ class WorkerSettings(Settings):
     sim_crash_token: int | None = Field(None, ge=0)
     """Sim runner: a step that computes a part of a prompt with this token in that part kills the process by SIGSEGV.
     Unset: none does."""
+
+    @field_validator("scheduler")
+    @classmethod
+    def _names_addresses(cls, text: str) -> str:
+        read_addresses(text)
+        return text
 
     @field_validator("speculative")
     @classmethod

@@ -44,6 +44,9 @@ def read(
     }
     yield counter(names.METRIC_WORKER_STEPS, "Steps run.", [({}, totals.num_steps)])
     yield counter(
+        names.METRIC_WORKER_OWN_STEPS, "Of them, those without a scheduler.", [({}, totals.num_own)]
+    )
+    yield counter(
         names.METRIC_WORKER_STEP_SECONDS,
         "Time of steps by part; queued is the wait for the steps before it.",
         [({"part": part}, microseconds / 1e6) for part, microseconds in parts.items()],
@@ -58,6 +61,7 @@ def read(
     slots = [({"state": name}, int(counts[state])) for name, state in _STATES.items()]
     yield gauge(names.METRIC_WORKER_SLOTS, "Slots by what they do.", slots)
     yield gauge(names.METRIC_WORKER_LINKED, "Whether the scheduler's link is up.", [({}, is_attached)])
+    yield gauge(names.METRIC_WORKER_ALONE, "Whether it goes on without a scheduler.", [({}, steps.is_alone)])
     num_logs, num_messages, num_bytes = outputs.unread()
     yield gauge(names.METRIC_OUTBOUND_LOGS, "Frontends with a log of outputs.", [({}, num_logs)])
     yield gauge(

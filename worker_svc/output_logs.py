@@ -111,6 +111,11 @@ class OutputLogs:
         frontend = self._frontends.get(instance)
         return frontend is not None and frontend.stream is not None
 
+    @property
+    def is_being_read(self) -> bool:
+        """Some frontend has a stream, and something unread."""
+        return any(frontend.stream and not frontend.log.is_empty for frontend in self._frontends.values())
+
     def unread(self) -> tuple[int, int, int]:
         """(logs, messages, bytes) that frontends have not acknowledged."""
         logs = [frontend.log for frontend in self._frontends.values()]

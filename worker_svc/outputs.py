@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from worker_svc.core.step import FrontendOutput
 from worker_svc.output_logs import MESSAGE_BYTES, OutputLogs, OutputStream
 
 Context = grpc.aio.ServicerContext[Any, Any]
+FLUSH_POLL_S = 0.01
 
 
 class Outputs:
@@ -26,6 +28,12 @@ class Outputs:
         """See `OutputLogs`."""
         self.worker_instance = worker_instance
         self._logs = OutputLogs(worker_instance, max_bytes, timeout_s)
+        self.on_open: Callable[[str], None] = lambda instance: None
+        """Hears of a frontend that has opened a stream."""
+        self.on_orders: Callable[[str, Sequence[worker_pb2.AttemptOperation]], None] = (
+            lambda instance, orders: None
+        )
+        """Hears what a frontend wants while it has no scheduler."""
 
     def append(self, outputs: list[FrontendOutput]) -> None:
         """Adds what one step made."""
@@ -43,6 +51,18 @@ class Outputs:
         """(logs, messages, bytes) that frontends have not acknowledged."""
         return self._logs.unread()
 
+    @property
+    def is_being_read(self) -> bool:
+        """Some frontend has a stream, and something unread."""
+        return self._logs.is_being_read
+
+    async def flush(self, timeout_s: float) -> None:
+        """Until frontends with a stream have read everything, for `timeout_s` at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._logs.is_being_read:
+                    await asyncio.sleep(FLUSH_POLL_S)
+
     async def stream(
         self,
         hello: worker_pb2.StreamOutputsRequest,
@@ -52,6 +72,8 @@ class Outputs:
         """Sends the log of a frontend until the stream ends or the frontend opens another."""
         ready = asyncio.Event()
         stream = self._logs.open(hello, _now(), ready.set)
+        self.on_open(hello.frontend_instance)
+        self._take_orders(stream, hello)
         reader = asyncio.create_task(self._read(stream, requests))
         beats = asyncio.create_task(_beat(stream))
         try:
@@ -76,8 +98,13 @@ class Outputs:
         try:
             async for message in requests:
                 self._logs.acknowledge(stream, message)
+                self._take_orders(stream, message)
         finally:
             stream.wake()
+
+    def _take_orders(self, stream: OutputStream, message: worker_pb2.StreamOutputsRequest) -> None:
+        if message.operations:
+            self.on_orders(stream.frontend.instance, message.operations)
 
 
 async def _beat(stream: OutputStream) -> None:

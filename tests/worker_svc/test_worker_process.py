@@ -17,6 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from signalbox import rpc
+from signalbox.heartbeat import HEARTBEAT_S
 from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.ports import free_ports
 from tools.make_random_model import make_model
@@ -38,7 +39,7 @@ class ScriptedScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         self.is_away = False
         """It refuses workers."""
         self.last_step_id = 0
-        """Of the steps that the test has put, where it counts them."""
+        """Of the steps that the test has put, where it counts them, or that the worker had run when it said hello."""
 
     async def AttachWorker(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         if self.is_away:
@@ -46,14 +47,26 @@ class ScriptedScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         await context.send_initial_metadata(())
         reader = asyncio.create_task(self._read(requests))
         try:
-            while (message := await self.messages.get()) is not None:
+            while (message := await self._next()) is not None:
                 yield message
         finally:
             reader.cancel()
 
+    async def _next(self) -> scheduler_pb2.AttachWorkerResponse | None:
+        """What the test puts, else a heartbeat."""
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                return await self.messages.get()
+        except TimeoutError:
+            return scheduler_pb2.AttachWorkerResponse()
+
+    async def FindLeader(self, request: Any, context: Any) -> scheduler_pb2.FindLeaderResponse:  # noqa: N802
+        return scheduler_pb2.FindLeaderResponse(is_leader=True)
+
     async def _read(self, requests: Any) -> None:
         async for message in requests:
             if message.HasField("hello"):
+                self.last_step_id = message.hello.snapshot.last_step_id
                 self.hellos.put_nowait(message.hello)
             for report in message.outputs:
                 self.reports.put_nowait(report)

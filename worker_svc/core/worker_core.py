@@ -379,3 +379,8 @@ class WorkerCore:
     def held_slots(self) -> list[int]:
         """Slots that a snapshot has to tell of."""
         return np.flatnonzero(self.table.status != SlotStatus.FREE).tolist()
+
+    def live_slots(self) -> list[int]:
+        """Slots whose requests have not ended."""
+        status = self.table.status
+        return np.flatnonzero((status != SlotStatus.FREE) & (status != SlotStatus.ENDED)).tolist()

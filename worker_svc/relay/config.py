@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from signalbox.addresses import read_addresses
 from signalbox.config import Settings
 
 
@@ -16,7 +17,9 @@ class RelaySettings(Settings):
     )
 
     scheduler: str = "127.0.0.1:7300"
-    """host:port of the scheduler."""
+    """host:port of the scheduler, or a comma-separated list of them: one leads, and the others stand by."""
+    scheduler_silence_ms: int = Field(1500, ge=750)
+    """A scheduler that says nothing to the workers behind us for so long is taken for gone, in milliseconds."""
     listen: str = "127.0.0.1:7320"
     """host:port for workers."""
     metrics: str = ""
@@ -26,3 +29,9 @@ class RelaySettings(Settings):
     window_ms: float = Field(0.5, ge=0, le=100)
     """How long a report waits for others to travel with it, in milliseconds, and so a delta on its way back. 0: only
     what is ready at the same moment travels together. A loop that has nothing else to do sleeps whole milliseconds."""
+
+    @field_validator("scheduler")
+    @classmethod
+    def _names_addresses(cls, text: str) -> str:
+        read_addresses(text)
+        return text

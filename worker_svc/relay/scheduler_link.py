@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ import grpc
 
 from signalbox import rpc
 from signalbox.errors import SignalboxError, UnavailableError, from_code
+from signalbox.heartbeat import HEARTBEAT_S, Silence
+from signalbox.leader import Leader, LeaderSearch
 from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.relay.worker_link import WorkerLink
@@ -44,15 +47,22 @@ class SchedulerLink:
     """Dials the scheduler for as long as it runs. When the stream breaks, the links of all workers end: they say hello
     again, with snapshots, when there is a new one."""
 
-    def __init__(self, address: str, relay_id: str, window_s: float, on_attached: OnAttached) -> None:
-        """`window_s`: how long an entry waits for others. `on_attached` hears whether there is a stream."""
-        self._address, self._relay_id, self._window_s = address, relay_id, window_s
+    def __init__(
+        self, addresses: str, relay_id: str, window_s: float, silence_s: float, on_attached: OnAttached
+    ) -> None:
+        """addresses: `host:port,host:port`. `window_s`: how long an entry waits for others. silence_s: a scheduler that
+        says nothing for so long is gone. `on_attached` hears whether there is a stream."""
+        self._addresses, self._relay_id, self._window_s = addresses, relay_id, window_s
+        self._search, self._silence_s = LeaderSearch(addresses), silence_s
+        self._silence = Silence(silence_s, 0.0)
         self._on_attached = on_attached
         self._numbers = itertools.count(1)
         self._links: dict[int, WorkerLink] = {}
         self._outbox: Outbox[scheduler_pb2.RelayedRequest] | None = None
         """Set while there is a stream that the scheduler has taken."""
         self._stream: Stream | None = None
+        self._leader: Leader | None = None
+        """To whom the stream is, or was last."""
         self.num_attached = 0
         """How often the scheduler has taken a stream."""
         self.num_opened = 0
@@ -69,6 +79,14 @@ class SchedulerLink:
         """Workers with a link."""
         return len(self._links)
 
+    def leader(self) -> scheduler_pb2.FindLeaderResponse:
+        """Whether workers may open links here: the relay stands for the scheduler that leads, while it has a stream."""
+        if self._outbox is None or self._leader is None:
+            return scheduler_pb2.FindLeaderResponse()
+        return scheduler_pb2.FindLeaderResponse(
+            is_leader=True, scheduler_epoch=self._leader.term, scheduler_instance=self._leader.instance
+        )
+
     def waiting(self) -> tuple[int, int]:
         """How many messages wait for the scheduler's stream, and for those of workers."""
         up = 0 if self._outbox is None else len(self._outbox)
@@ -81,7 +99,7 @@ class SchedulerLink:
         new links in rising order. Raises UnavailableError when there is no stream to the scheduler."""
         if self._outbox is None:
             raise UnavailableError(
-                f"the relay {self._relay_id} has no link to the scheduler at {self._address}"
+                f"the relay {self._relay_id} has no link to the scheduler at {self._addresses}"
             )
         link = WorkerLink(next(self._numbers))
         self._links[link.number] = link
@@ -114,29 +132,44 @@ class SchedulerLink:
     async def run(self) -> None:
         """Until cancelled."""
         retry_s = FIRST_RETRY_S
-        async with rpc.channel(self._address) as channel:
-            stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        try:
             while True:
                 reason = "the scheduler ended the stream"
                 try:
-                    await self._attach(stub)
+                    self._leader = await self._search.find()
+                    await self._attach(self._leader)
+                except UnavailableError as error:
+                    reason = error.message
                 except grpc.aio.AioRpcError as error:
                     reason = error.details() or error.code().name
                 finally:
                     was_attached = await self._detach()
-                logger.warning("no link to the scheduler at %s: %s", self._address, reason)
+                logger.warning("no link to the scheduler at %s: %s", self._addresses, reason)
                 retry_s = FIRST_RETRY_S if was_attached else retry_s
-                await asyncio.sleep(retry_s)
+                await asyncio.sleep(retry_s * random.uniform(0.5, 1.0))
                 retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+        finally:
+            await self._search.close()
 
-    async def _attach(self, stub: scheduler_pb2_grpc.SchedulerServiceStub) -> None:
+    async def _attach(self, leader: Leader) -> None:
         """One stream, from hello to its end."""
-        stream = self._stream = stub.AttachWorkers()
+        stream = self._stream = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel).AttachWorkers()
         outbox = Outbox[scheduler_pb2.RelayedRequest](MAX_OUTBOX)
+        self._silence = Silence(self._silence_s, _now())
         try:
-            await rpc.run_until_first_ends(self._read(stream, outbox), self._write(outbox, stream))
+            await rpc.run_until_first_ends(
+                self._read(stream, outbox), self._write(outbox, stream), self._watch_silence()
+            )
         finally:
             stream.cancel()
+
+    async def _watch_silence(self) -> None:
+        """Until the scheduler has been silent for too long. It speaks to workers: while there are none, it need not."""
+        while not self._silence.is_silent(_now()):
+            await asyncio.sleep(HEARTBEAT_S)
+            if self.is_attached and not self._links:
+                self._silence.heard(_now())
+        logger.warning("the scheduler has been silent for %.1f s", self._silence.lasts_s(_now()))
 
     async def _detach(self) -> bool:
         """The stream ended: so do all links. Returns whether there was one."""
@@ -150,8 +183,9 @@ class SchedulerLink:
 
     async def _read(self, stream: Stream, outbox: Outbox[scheduler_pb2.RelayedRequest]) -> None:
         async for message in stream:
+            self._silence.heard(_now())
             if self._outbox is None:  # the scheduler has taken the hello
-                logger.info("attached to the scheduler at %s", self._address)
+                logger.info("attached to the scheduler at %s", self._leader.address if self._leader else "")
                 self._outbox = outbox
                 self.num_attached += 1
                 await self._on_attached(True)
@@ -178,6 +212,10 @@ class SchedulerLink:
             for part in split(entries, lambda entry: len(entry.message), MAX_BATCH_BYTES):
                 await stream.write(scheduler_pb2.AttachWorkersRequest(entries=part))
                 self.up.count(len(part))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _reason(closed: scheduler_pb2.LinkClosed) -> SignalboxError | None:

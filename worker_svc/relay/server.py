@@ -20,7 +20,11 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> None:
     """Runs until `stop` is set. Raises StartupError. Health says whether there is a link to the scheduler."""
     server = rpc.Server([SERVICE])
     link = SchedulerLink(
-        settings.scheduler, settings.relay_id, settings.window_ms / 1e3, on_attached=server.set_serving
+        settings.scheduler,
+        settings.relay_id,
+        settings.window_ms / 1e3,
+        settings.scheduler_silence_ms / 1e3,
+        on_attached=server.set_serving,
     )
     server.grpc.add_generic_rpc_handlers((RelayServicer(link).handler(),))
     metrics_server = MetricsServer()

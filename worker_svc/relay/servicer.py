@@ -19,15 +19,20 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RelayServicer:
-    """AttachWorker of signalbox.v1.SchedulerService, and nothing else of it, over the relay's link."""
+    """AttachWorker of signalbox.v1.SchedulerService over the relay's link, FindLeader, and nothing else of it."""
 
     def __init__(self, scheduler: SchedulerLink) -> None:
         self._scheduler = scheduler
 
     def handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """For a server. Without (de)serializers, messages are the bytes of the wire."""
-        method = grpc.stream_stream_rpc_method_handler(self._attach_worker)
-        return grpc.method_handlers_generic_handler(SERVICE, {"AttachWorker": method})
+        attach = grpc.stream_stream_rpc_method_handler(self._attach_worker)
+        find = grpc.unary_unary_rpc_method_handler(self._find_leader)
+        return grpc.method_handlers_generic_handler(SERVICE, {"AttachWorker": attach, "FindLeader": find})
+
+    async def _find_leader(self, request: bytes, context: Context) -> bytes:
+        """To workers, the relay is the scheduler to which it has a stream."""
+        return self._scheduler.leader().SerializeToString()
 
     async def _attach_worker(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """The life of one worker's stream."""

@@ -13,6 +13,9 @@ from worker_svc.relay.scheduler_link import MAX_OUTBOX, SchedulerLink
 
 
 class Greeter(scheduler_pb2_grpc.SchedulerServiceServicer):
+    async def FindLeader(self, request: Any, context: Any) -> scheduler_pb2.FindLeaderResponse:  # noqa: N802
+        return scheduler_pb2.FindLeaderResponse(is_leader=True)
+
     async def AttachWorkers(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         yield scheduler_pb2.AttachWorkersResponse()
         async for _ in requests:
@@ -25,7 +28,7 @@ async def test_a_link_that_got_too_much_to_send_comes_back() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     attached: asyncio.Queue[bool] = asyncio.Queue()
-    relay = SchedulerLink(f"127.0.0.1:{port}", "r", 0.001, attached.put)
+    relay = SchedulerLink(f"127.0.0.1:{port}", "r", 0.001, 60, attached.put)
     running = asyncio.create_task(relay.run())
     try:
         async with asyncio.timeout(60):

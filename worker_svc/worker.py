@@ -1,0 +1,202 @@
+"""What stands around a loaded model: the core and its step loop, the outputs, and the link to the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import Metric
+
+from signalbox import rpc
+from signalbox.telemetry import Tracer
+from signalbox.v1 import scheduler_pb2
+from worker_svc import metrics
+from worker_svc.config import WorkerSettings
+from worker_svc.core.batch import ModelRunner, RunnerInfo
+from worker_svc.core.drafter import Drafter
+from worker_svc.core.step import Failure
+from worker_svc.core.unfit import UnfitError
+from worker_svc.core.worker_core import WorkerCore
+from worker_svc.grammar.desk import Verdict
+from worker_svc.grammar.preparation import make_preparation
+from worker_svc.outputs import Outputs
+from worker_svc.runner.threaded_runner import ThreadedRunner
+from worker_svc.scheduler_link import SchedulerLink
+from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.tracing import RunSpans
+
+logger = logging.getLogger(__name__)
+CHECK_S = 0.25
+STOP_S = 5.0
+"""How long the steps that have arrived may take when the worker is told to stop."""
+FLUSH_S = 0.3
+"""How long frontends have to read what was made last."""
+
+
+class Worker:
+    """A worker from its first step to its last word."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        runner: ModelRunner,
+        drafter: Drafter | None,
+        address: str,
+        outputs: Outputs,
+        tracer: Tracer,
+        make_steps: Callable[..., StepLoop] = StepLoop,
+    ) -> None:
+        """address: where frontends find us. make_steps: what drives the step engine."""
+        self._settings, self._outputs, self._tracer = settings, outputs, tracer
+        self._runner = runner
+        self._loop = asyncio.get_running_loop()
+        self._core = WorkerCore(runner.info, settings.num_slots, drafter, settings.bad_row_limit)
+        # Tokens of the sim runner are hashes: no grammar is about them.
+        self._preparation = (
+            make_preparation(settings.model, runner.info) if settings.runner != "sim" else None
+        )
+        self._steps = make_steps(
+            self._core,
+            runner,
+            on_result=self._in_loop(self._deliver),
+            on_refused=self._in_loop(self._reconnect),
+            spans=RunSpans(tracer, settings.worker_id, self._core.table) if tracer.is_on else None,
+            preparation=self._preparation,
+            on_verdict=self._in_loop(self._deliver_verdict),
+            on_fence_ended=self._in_loop(self._tell_fence),
+            on_refusal=self._in_loop(outputs.append),
+            most_tokens=settings.max_num_batched_tokens,
+        )
+        self._link = SchedulerLink(
+            settings.scheduler,
+            self._steps,
+            lambda: _hello(settings, runner.info, outputs.worker_instance, address),
+            outputs.is_open,
+            step_age_s=lambda: self._steps.step_age_s,
+            silence_s=settings.scheduler_silence_ms / 1e3,
+        )
+        outputs.on_open, outputs.on_orders = self._link.frontend_found, self._steps.order
+
+    async def run(self, server: rpc.Server, stopping: asyncio.Task[bool]) -> None:
+        """Until it is told to stop, and has drained; then it says that it leaves. Raises what the step loop or the link
+        failed with."""
+        self._steps.start()
+        tasks = [asyncio.create_task(self._link.run()), asyncio.create_task(self._watch(server))]
+        try:
+            await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and self._settings.drain_s:
+                tasks.append(asyncio.create_task(self._drain()))
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            await self._leave(server)
+        except UnfitError as error:
+            await self._link.leave(str(error))
+            raise
+        except Exception as error:
+            await self._link.leave(f"it failed ({type(error).__name__}: {error})", has_crashed=True)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _leave(self, server: rpc.Server) -> None:
+        """Runs what has arrived, says that there is nothing more to come, and has it read."""
+        await server.set_serving(False)
+        await asyncio.to_thread(self._steps.stop, STOP_S)
+        if self._steps.failure is not None:
+            raise self._steps.failure
+        await self._link.leave("it was told to stop")
+        await self._outputs.flush(FLUSH_S)
+
+    async def _watch(self, server: rpc.Server) -> None:
+        """Health is what a frontend or an operator can rely on: attached, and the step loop does not hang. Only a step
+        that hangs asks for a restart: a scheduler that is gone comes back."""
+        steps, link = self._steps, self._link
+        while True:
+            if steps.failure is not None:
+                raise steps.failure  # requests go on elsewhere, and whoever runs us starts a new process
+            alive = steps.step_age_s < self._settings.step_timeout_s
+            await server.set_alive(alive)
+            await server.set_serving(alive and link.is_attached)
+            for instance in self._outputs.take_lost():
+                logger.warning("frontend %s is lost: its output is not read", instance)
+                link.frontend_lost(instance)
+            await asyncio.sleep(CHECK_S)
+
+    async def _drain(self) -> None:
+        """Lets the requests that are here go on to their end for `drain_s`."""
+        self._link.tell_draining()
+        end = self._loop.time() + self._settings.drain_s
+        while self._loop.time() < end:
+            await asyncio.sleep(CHECK_S)  # what was placed before the scheduler knew may be on its way
+            _, num_unread, _ = self._outputs.unread()
+            # What ended alone, no scheduler is there to acknowledge.
+            held = self._core.live_slots() if self._steps.is_alone else self._core.held_slots()
+            if not held and not num_unread:
+                return
+
+    def close(self) -> None:
+        """Ends what has threads of its own."""
+        if isinstance(self._runner, ThreadedRunner):
+            self._runner.close(STOP_S)
+        if self._preparation is not None:
+            self._preparation.close()
+
+    def metrics(self) -> Iterator[Metric]:
+        """The state, as somebody scrapes it."""
+        core, link = self._core, self._link
+        return metrics.read(
+            self._steps, core.table, core.draft_totals, self._outputs, link.is_attached, self._tracer.counts
+        )
+
+    # -- what the step thread has to say, in the event loop --
+
+    def _in_loop(self, callback: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: object) -> None:
+            self._loop.call_soon_threadsafe(callback, *args)
+
+        return call
+
+    def _deliver(self, result: StepResult) -> None:
+        if not result.is_own:
+            self._link.report(result.report)
+        self._outputs.append(result.outputs)
+
+    def _deliver_verdict(self, verdict: Verdict) -> None:
+        self._link.tell_grammar(verdict)
+        self._outputs.append(verdict.outputs)
+
+    def _tell_fence(self, fence: int, failure: Failure | None) -> None:
+        self._link.tell_fence(fence, failure)
+
+    def _reconnect(self, reason: str) -> None:
+        self._link.reconnect(reason)
+
+
+def _hello(
+    settings: WorkerSettings, info: RunnerInfo, instance: str, address: str
+) -> scheduler_pb2.WorkerHello:
+    return scheduler_pb2.WorkerHello(
+        worker_id=settings.worker_id,
+        worker_instance=instance,
+        address=address,
+        model=scheduler_pb2.ModelEntry(
+            model=info.model,
+            max_model_len=info.max_model_len,
+            block_size=info.block_size,
+            max_request_tokens=min(info.max_model_len, info.num_blocks * info.block_size + 1),
+            vocab_size=info.vocab_size,
+            eos_token_ids=info.eos_token_ids,
+            tokenizer_fingerprint=info.tokenizer_fingerprint,
+        ),
+        num_slots=settings.num_slots,
+        num_blocks=info.num_blocks,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_draft_tokens=info.max_draft_tokens,
+        num_host_blocks=info.num_host_blocks,
+        kinds=[int(kind) for kind in info.kinds],  # type: ignore[misc]
+    )
