@@ -31,6 +31,8 @@ class Ring:
     """File that the scheduler that leads has locked; to be set when there is a second one."""
     scheduler_flags: tuple[str, ...] = ()
     worker_flags: tuple[str, ...] = ()
+    restarts_workers: bool = False
+    """One that ends is started again; else it is the end of all."""
     frontend_flags: tuple[str, ...] = ()
 
     @property
@@ -78,6 +80,7 @@ class Ring:
                 flags(scheduler=self.scheduler_list, listen=address, worker_id=worker_name(index)),
                 flags(model=self.model, served_model_name=self.served_model_name),
                 self.worker_flags,
+                restarts=self.restarts_workers,
             )
             for index, address in enumerate(self.workers)
         ]
@@ -112,6 +115,8 @@ def worker_name(index: int) -> str:
     return f"worker-{index}"
 
 
-def _service(name: str, package: str, *settings: tuple[str, ...], group: str = "") -> Service:
+def _service(
+    name: str, package: str, *settings: tuple[str, ...], group: str = "", restarts: bool = False
+) -> Service:
     arguments = (argument for some in settings for argument in some)
-    return Service(name, (sys.executable, "-m", package, *arguments), group)
+    return Service(name, (sys.executable, "-m", package, *arguments), group, restarts)

@@ -28,7 +28,13 @@ POLL_S = 0.05
 STOP_GRACE_S = 40.0
 """Between SIGTERM and SIGKILL, per stage: longer than frontends let requests run on (their drain_s)."""
 RESTART_S = 1.0
-"""At least, between two starts of a service that is started again."""
+"""At least, between two starts of a service that is started again. Doubled each time that one with `restarts` ends
+early."""
+LONGEST_RESTART_S = 30.0
+SETTLED_S = 60.0
+"""A service that ends later has not ended early."""
+BEQUEST_S = 1.0
+"""How long what a service has left behind in its group, such as a worker's guardian, has for its work."""
 TAIL_LINES = 15
 
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
@@ -46,17 +52,22 @@ class Service:
     group: str = ""
     """Services of one group stand in for each other: one that ends is started again while another of them runs.
     Empty: it has none."""
+    restarts: bool = False
+    """It is started again whenever it ends, whoever else runs."""
 
 
 class Child:
     """A running service and how far its log has been read."""
 
-    def __init__(self, service: Service, log: Path, *, is_new: bool = True) -> None:
-        """Its log goes on where the one of an earlier process ended, unless it is new."""
+    def __init__(self, service: Service, log: Path, *, is_new: bool = True, num_early_ends: int = 0) -> None:
+        """Its log goes on where the one of an earlier process ended, unless it is new. num_early_ends: of the processes
+        before it, one behind the other."""
         self.service = service
         self.name = service.name
         self.log = log
         self.started_at = time.monotonic()
+        self.num_early_ends = num_early_ends
+        self._ended_at: float | None = None
         with log.open("wb" if is_new else "ab") as output:
             self._reader = _LogReader(log, service.name)
             # die_with_parent runs between fork and exec, where a lock that another thread holds would never come free.
@@ -72,6 +83,22 @@ class Child:
     @property
     def running(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def ended_at(self) -> float:
+        """When it was first seen not to run."""
+        if self._ended_at is None:
+            self._ended_at = time.monotonic()
+        return self._ended_at
+
+    @property
+    def is_alone(self) -> bool:
+        """It has ended, and nobody is left of its group."""
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
 
     def send(self, number: signal.Signals) -> None:
         """To the whole process group: a service may have helpers of its own."""
@@ -135,7 +162,7 @@ class Supervisor:
     """Runs stages of services. `say` gets lines for the user: the services' errors, with their name.
 
     Once `ready` is set it gets their warnings too; before, they warn that they do not find each other yet. From then on
-    services with a stand-in are started again.
+    services with a stand-in, and those that are to be, are started again.
     """
 
     def __init__(
@@ -172,21 +199,27 @@ class Supervisor:
                         stage[index] = self._start_again(child)
             await asyncio.sleep(POLL_S)
 
-    def _start(self, service: Service, *, is_new: bool = True) -> Child:
+    def _start(self, service: Service, *, is_new: bool = True, num_early_ends: int = 0) -> Child:
+        log = self.log_dir / f"{service.name}.log"
         try:
-            return Child(service, self.log_dir / f"{service.name}.log", is_new=is_new)
+            return Child(service, log, is_new=is_new, num_early_ends=num_early_ends)
         except OSError as error:
             raise StartupError(f"cannot start {service.name}: {error}") from None
 
     def _start_again(self, child: Child) -> Child:
         """The next process of a service that has ended; the same one while it has to wait. Raises UnavailableError."""
-        if not self.ready or not self._has_stand_in(child):
+        if not self.ready or not (child.service.restarts or self._has_stand_in(child)):
             raise UnavailableError(child.obituary())
-        if time.monotonic() - child.started_at < RESTART_S:
+        ended, now = child.ended_at, time.monotonic()
+        doubled = child.num_early_ends if child.service.restarts else 0
+        if now - child.started_at < min(RESTART_S * 2**doubled, LONGEST_RESTART_S):
+            return child
+        if child.service.restarts and not child.is_alone and now - ended < BEQUEST_S:
             return child
         self._say(f"{child.obituary()}\n{child.name} is started again")
         child.send(signal.SIGKILL)  # for what it left behind in its group
-        return self._start(child.service, is_new=False)
+        num_early_ends = child.num_early_ends + 1 if ended - child.started_at < SETTLED_S else 0
+        return self._start(child.service, is_new=False, num_early_ends=num_early_ends)
 
     def _has_stand_in(self, child: Child) -> bool:
         group = child.service.group

@@ -88,6 +88,11 @@ def _add_ring_arguments(group: Any) -> None:
         help="a second scheduler that stands by, at %(const)s unless said otherwise (none)",
     )
     add(
+        "--restart-workers",
+        action="store_true",
+        help="start a worker again when it has ended by itself (that ends everything)",
+    )
+    add(
         "--worker-listen",
         type=address,
         default="127.0.0.1:7310",
@@ -197,6 +202,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         grpc=args.grpc,
         workers=_worker_addresses(args.worker_listen, args.workers),
         num_frontends=args.frontends,
+        restarts_workers=args.restart_workers,
         scheduler_flags=(*limits, *args.scheduler_set),
         worker_flags=(*engine, *args.worker_set),
         frontend_flags=tuple(args.frontend_set),

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,29 @@ async def test_a_service_with_a_stand_in_is_started_again(
         os.kill(supervisor.pids()[name], signal.SIGKILL)
     with pytest.raises(UnavailableError, match="was ended by SIGKILL"):
         await asyncio.wait_for(watching, 20)
+
+
+async def test_a_service_that_is_to_be_is_started_again_without_a_stand_in(
+    start: Start, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later and later when it ends early, and not before what it has left behind had time for its work."""
+    monkeypatch.setattr(supervisor_module, "RESTART_S", 0.2)
+    supervisor = start([replace(fake.with_helper("worker-0"), restarts=True)])
+    supervisor.ready = True
+    watching = asyncio.create_task(supervisor.watch())
+    seconds = []
+    for count in (2, 4, 6):
+        wait_until(lambda count=count: len(pids(tmp_path)) >= count)  # type: ignore[misc]
+        first, ended = supervisor.pids()["worker-0"], time.monotonic()
+        os.kill(first, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while supervisor.pids()["worker-0"] == first:
+                await asyncio.sleep(0.02)
+        seconds.append(time.monotonic() - ended)
+    assert not watching.done() and len(said) == 3
+    assert min(seconds) >= supervisor_module.BEQUEST_S
+    assert [child.num_early_ends for child in supervisor._children()] == [3]
+    watching.cancel()
 
 
 async def test_a_service_that_ends_before_all_are_ready_is_not_started_again(start: Start) -> None:

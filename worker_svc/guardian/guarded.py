@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import uuid
@@ -16,6 +17,7 @@ from worker_svc.guardian import guardian
 from worker_svc.guardian.ending import Ending, Exit
 from worker_svc.guardian.telling import Ward
 
+logger = logging.getLogger(__name__)
 Serve = Callable[[WorkerSettings, asyncio.Event, str], Awaitable[None]]
 
 
@@ -30,9 +32,12 @@ class GuardedService:
 
     def prepare(self, settings: WorkerSettings) -> None:
         """Starts the guardian, where the system has what it needs."""
+        ward = Ward(settings.worker_id, self._instance, read_addresses(settings.scheduler))
         if sys.platform == "linux":
-            ward = Ward(settings.worker_id, self._instance, read_addresses(settings.scheduler))
-            self._words = guardian.start(ward, is_parent=os.getpid() == 1)
+            try:
+                self._words = guardian.start(ward, is_parent=os.getpid() == 1)
+            except OSError as error:  # some sandboxes know no pidfd_open
+                logger.warning("there is no guardian, so a crash is found out late: %s", error)
         self._serve = self._load()
 
     async def serve(self, settings: WorkerSettings, stop: asyncio.Event) -> None:

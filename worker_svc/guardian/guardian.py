@@ -44,10 +44,11 @@ class LastWords:
 
 
 def start(ward: Ward, *, is_parent: bool) -> LastWords:
-    """Forks, and returns in the worker only. is_parent: the guardian keeps our pid, not the worker."""
-    reading, writing = os.pipe()
-    ours = os.pidfd_open(os.getpid())
+    """Forks, and returns in the worker only. is_parent: the guardian keeps our pid, not the worker. OSError, and no
+    fork, where the system has no handles of processes."""
     worker = os.getpid()
+    ours = os.pidfd_open(worker)
+    reading, writing = os.pipe()
     gc.collect()
     gc.freeze()  # or the first collection of either process would copy what they share
     child = os.fork()

@@ -18,7 +18,9 @@ import pytest
 
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.ports import free_ports
+from worker_svc.config import WorkerSettings
 from worker_svc.guardian.ending import Exit
+from worker_svc.guardian.guarded import GuardedService
 
 WAIT_S = 30
 CRASHES = (
@@ -207,3 +209,21 @@ async def test_a_guardian_that_reaches_nobody_goes_all_the_same() -> None:
     process = start(["-c", CRASHES + "os.abort()", f"127.0.0.1:{free_ports(1)[0]}", "child"])
     await asyncio.to_thread(process.wait, WAIT_S)
     await until(lambda: not members(process.pid))
+
+
+async def test_a_system_that_has_no_handles_of_processes_has_no_guardian(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in some sandboxes: the worker runs all the same."""
+
+    def refuse(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str) -> None:
+        stop.set()
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    service, stop = GuardedService(lambda: serve), asyncio.Event()
+    service.prepare(WorkerSettings())
+    await service.serve(WorkerSettings(), stop)
+    assert stop.is_set() and "no guardian" in caplog.text
