@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from signalbox import rpc
 from tests.ports import free_ports
-from worker_svc import server as worker_server
+from worker_svc import worker as worker_shell
 from worker_svc.config import WorkerSettings
 
 WORKER = "signalbox.v1.WorkerService"
@@ -62,14 +62,15 @@ class Worker:
 
 @pytest.fixture
 async def worker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Worker]:
-    monkeypatch.setattr(worker_server, "CHECK_S", 0.02)
+    monkeypatch.setattr(worker_shell, "CHECK_S", 0.02)
     settings: Any = WorkerSettings.model_construct(step_timeout_s=1.0)
     server = rpc.Server([WORKER])
     watched = Worker(f"127.0.0.1:{await server.start('127.0.0.1:0', alive=False)}")
     outputs: Any = SimpleNamespace(take_lost=list)
-    link: Any = watched.link
-    steps: Any = watched.steps
-    task = asyncio.create_task(worker_server._watch(settings, server, link, steps, outputs))
+    shell: Any = SimpleNamespace(
+        _settings=settings, _link=watched.link, _steps=watched.steps, _outputs=outputs
+    )
+    task = asyncio.create_task(worker_shell.Worker._watch(shell, server))
     yield watched
     task.cancel()
     await server.stop(0)

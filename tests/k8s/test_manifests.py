@@ -17,7 +17,7 @@ from tools.rehearsal.cluster import Cluster, Pod, container_port
 from tools.rehearsal.environment import environment_of
 from worker_svc.config import WorkerSettings
 from worker_svc.relay.config import RelaySettings
-from worker_svc.server import STOP_S
+from worker_svc.worker import STOP_S
 
 OLDEST = "1.30"
 """The first version whose clusters know the preStop sleep."""
