@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scheduler_svc.core.block_pool import HASH_DTYPE, NO_BLOCKS
 from scheduler_svc.core.config import SchedulerConfig, resolve
 from scheduler_svc.core.kept_cache import is_same_cache, keep_cache
+from scheduler_svc.core.queues import Queues
 from scheduler_svc.core.refusal import malformation_of
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestStatus
@@ -166,6 +167,18 @@ def adopt(worker: Worker, snapshot: WorkerSnapshot, register: Register, term: Te
         _take_blocks(worker, running)
     worker.prefilling.sort(key=lambda slot: worker.request(slot).order)
     _make_places(worker)
+
+
+def charge_unreported(old: Worker, snapshot: WorkerSnapshot, register: Register, queues: Queues) -> None:
+    """Charges what a worker has made since its last report: alone, or in steps whose reports went with the link (A7).
+    `old` is what was known of it."""
+    for slot in snapshot.slots:
+        known = register.requests.get(slot.request.key)
+        if known is None or known.attempt != slot.request.attempt or known.slot != slot.slot:
+            continue
+        if known.worker_id == old.info.worker_id:
+            made = slot.num_output_tokens - int(old.table.num_output[slot.slot])
+            queues.charge_output(known, max(made, 0))
 
 
 def _adopt_slot(

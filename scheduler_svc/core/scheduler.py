@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from scheduler_svc.core.admission import Admission
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.evidence import Exit, Process, Reach
+from scheduler_svc.core.frontend_desk import FrontendDesk
 from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.integrity import check_integrity
 from scheduler_svc.core.liveness import Departure, Liveness
 from scheduler_svc.core.missing import Missing
-from scheduler_svc.core.notices import LossCause, Lost, Notice, OutputsLost, Placed
-from scheduler_svc.core.pauses import set_client_paused, suspend
+from scheduler_svc.core.notices import Notice, Placed
+from scheduler_svc.core.pauses import suspend
 from scheduler_svc.core.policy.tenants import Tenants
 from scheduler_svc.core.queues import Queues
-from scheduler_svc.core.recovery import WorkerSnapshot, adopt, make_worker
+from scheduler_svc.core.recovery import WorkerSnapshot, adopt, charge_unreported, make_worker
 from scheduler_svc.core.refusal import refuse
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.report_reader import DivergenceError, first_tokens, read_report
@@ -28,7 +29,7 @@ from scheduler_svc.core.step_maker import StepMaker
 from scheduler_svc.core.term import Term
 from scheduler_svc.core.unreachable import Unreachable
 from scheduler_svc.core.waiting_queue import WaitingQueue
-from scheduler_svc.core.withdrawal import outdate, withdraw
+from scheduler_svc.core.withdrawal import withdraw
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_info import WorkerInfo
 
@@ -59,6 +60,7 @@ class Scheduler:
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
         self.missing = Missing(config.start_grace_s, now)
+        self.desk = FrontendDesk(self.register, self.frontends, self.missing, self.liveness, self.workers)
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
         self.level: int | None = None
@@ -112,24 +114,11 @@ class Scheduler:
 
     def set_paused(self, key: RequestKey, attempt: int, paused: bool) -> None:
         """A client reads too slowly, or goes on."""
-        self.frontends.set_paused(key, attempt, paused)
-        request = self.requests.get(key)
-        if request is None or request.attempt != attempt:
-            return
-        if request.worker_id is None:
-            request.client_paused = paused
-        else:
-            assert request.slot is not None
-            set_client_paused(self.workers[request.worker_id], request.slot, paused)
+        self.desk.set_paused(key, attempt, paused)
 
     def check(self, key: RequestKey, attempt: int, worker_id: str, worker_instance: str, now: float) -> None:
         """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""
-        request = self.requests.get(key)
-        if request is None or request.attempt != attempt:
-            self.missing.add(key, attempt)
-            self._resolve_missing(now)
-        elif request.worker_id == worker_id and worker_instance:
-            request.in_doubt = self.workers[worker_id].info.instance != worker_instance
+        self.desk.check(key, attempt, worker_id, worker_instance, now)
 
     # -- steps --
 
@@ -171,16 +160,7 @@ class Scheduler:
         for finish in finishes:
             self.register.forget_ended(finish.request)
         if report.withdrawn:
-            self._withdraw(worker, report.withdrawn)
-
-    def _withdraw(self, worker: Worker, slots: list[int]) -> None:
-        """What failed requests have published is forgotten; whoever has read it starts anew (N2)."""
-        spoilt = withdraw(worker, slots)
-        slots_of = [request.slot for request in spoilt if request.slot is not None]
-        for request in spoilt:
-            reason = f"blocks that it shared on worker {worker.info.worker_id} have turned out to be wrong"
-            self.register.take_back(request, reason, LossCause.BAD_BLOCKS)
-        outdate(worker, slots_of)
+            withdraw(worker, report.withdrawn, self.register)
 
     def _absolve(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
         """A suspect has run alone: with a new token it is like all others (S3)."""
@@ -265,7 +245,7 @@ class Scheduler:
         if snapshot is not None:
             self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
             if old is not None:
-                self._charge_unreported(old, snapshot)
+                charge_unreported(old, snapshot, self.register, self.queues)
             adopt(worker, snapshot, self.register, self.term, now)
         for request in worker.requests():
             if (
@@ -280,7 +260,7 @@ class Scheduler:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
         self.missing.worker_spoke(info.worker_id)
-        self._resolve_missing(now)
+        self.desk.resolve_missing(now)
         return worker
 
     def detach_worker(self, worker_id: str, now: float) -> None:
@@ -327,37 +307,16 @@ class Scheduler:
         now: float,
         worker_ids: Sequence[str] = (),
     ) -> None:
-        """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for, those of them whose
-        clients read too slowly, and the workers that may have some of them."""
-        self.frontends.attach(instance, live, paused)
-        self.liveness.forget_frontend(instance)
-        if worker_ids:
-            self.missing.name_workers(instance, [w for w in worker_ids if w not in self.workers], now)
-        for request in self.register.of(instance):
-            if not self.frontends.may_want(request.key, request.attempt):  # cancelled while the link was down
-                self.register.end(request, RequestStatus.FINISHED_ABORTED)
-        frontend = self.frontends.by_instance[instance]
-        for request_id, attempt in frontend.live.items():
-            key = RequestKey(instance, request_id)
-            if key in self.requests:
-                self.set_paused(key, attempt, (request_id, attempt) in frontend.paused)
-            else:
-                self.missing.add(key, attempt)
-        self._resolve_missing(now)
+        """A frontend said hello: `FrontendDesk.attach`."""
+        self.desk.attach(instance, live, paused, worker_ids, now)
 
     def detach_frontend(self, instance: str, now: float) -> None:
         """A frontend's link ended. Its requests run on until the grace time has passed."""
         self.frontends.detach(instance, now)
 
     def lose_frontend(self, instance: str, worker_id: str) -> None:
-        """A worker has thrown away outputs that this frontend did not read. The frontend may well live, and read from
-        others: what it has on this worker is lost."""
-        for request in self.register.of(instance):
-            if request.worker_id == worker_id:
-                reason = f"worker {worker_id} has thrown away what was not read"
-                self.register.take_back(request, reason, LossCause.OUTPUT_LOST)
-        worker = self.workers[worker_id]
-        self.register.notices.append(OutputsLost(instance, worker_id, worker.info.instance))
+        """A worker has thrown away outputs that this frontend did not read."""
+        self.desk.lose_outputs(instance, worker_id)
 
     def tick(self, now: float) -> None:
         """Lets grace times run out. To be called every HEARTBEAT_S, by whoever has not stood still before (H3)."""
@@ -367,12 +326,8 @@ class Scheduler:
         for model, queue in self.queues.by_model():
             if len(queue) and all(w.draining for w in self.workers.values() if w.info.model == model):
                 self._refuse_waiting(queue, now)
-        for instance in self.frontends.take_gone(now):
-            self.liveness.forget_frontend(instance)
-            self.missing.forget(instance)
-            for request in self.register.of(instance):
-                self.register.end(request, RequestStatus.FINISHED_ABORTED)
-        self._resolve_missing(now)
+        self.desk.let_go(now)
+        self.desk.resolve_missing(now)
         self.queues.deadlines.now = now
         self.safe_mode.look(now)
         self._suspend(now)
@@ -412,16 +367,6 @@ class Scheduler:
                 self.register.end(request, RequestStatus.FINISHED_ERROR)
                 self.register.notices.append(refusal)
 
-    def _charge_unreported(self, old: Worker, snapshot: WorkerSnapshot) -> None:
-        """Charges what a worker has made since its last report: alone, or in steps whose reports went with the link."""
-        for slot in snapshot.slots:
-            known = self.requests.get(slot.request.key)
-            if known is None or known.attempt != slot.request.attempt or known.slot != slot.slot:
-                continue
-            if known.worker_id == old.info.worker_id:
-                made = slot.num_output_tokens - int(old.table.num_output[slot.slot])
-                self.queues.charge_output(known, max(made, 0))
-
     def _remove_gone(self, now: float) -> None:
         for worker in [w for w in self.workers.values() if not w.attached]:
             departure = self.liveness.departure_of(worker, now)
@@ -444,10 +389,3 @@ class Scheduler:
                 message = f"no worker of {model!r} can be reached from the frontend that has the request"
                 self.register.end(request, RequestStatus.FINISHED_ERROR)
                 self.register.notices.append(refuse(request, "UnavailableError", message, "model"))
-
-    def _resolve_missing(self, now: float) -> None:
-        """Calls requests lost that nobody has, once every worker that could have them has spoken."""
-        are_all_attached = all(worker.attached for worker in self.workers.values())
-        for key, attempt in self.missing.take_lost(self.requests, are_all_attached, now):
-            self.frontends.withdraw(key, attempt)
-            self.register.notices.append(Lost(key, attempt, "no worker has it any more"))

@@ -11,15 +11,28 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_svc.core.block_pool import NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.notices import LossCause
+from scheduler_svc.core.register import Register
 from scheduler_svc.core.report_reader import still_theirs
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import SlotState
 from scheduler_svc.core.worker import Worker
 
 
-def withdraw(worker: Worker, slots: Iterable[int]) -> list[Request]:
-    """Forgets what the requests of `slots` have published since they last started, on the device and in the host tier,
-    and what others have made of it. Returns those of the others that run: they are to start anew."""
+def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
+    """What the requests of `slots`, which have failed, have published since they last started is forgotten, on the
+    device and in the host tier, and what others have made of it. Those of the others that run start anew."""
+    spoilt = _forget_all(worker, slots)
+    for slot in spoilt:
+        reason = f"blocks that it shared on worker {worker.info.worker_id} have turned out to be wrong"
+        register.take_back(worker.request(slot), reason, LossCause.BAD_BLOCKS)
+    for slot in spoilt:
+        # What is reported of it from now on is not published: steps of it may be in flight.
+        blocks = worker.table.blocks[slot]
+        worker.pool.outdate(blocks[worker.table.generations[slot] == worker.pool.generations[blocks]])
+
+
+def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
+    """Forgets it; returns the slots of those that run."""
     todo = [(slot, int(worker.table.num_found[slot])) for slot in slots]
     seen, spoilt = {slot for slot, _ in todo}, list[int]()
     while todo:
@@ -29,14 +42,7 @@ def withdraw(worker: Worker, slots: Iterable[int]) -> list[Request]:
         seen |= others
         todo += [(other, first) for other in others]
         spoilt += [other for other in others if _runs(worker, other)]
-    return [worker.request(slot) for slot in sorted(spoilt)]
-
-
-def outdate(worker: Worker, slots: Iterable[int]) -> None:
-    """What is reported of these released slots from now on is not published: steps of theirs may be in flight."""
-    for slot in slots:
-        blocks = worker.table.blocks[slot]
-        worker.pool.outdate(blocks[worker.table.generations[slot] == worker.pool.generations[blocks]])
+    return sorted(spoilt)
 
 
 def _forget(worker: Worker, slot: int, first: int) -> Blocks:
