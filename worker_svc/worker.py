@@ -45,9 +45,8 @@ class Worker:
         address: str,
         outputs: Outputs,
         tracer: Tracer,
-        make_steps: Callable[..., StepLoop] = StepLoop,
     ) -> None:
-        """address: where frontends find us. make_steps: what drives the step engine."""
+        """address: where frontends find us."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
         self._runner = runner
         self._loop = asyncio.get_running_loop()
@@ -56,7 +55,7 @@ class Worker:
         self._preparation = (
             make_preparation(settings.model, runner.info) if settings.runner != "sim" else None
         )
-        self._steps = make_steps(
+        self._steps = StepLoop(
             self._core,
             runner,
             on_result=self._in_loop(self._deliver),

@@ -22,7 +22,7 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared, _Wanted
 from worker_svc.step_engine import Listeners, StepEngine, StepTotals, Surroundings
 from worker_svc.step_inbox import StepInbox
-from worker_svc.step_items import CopiesFailed, Item
+from worker_svc.step_items import CopiesFailed, Item, LinkClosed
 
 
 class StepDriver(StepInbox):
@@ -38,6 +38,7 @@ class StepDriver(StepInbox):
         preparation: Any = None,
         on_verdict: Callable[[Any], None] = lambda verdict: None,
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
+        most_tokens: int = 8192,
         **others: Any,
     ) -> None:
         process = self.process = current_process()
@@ -51,7 +52,9 @@ class StepDriver(StepInbox):
         self._on_fence_ended = on_fence_ended
         around = Surroundings(self._clock, self._post, self.copier, lambda masks: None)
         listeners = Listeners(on_result=on_result, on_refused=on_refused, on_verdict=on_verdict, **others)
-        self.engine = StepEngine(core, runner, around, listeners, None, Preparation(node, process))
+        self.engine = StepEngine(
+            core, runner, around, listeners, None, Preparation(node, process), most_tokens
+        )
         self.failure: BaseException | None = None
         self._due = 0.0
         """When the oldest step in flight is done."""
@@ -65,6 +68,11 @@ class StepDriver(StepInbox):
     def step_age_s(self) -> float:
         """As `StepLoop.step_age_s`."""
         return self.engine.step_age_s
+
+    @property
+    def is_alone(self) -> bool:
+        """As `StepLoop.is_alone`."""
+        return self.engine.is_alone
 
     def start(self) -> None:
         """Begins with what arrives."""
@@ -101,7 +109,7 @@ class StepDriver(StepInbox):
         engine = self.engine
         while engine.must_finish_before(item):
             await self._finish()
-        if isinstance(item, Future):
+        if isinstance(item, Future | LinkClosed):
             while self.copier.age_s or self.copier.has_open:
                 await asyncio.sleep(0.005)
         engine.take(item)
@@ -113,6 +121,8 @@ class StepDriver(StepInbox):
     async def _next(self) -> Item:
         """What comes next; the steps in flight that are done meanwhile are finished."""
         while not self._items:
+            if (own := self.engine.author()) is not None:
+                return own
             self._news.clear()
             if not self.engine.num_in_flight:
                 await self._news.wait()

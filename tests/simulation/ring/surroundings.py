@@ -17,6 +17,7 @@ import scheduler_svc.server
 import signalbox.rpc
 import worker_svc.relay.server
 import worker_svc.server
+import worker_svc.worker
 from frontend_svc.losses import LossCause
 from frontend_svc.session import Session, SessionStatus
 from scheduler_svc.lease.alone import NoLease
@@ -99,9 +100,9 @@ def _parts() -> _Patches:
         (frontend_svc.session.Session, "on_lost", _on_lost),
         (worker_svc.server, "make_runner", _make_runner),
         (worker_svc.server, "Outputs", _make_outputs),
-        (worker_svc.server, "WorkerCore", _remember("core", CheckedCore)),
-        (worker_svc.server, "StepLoop", _remember("steps", StepDriver)),
-        (worker_svc.server, "SchedulerLink", _remember("link", worker_svc.server.SchedulerLink)),
+        (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),
+        (worker_svc.worker, "StepLoop", _remember("steps", StepDriver)),
+        (worker_svc.worker, "SchedulerLink", _remember("link", worker_svc.worker.SchedulerLink)),
         (scheduler_svc.server, "Scheduler", _remember("core", scheduler_svc.server.Scheduler)),
         (scheduler_svc.server, "StepLoop", _remember("loop", scheduler_svc.server.StepLoop)),
         (scheduler_svc.server, "open_lease", _open_lease),
