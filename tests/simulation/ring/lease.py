@@ -43,6 +43,11 @@ class SimLease:
         self._store, self.us = store, us
         self.process: Process = current_process()
         self.is_held = False
+        self.predecessor_address = ""
+        """Nobody is told: the store is always there."""
+
+    def depose(self, counter: int) -> None:
+        """Another process has it by `counter`."""
 
     @property
     def holder_address(self) -> str:
