@@ -26,6 +26,7 @@ from tests.k8s.test_manifests import (  # noqa: F401
 )
 from tools.rehearsal.cluster import Cluster, Pod, container_port
 from tools.rehearsal.environment import NAMESPACE
+from tools.rehearsal.rehearse import rehearse
 
 NAME = "signalbox-scheduler"
 LEASE = "signalbox-leader"
@@ -107,3 +108,18 @@ def test_everybody_dials_the_service_behind_which_both_stand(
     for pod in (pod for pod in cluster.pods if pod not in schedulers):
         host, _, port = settings_of(pod, cluster, monkeypatch).scheduler.rpartition(":")
         assert set(cluster.addresses(cluster.find("Service", host), int(port))) == both
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(290)
+def test_requests_are_served_whichever_leads(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a locked file in the Lease's place."""
+    directory = tmp_path / "rehearsal"
+    directory.mkdir(mode=0o755)
+    rehearse("cpu-demo", directory)
+    logs = [path.read_text() for path in sorted(directory.glob("*scheduler*.log"))]
+    assert len(logs) == 2 and all("standing by for the lease" in log for log in logs)
+    assert sum("leading with term" in log for log in logs) >= 1
+    assert capsys.readouterr().out.count("signalbox-scheduler") > 0
