@@ -38,6 +38,10 @@ class HalfCloseProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.more_body or cycle.response_complete:
             return None
+        if cycle.scope["http_version"] != "1.1":
+            return (
+                None  # nothing may be written to it ahead of the answer, and proxies that leave are the rule
+            )
         cycle.keep_alive = False  # nothing comes behind it
         self._ask()
         return True
@@ -53,7 +57,7 @@ class HalfCloseProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle.response_started and cycle.chunked_encoding and cycle.scope["state"].get(_IS_EVENTS):
             self.transport.write(b"%x\r\n%b\r\n" % (len(_COMMENT), _COMMENT))
-        elif not self.pipeline and not cycle.response_started and cycle.scope["http_version"] == "1.1":
+        elif not self.pipeline and not cycle.response_started:
             self.transport.write(_CONTINUE)
         self._asked_s = self.loop.time()
         self._looking = self.loop.call_later(LOOK_EVERY_S, self._look)
