@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from scheduler_svc import delta
 from scheduler_svc.board_snapshot import make_safe_mode
-from scheduler_svc.core.evidence import Exit, ExitKind, Process, Reach
+from scheduler_svc.core.evidence import Exit, ExitKind, Process
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
 from scheduler_svc.core.notices import Notice
-from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.step import StepReport
 from scheduler_svc.core.worker import Worker
@@ -23,6 +23,7 @@ from scheduler_svc.idle_check import IdleCheck
 from scheduler_svc.link_events import take_event
 from scheduler_svc.link_greeting import Greeting
 from scheduler_svc.link_messages import build_entry, build_notice
+from scheduler_svc.link_operations import operate
 from scheduler_svc.link_troubles import LinkTroubles
 from scheduler_svc.links import FrontendLink, Send, WorkerLink, close_nothing
 from scheduler_svc.tracing import QueueSpans
@@ -238,41 +239,11 @@ class StepLoop:
         if not message.operations:
             return
         for operation in message.operations:
-            self._operate(link.instance, operation)
+            now = self._clock()
+            submitted = operate(self.core, link.instance, operation, now, self._wall_ms())
+            if submitted is not None and self._spans is not None:
+                self._spans.submitted(submitted, now)
         self._advance()
-
-    def _operate(self, instance: str, operation: scheduler_pb2.FrontendOperation) -> None:
-        kind = operation.WhichOneof("operation")
-        if kind is None:
-            return
-        body = getattr(operation, kind)
-        if kind == "reach":
-            self._on_reach(instance, body)
-            return
-        key, attempt, now = RequestKey(instance, body.ref.request_id), body.ref.attempt, self._clock()
-        if kind == "submit":
-            request = delta.parse_submit(body, instance, self._wall_ms())
-            self.core.submit(request, now)
-            if self._spans is not None:
-                self._spans.submitted(request, now)
-        elif kind == "cancel":
-            self.core.cancel(key, attempt)
-        elif kind == "finish":
-            self.core.finish(key, attempt)
-        elif kind == "check":
-            self.core.check(key, attempt, body.worker_id, body.worker_instance, now)
-        else:
-            self.core.set_paused(key, attempt, kind == "pause")
-
-    def _on_reach(self, instance: str, message: scheduler_pb2.WorkerReach) -> None:
-        if message.state not in {reach.value for reach in Reach}:
-            return
-        process, reach = (
-            Process(message.worker.worker_id, message.worker.worker_instance),
-            Reach(message.state),
-        )
-        logger.info("frontend %s: worker %s is %s", instance, process.worker_id, reach.name.lower())
-        self.core.reach_worker(instance, process, reach, self._clock())
 
     def _wall_ms(self) -> int:
         return int(self._wall_clock() * 1e3)
