@@ -275,14 +275,22 @@ class SchedulerLink:
         for message in first:
             await stream.write(message)
             self._silence.heard(_now())  # a large snapshot takes its time
-        while True:
-            message, *others = await outbox.take()
-            for other in others:
-                message.MergeFrom(other)
-            await stream.write(message)
-            if self._is_leaving:
-                await stream.done_writing()
-                await asyncio.Event().wait()  # the scheduler ends the stream
+        await write_all(outbox, stream, lambda: self._is_leaving)
+
+
+async def write_all(
+    outbox: Outbox[scheduler_pb2.AttachWorkerRequest], stream: Stream, is_leaving: Callable[[], bool]
+) -> None:
+    """Writes what waits, in one message each time. `is_leaving`: the last word is in the outbox or was taken from it;
+    behind it the stream is ours no more."""
+    while True:
+        message, *others = await outbox.take()
+        for other in others:
+            message.MergeFrom(other)
+        await stream.write(message)
+        if is_leaving() and not len(outbox):  # it may have come while we wrote
+            await stream.done_writing()
+            await asyncio.Event().wait()  # the scheduler ends the stream
 
 
 def _slots_of(message: scheduler_pb2.AttachWorkerRequest) -> Iterable[scheduler_pb2.SlotSnapshot]:
