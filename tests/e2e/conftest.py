@@ -42,6 +42,10 @@ class RunningRing:
     def url(self) -> str:
         return f"http://{self.http}"
 
+    def services(self) -> list[psutil.Process]:
+        """The processes that it has started, without their helpers."""
+        return psutil.Process(self.process.pid).children()
+
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 

@@ -22,7 +22,7 @@ SIM = ("--no-proof", "--runner", "sim")
 
 def kill_and_name(ring: RunningRing, package: str) -> None:
     """SIGKILL for the first service of that package."""
-    (victim,) = [child for child in ring.children() if package in child.cmdline()]
+    (victim,) = [child for child in ring.services() if package in child.cmdline()]
     victim.kill()
 
 
