@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 MAX_OUTBOX = 100_000
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 2.0
+CALL_S = 1.0
 Stream = grpc.aio.StreamStreamCall[Any, Any]
 OnAttached = Callable[[bool], Awaitable[None]]
 
@@ -86,6 +87,17 @@ class SchedulerLink:
         return scheduler_pb2.FindLeaderResponse(
             is_leader=True, scheduler_epoch=self._leader.term, scheduler_instance=self._leader.instance
         )
+
+    async def call(self, method: str, request: bytes) -> bytes:
+        """A call of the scheduler that leads, beside the stream. Raises UnavailableError without a stream, and what the
+        call fails with."""
+        if self._outbox is None or self._leader is None:
+            raise UnavailableError(
+                f"the relay {self._relay_id} has no link to the scheduler at {self._addresses}"
+            )
+        call = self._leader.channel.unary_unary(method, request_serializer=None, response_deserializer=None)
+        answer: bytes = await call(request, timeout=CALL_S)
+        return answer
 
     def waiting(self) -> tuple[int, int]:
         """How many messages wait for the scheduler's stream, and for those of workers."""

@@ -19,7 +19,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RelayServicer:
-    """AttachWorker of signalbox.v1.SchedulerService over the relay's link, FindLeader, and nothing else of it."""
+    """AttachWorker of signalbox.v1.SchedulerService over the relay's link, FindLeader, ReportWorkerExit, and nothing
+    else of it."""
 
     def __init__(self, scheduler: SchedulerLink) -> None:
         self._scheduler = scheduler
@@ -28,11 +29,22 @@ class RelayServicer:
         """For a server. Without (de)serializers, messages are the bytes of the wire."""
         attach = grpc.stream_stream_rpc_method_handler(self._attach_worker)
         find = grpc.unary_unary_rpc_method_handler(self._find_leader)
-        return grpc.method_handlers_generic_handler(SERVICE, {"AttachWorker": attach, "FindLeader": find})
+        report = grpc.unary_unary_rpc_method_handler(self._report_worker_exit)
+        methods = {"AttachWorker": attach, "FindLeader": find, "ReportWorkerExit": report}
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def _find_leader(self, request: bytes, context: Context) -> bytes:
         """To workers, the relay is the scheduler to which it has a stream."""
         return self._scheduler.leader().SerializeToString()
+
+    async def _report_worker_exit(self, request: bytes, context: Context) -> bytes:
+        """What the guardian of a worker says goes to the scheduler that leads; its answer comes back."""
+        try:
+            return await self._scheduler.call(f"/{SERVICE}/ReportWorkerExit", request)
+        except UnavailableError as error:
+            await rpc.abort(context, error)
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "")
 
     async def _attach_worker(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """The life of one worker's stream."""

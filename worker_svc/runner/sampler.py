@@ -91,7 +91,7 @@ def choose_with_torch(scores: torch.Tensor, batch: Batch, samples: I64) -> I64:
             batch.sample_output_positions[samples[drawn]],
             Purpose.SAMPLE,
         )
-        # What is not a number counts as impossible: a broken row still gives a token, and suffers alone.
+        # What is not a number counts as impossible: a broken row still gives a token, and fails alone (`finite.py`).
         given = take_rows(scores, drawn).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
         tokens[drawn] = draw(given, limits, torch.from_numpy(numbers).to(scores.device))
     return tokens

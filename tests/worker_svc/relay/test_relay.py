@@ -169,6 +169,27 @@ async def test_a_worker_that_ends_its_stream_is_detached(tmp_path: Path) -> None
             await become_attached(loop)
 
 
+async def test_the_end_of_a_worker_is_passed_on(tmp_path: Path) -> None:
+    """E2: what its guardian says, and what the scheduler thinks of that."""
+    async with serve() as (loop, scheduler), run_relay(tmp_path / "log", scheduler) as address:
+        await health_is(address, "SERVING")
+        async with dial(address) as relay:
+            stream = await attach(relay, "a")
+            process = loop.core.workers["a"].process
+            report = scheduler_pb2.ReportWorkerExitRequest(
+                worker=scheduler_pb2.WorkerRef(worker_id="a", worker_instance=process.instance),
+                exit=scheduler_pb2.WORKER_EXIT_CRASHED,
+                reason="Segmentation fault",
+            )
+            await relay.ReportWorkerExit(report)
+            told = loop.core.liveness.evidence.exit_of(process)
+            assert told is not None and told.reason == "Segmentation fault"
+            with pytest.raises(grpc.aio.AioRpcError) as status:
+                await relay.ReportWorkerExit(scheduler_pb2.ReportWorkerExitRequest())
+            assert status.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            stream.cancel()
+
+
 async def test_workers_may_say_hello_in_another_order_than_they_dial(tmp_path: Path) -> None:
     async with serve() as (loop, scheduler), run_relay(tmp_path / "log", scheduler) as address:
         await health_is(address, "SERVING")
