@@ -27,7 +27,7 @@ async def serve(
     core = Scheduler(
         SchedulerConfig(max_inflight_steps=1, max_num_batched_tokens=64), epoch=7, now=clock.time()
     )
-    loop = StepLoop(core, clock.time, clock.call_at)
+    loop = StepLoop(core, clock.time, clock.call_at, wall_clock=lambda: 1e9)
     server = rpc.Server(["signalbox.v1.SchedulerService"])
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(loop), server.grpc)
     port = await server.start(f"127.0.0.1:{port}")
