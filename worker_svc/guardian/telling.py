@@ -53,18 +53,31 @@ async def _tell_all(ward: Ward, ending: Ending) -> None:
 
 async def _tell(address: str, request: scheduler_pb2.ReportWorkerExitRequest, enough: asyncio.Event) -> None:
     """enough: nobody need be asked twice; set when the scheduler at `address` has taken it."""
+    target = address
+    while True:
+        try:
+            async with rpc.channel(target) as channel:
+                stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+                await stub.ReportWorkerExit(request, timeout=TRY_S)
+            enough.set()
+            return
+        except grpc.aio.AioRpcError as error:
+            if enough.is_set() or error.code() not in _GONE:
+                logger.info("the scheduler at %s was not told: %s", target, error.details())
+                return
+        await asyncio.sleep(RETRY_S)
+        target = await _leader_named_at(address)
+
+
+async def _leader_named_at(address: str) -> str:
+    """A standby says where the leader is, which the list need not name (B3); without one, `address` itself."""
     async with rpc.channel(address) as channel:
         stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-        while True:
-            try:
-                await stub.ReportWorkerExit(request, timeout=TRY_S)
-                enough.set()
-                return
-            except grpc.aio.AioRpcError as error:
-                if enough.is_set() or error.code() not in _GONE:
-                    logger.info("the scheduler at %s was not told: %s", address, error.details())
-                    return
-            await asyncio.sleep(RETRY_S)
+        try:
+            answer = await stub.FindLeader(scheduler_pb2.FindLeaderRequest(), timeout=TRY_S)
+        except grpc.aio.AioRpcError:
+            return address
+    return str(answer.leader_address) or address
 
 
 _GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}

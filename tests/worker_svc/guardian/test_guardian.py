@@ -36,6 +36,9 @@ class Listener(scheduler_pb2_grpc.SchedulerServiceServicer):
         self.instances: asyncio.Queue[str] = asyncio.Queue()
         self.exits: asyncio.Queue[scheduler_pb2.ReportWorkerExitRequest] = asyncio.Queue()
 
+    async def FindLeader(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return scheduler_pb2.FindLeaderResponse(is_leader=True)
+
     async def AttachWorker(self, requests: Any, context: Any) -> None:  # noqa: N802
         async for message in requests:
             if message.HasField("hello"):
@@ -194,6 +197,28 @@ async def test_one_scheduler_of_a_list_is_enough() -> None:
         assert (await listener.exit()).exit == Exit.CRASHED
         await asyncio.to_thread(process.wait, WAIT_S)
         await until(lambda: not members(process.pid))
+
+
+async def test_a_standby_says_where_the_leader_is_that_has_to_be_told() -> None:
+    """B3: the address that a worker has may be a name behind which both stand."""
+
+    class Standby(scheduler_pb2_grpc.SchedulerServiceServicer):
+        async def FindLeader(self, request: Any, context: Any) -> Any:  # noqa: N802
+            return scheduler_pb2.FindLeaderResponse(leader_address=leader)
+
+        async def ReportWorkerExit(self, request: Any, context: Any) -> Any:  # noqa: N802
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"this scheduler stands by; {leader} leads")
+
+    server = grpc.aio.server()
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(Standby(), server)
+    standby = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    async with listening() as (listener, leader):
+        await server.start()
+        process = start(["-c", CRASHES + "os.abort()", standby, "child"])
+        told = await listener.exit()
+        assert (told.worker.worker_instance, told.exit) == ("i", Exit.CRASHED)
+        process.wait(WAIT_S)
+        await server.stop(0)
 
 
 async def test_a_scheduler_that_is_away_for_a_moment_is_told_when_it_is_back() -> None:
