@@ -1,8 +1,9 @@
 """Blocks lent to workers for the time when they have no scheduler (docs/liveness.md, A3).
 
 A loan is a hint: nothing is allocated, and the pool knows nothing of it. Lent are the blocks that would be given away
-next, as many as the running requests need for LOAN_S at the speed of late. A new loan is made when half of the old one
-has been given away, or is too little. The worker gives nothing away that a later step names, or that its slots hold.
+next, as many as the running requests need for twice LOAN_S at the speed of late. A new loan is made when half of the
+old one has been given away, or is too little: so LOAN_S are left whenever the scheduler dies. The worker gives nothing
+away that a later step names, or that its slots hold.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.block_pool import NO_BLOCKS, BlockPool, Blocks
 
-LOAN_S = 10.0
-"""For so long running requests are to go on without a scheduler."""
+LOAN_S = 12.0
+"""For so long at least running requests are to go on without a scheduler."""
 KEPT_RATE = 0.75
 """Share of the measured speed that is still counted on a look later: loans do not shrink with one slow step."""
 
@@ -44,7 +45,7 @@ class Loan:
         self._measure(num_output_tokens, now)
         if not num_rows:
             return None
-        needed = math.ceil(self.rate * LOAN_S / block_size) + num_rows
+        needed = math.ceil(self.rate * 2 * LOAN_S / block_size) + num_rows
         wanted = min(needed, pool.num_available)
         if 2 * self.num_left(pool) >= wanted:
             return None

@@ -121,7 +121,7 @@ def test_the_link_of_an_ended_process_is_closed_when_its_end_is_lost() -> None:
     scheduler.worker_ended(A, Exit(ExitKind.KILLED, "", 1.0), 1.0)
     scheduler.tick(1.1)
     assert scheduler.liveness.closing == []
-    scheduler.tick(1.4)
+    scheduler.tick(1.8)
     assert scheduler.liveness.closing == ["a"]
 
 
@@ -158,8 +158,23 @@ def test_a_refused_dial_counts_with_an_ended_link_only() -> None:
     assert losses(scheduler) == {}
     scheduler.detach_worker("a", 1.1)
     assert losses(scheduler) == {}
-    scheduler.tick(1.45)
+    scheduler.tick(1.8)
+    assert losses(scheduler) == {}
+    scheduler.tick(1.95)
     assert losses(scheduler) == {"x": LossCause.WORKER_GONE}
+
+
+def test_a_guardian_that_has_much_to_do_is_heard_before_a_refused_dial() -> None:
+    """E2, E3: it said 0.54 s behind the end of the link that the worker had crashed, and the crash did not count."""
+    scheduler = make_scheduler(A)
+    submit(scheduler, "x")
+    scheduler.schedule("a", 0.0)
+    scheduler.detach_worker("a", 1.0)
+    scheduler.reach_worker("f", A, Reach.REFUSED, 1.03)
+    scheduler.tick(1.5)
+    scheduler.worker_ended(A, Exit(ExitKind.CRASHED, "", 1.54), 1.54)
+    scheduler.tick(1.6)
+    assert losses(scheduler) == {"x": LossCause.CRASH}
 
 
 def test_an_ended_link_alone_waits_for_the_grace_time() -> None:

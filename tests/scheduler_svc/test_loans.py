@@ -43,22 +43,23 @@ def test_a_loan_is_what_the_pool_would_give_next_and_no_allocation() -> None:
     assert worker.pool.num_available == available - 2
 
 
-def test_a_loan_lasts_for_ten_seconds_at_the_measured_speed() -> None:
-    """A3: 2 rows at 4 steps a second, in blocks of 4 tokens."""
+def test_a_loan_lasts_for_twelve_seconds_at_least_at_the_measured_speed() -> None:
+    """A3: 2 rows at 4 steps a second, in blocks of 4 tokens. Whenever the scheduler dies, so much is left."""
     scheduler = make_scheduler(max_inflight_steps=1, num_blocks=256)
     decode(scheduler, 2)
     worker, now = scheduler.workers[WORKER], 0.0
     lent = []
-    for _ in range(40):
+    for _ in range(80):
         now += LINK_TICK_S
         run_step(scheduler)
         blocks = worker.renew_loan(now)
         if blocks is not None:
             lent.append(len(blocks))
-    assert lent == [2, 2 * 4 * 10 // 4 + 2, 2 * 4 * 10 // 4 + 2], (
+        if len(lent) > 1:  # the speed is known
+            assert worker.loan.num_left(worker.pool) >= 2 * 4 * 12 // 4
+    assert lent == [2, 2 * 4 * 24 // 4 + 2, 2 * 4 * 24 // 4 + 2], (
         "renewed when half of it has been given away"
     )
-    assert worker.loan.num_left(worker.pool) >= 11
     worker.check_integrity()
 
 
