@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 # Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.plots --help`.
 FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 
-.PHONY: help install up test lint rehearse plots protos clean FORCE
+.PHONY: help install up test lint soak rehearse plots protos clean FORCE
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,13 @@ lint: install  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy signalbox scheduler_svc worker_svc frontend_svc tools
+
+soak: install  ## faults for real rings, overload, long streams, a poison, and the simulation's full counts: hours
+	$(BIN)/python -m tests.chaos faults $(ARGS)
+	$(BIN)/python -m tests.chaos poison
+	$(BIN)/python -m tests.chaos overload --minutes 10
+	$(BIN)/python -m tests.chaos long
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seeds 0:20000 --jobs 2
 
 rehearse: install  ## run k8s/overlays/cpu-demo on this machine as its manifests say (needs kubectl)
 	@$(BIN)/python -m tools.rehearsal $(ARGS)

@@ -13,7 +13,7 @@ import grpc
 
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from tests.chaos.ring import Ring, Shape, open_ring
+from tests.chaos.ring import Ring, Shape, keep_logs, open_ring
 from worker_svc.runner.sim import continuation
 
 POISON = 4000
@@ -59,6 +59,9 @@ async def run_poison(
         async with open_ring(SHAPE, tree) as ring:
             results.append(await _run_one(ring, innocents, num_tokens, turn))
             say(f"poison {turn + 1} of {times}: {results[-1]}")
+            if not results[-1].is_right:
+                keep_logs(ring)
+                say(f"logs stay in {ring.folder}")
     return results
 
 
