@@ -8,7 +8,7 @@ from pydantic_settings import SettingsConfigDict
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.policy.deadlines import parse_ttft_targets
 from scheduler_svc.core.policy.spec import parse_policy
-from scheduler_svc.lease.spec import parse_lease
+from scheduler_svc.lease.spec import parse_lease, user_lease
 from signalbox.config import Settings
 from signalbox.errors import StartupError
 
@@ -23,7 +23,9 @@ class SchedulerSettings(Settings):
     lease: str = ""
     """What makes one of several schedulers the leader: file:PATH (on one host), kubernetes:NAMESPACE/NAME (a Lease
     object), etcd:http://HOST:PORT/KEY. The others stand by: everything loaded, until the lease is theirs. Empty: there
-    is one scheduler, and it leads."""
+    is one scheduler, and it leads; with standby, a locked file of this user on this host."""
+    standby: bool = False
+    """This is one of several schedulers, the first one too. Needs nothing else on one host; lease says it as well."""
     lease_duration_s: int = Field(3, ge=2, le=60)
     """How long a lease in Kubernetes or etcd holds without being renewed, in seconds; after so long the next one leads.
     It is renewed three times as often."""
@@ -172,12 +174,17 @@ class SchedulerSettings(Settings):
         parse_lease(lease)
         return lease
 
+    @property
+    def contended_lease(self) -> str:
+        """The lease that several schedulers want; empty: there is one scheduler."""
+        return self.lease or (f"file:{user_lease()}" if self.standby else "")
+
     def address(self, port: int) -> str:
         """Where others reach a scheduler that listens on `port`. Raises StartupError when that is not known."""
         if self.advertise is not None:
             return self.advertise
         host = self.listen.rpartition(":")[0]
-        if self.lease and host.strip("[]") in {"", "0.0.0.0", "::"}:
+        if self.contended_lease and host.strip("[]") in {"", "0.0.0.0", "::"}:
             raise StartupError(
                 f"--listen {self.listen} is no address to tell others; add --advertise HOST:PORT"
             )

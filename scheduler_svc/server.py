@@ -45,7 +45,7 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
             await rpc.run_until_first_ends(_until(stop), process.lead(lease))
         finally:
             # Whoever stands by can go on at once, so nothing is gained by letting the links end slowly.
-            await server.stop(0 if settings.lease else settings.drain_s)
+            await server.stop(0 if settings.contended_lease else settings.drain_s)
             await lease.release()
     finally:
         await process.metrics.stop()
@@ -69,14 +69,14 @@ class SchedulerProcess:
         """What makes it the leader; it listens on `port`."""
         settings = self._settings
         holder = Holder(self.instance, settings.address(port))
-        lease = open_lease(parse_lease(settings.lease), holder, settings.lease_duration_s)
+        lease = open_lease(parse_lease(settings.contended_lease), holder, settings.lease_duration_s)
         self.servicer.stand_by(lease)
         return lease
 
     async def lead(self, lease: Lease) -> None:
         """Stands by until the lease is ours, then schedules. Raises LeaseLostError."""
-        if self._settings.lease:
-            logger.info("standing by for the lease %s", self._settings.lease)
+        if self._settings.contended_lease:
+            logger.info("standing by for the lease %s", self._settings.contended_lease)
         counter = await lease.acquire()
         clock = asyncio.get_running_loop()
         core = Scheduler(self._settings.core(), counter + 1, clock.time(), instance=self.instance)

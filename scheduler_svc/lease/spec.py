@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +48,28 @@ def parse_lease(text: str) -> LeaseSpec:
     raise ValueError("a lease is file:PATH, kubernetes:NAMESPACE/NAME or etcd:http://HOST:PORT/KEY")
 
 
+def user_lease() -> Path:
+    """The file that is locked when nobody names one: the same for all schedulers of a user on a host. Its directory is
+    made for the user alone: in a common one anybody could lock the file, and nobody would lead."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/signalbox-{os.getuid()}"
+    return Path(runtime) / "signalbox-scheduler.lease"
+
+
+def _make_private(folder: Path) -> None:
+    """Raises ValueError when `folder` is somebody else's."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+        raise ValueError(f"{folder} is not ours; name a file with --lease file:PATH")
+
+
 def open_lease(spec: LeaseSpec, us: Holder, duration_s: float) -> Lease:
     """The lease that `spec` names. Raises StartupError."""
     timeout_s = duration_s / RENEWALS
     try:
         if spec.kind == "file":
+            if Path(spec.where) == user_lease():
+                _make_private(user_lease().parent)
             return FileLease(Path(spec.where), us)
         if spec.kind == "etcd":
             return PolledLease(EtcdStore(Rest(spec.where, timeout_s), spec.name, us, duration_s), duration_s)

@@ -14,6 +14,8 @@ import grpc
 import pytest
 
 from scheduler_svc.config import SchedulerSettings
+from scheduler_svc.lease.lease import Holder
+from scheduler_svc.lease.spec import open_lease, parse_lease
 from scheduler_svc.server import serve
 from signalbox import config
 from signalbox.board_link import watch_board
@@ -177,3 +179,30 @@ async def test_commands_ask_the_leader_whichever_address_they_have(
             assert (await anext(boards)).scheduler_epoch == old
         await leader.__aexit__(None, None, None)
         assert (await link.status()).scheduler_epoch > old
+
+
+async def test_standby_alone_is_enough_on_one_host(
+    addresses: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B1: two schedulers with --standby and nothing else share a locked file of their user."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    stop = asyncio.Event()
+    tasks = []
+    for address in addresses:
+        settings = config.load(SchedulerSettings, [f"--listen={address}", "--standby"])
+        tasks.append(asyncio.create_task(serve(settings, stop)))
+        await asyncio.wait_for(tell_serving({"": address}, lambda name: None), START_S)
+    assert (await find(addresses[1])).address == addresses[0]
+    assert (tmp_path / "signalbox-scheduler.lease").is_file()
+    stop.set()
+    await asyncio.gather(*tasks)
+
+
+def test_a_directory_of_somebody_else_holds_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that anybody may have laid at the common place is not followed."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "theirs")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    settings = config.load(SchedulerSettings, ["--standby"])
+    with pytest.raises(StartupError, match="is not ours"):
+        open_lease(parse_lease(settings.contended_lease), Holder("us", "127.0.0.1:1"), 3)
