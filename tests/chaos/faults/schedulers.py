@@ -38,7 +38,7 @@ async def _kill_leader(ring: Ring, turn: int) -> None:
 async def all_back(ring: Ring, turn: int) -> None:
     """Everything runs and has found everything else."""
     ring.start(*ring.services)
-    await ring.ready(*ring.shape.workers, *ring.shape.frontends)
+    await ring.ready(*ring.services)
     await asyncio.sleep(1)
 
 
