@@ -107,6 +107,12 @@ class SessionTable:
         for session in self.may_be_on(worker_id):
             session.lose(reason, LossCause.OUTPUT_LOST)
 
+    def leave(self, worker_id: str, reason: str) -> None:
+        """What this worker makes does not come here: all that is known to be there goes on elsewhere."""
+        for session in self.may_be_on(worker_id):
+            if session.worker_id:
+                session.lose(reason, LossCause.SILENT)
+
     def retry(self, session: Session, delay_s: float) -> None:
         """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
         attempt = session.attempt

@@ -39,11 +39,13 @@ class WorkerLink:
         table: SessionTable,
         orders: Orders,
         on_reach: Callable[[WorkerLink], None],
+        on_cut_off: Callable[[WorkerLink], None],
         *,
         silence_s: float,
         unreachable_s: float,
     ) -> None:
-        """`on_reach` hears when `process.reach` has changed."""
+        """`on_reach` hears when `process.reach` has changed. `on_cut_off` hears when nothing was heard for
+        `unreachable_s`, and again after as long."""
         self.process = process
         self.listed = True
         """The directory names the worker."""
@@ -52,13 +54,14 @@ class WorkerLink:
         self._table = table
         self._orders = orders
         self._on_reach = on_reach
+        self._on_cut_off = on_cut_off
         self._silence_s = silence_s
         self._unreachable_s = unreachable_s
         self._silence = Silence(silence_s, table.clock())
         self._closed_s = table.clock()
         """When the last stream ended."""
         self._asked_s = self._closed_s
-        """Or when all was asked for last, as no other was opened."""
+        """When all was asked for last because nothing was heard."""
         self._unsaid: list[Order] = []
         self._has_news = asyncio.Event()
         """There is something to acknowledge or to order."""
@@ -119,8 +122,7 @@ class WorkerLink:
             await rpc.run_until_first_ends(self._read(call), self._write(call))
         finally:
             if self.is_open:
-                self.is_open = False
-                self._closed_s = self._asked_s = self._table.clock()
+                self.is_open, self._closed_s = False, self._table.clock()
             call.cancel()
 
     def _make_hello(self) -> worker_pb.StreamOutputsRequest:
@@ -195,14 +197,19 @@ class WorkerLink:
             await asyncio.sleep(HEARTBEAT_S)
             now = self._table.clock()
             is_silent = self._silence.is_silent(now)
-            if self.is_open:
-                if is_silent:
-                    self._reach(Reach.SILENT)
-            elif self.listed and now - self._asked_s >= self._unreachable_s:
+            if self.is_open and is_silent:
+                self._reach(Reach.SILENT)
+            if self.listed and is_silent and self._is_overdue(now):
                 self._asked_s = now
-                if self.process.reach is not Reach.REFUSED:
+                if not self.is_open and self.process.reach is not Reach.REFUSED:
                     self._reach(Reach.UNREACHABLE)
                 self._check_all()
+                self._on_cut_off(self)
+
+    def _is_overdue(self, now: float) -> bool:
+        """Nothing was heard for unreachable_s, and nothing was asked for since."""
+        unheard_s = self._silence.lasts_s(now) if self.is_open else now - self._closed_s
+        return min(unheard_s, now - self._asked_s) >= self._unreachable_s
 
     def _check_all(self) -> None:
         self._table.check_all(self.worker_id, self.process.worker.instance)

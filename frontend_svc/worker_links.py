@@ -102,6 +102,16 @@ class WorkerLinks:
     def _on_reach(self, link: WorkerLink) -> None:
         self._say_reach(link.process.worker, link.process.reach)
 
+    def _on_cut_off(self, link: WorkerLink) -> None:
+        """The scheduler may well hear the worker and leave its requests there: only we know that nothing comes of it.
+        They are moved when there is somewhere to go."""
+        model = link.process.worker.model
+        others = (other for other in self._links.values() if other.listed and other.is_open)
+        if not self._orders.is_needed and any(
+            other.process.reach is Reach.HEARD and other.process.worker.model == model for other in others
+        ):
+            self._table.leave(link.worker_id, f"worker {link.worker_id} is out of its frontend's reach")
+
     # ---- links come and go
 
     async def close(self) -> None:
@@ -120,6 +130,7 @@ class WorkerLinks:
             self._table,
             self._orders,
             self._on_reach,
+            self._on_cut_off,
             silence_s=self._silence_s,
             unreachable_s=self._unreachable_s,
         )

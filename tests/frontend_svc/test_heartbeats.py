@@ -15,7 +15,7 @@ from frontend_svc.worker_process import Reach
 from signalbox.v1 import scheduler_pb2
 from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import until
-from tests.frontend_svc.scripted_cluster import Cluster, Row
+from tests.frontend_svc.scripted_cluster import Cluster, Row, ScriptedWorker
 from tests.frontend_svc.test_sessions import make_given
 
 
@@ -130,6 +130,35 @@ async def test_an_unreachable_worker_is_asked_for_again_and_again(start: Start, 
         check = await cluster.scheduler.next("check")
         assert (check.ref.attempt, check.worker_id) == (session.attempt, "w")
     silent.close()
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+async def test_requests_leave_a_worker_out_of_reach_when_they_can(
+    start: Start, cluster: Cluster, has_other: bool
+) -> None:
+    """F5 (C5): the scheduler hears it, and so leaves them there."""
+    frontend = await start(key_file=None, unreachable_s=1.5, worker_silence_ms=1000)
+    other = ScriptedWorker()
+    other.instance = "other-process"
+    if has_other:
+        entry = cluster.entry()
+        entry.worker_id, entry.worker_instance = "other", other.instance
+        entry.address = f"127.0.0.1:{await other.server.start('127.0.0.1:0')}"
+        cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[cluster.entry(), entry]))
+        await until(lambda: [link.is_open for link in frontend.workers._links.values()] == [True, True])
+    session = await place(frontend, cluster)
+    cluster.worker.is_stopped = True
+    assert await reach_of(cluster) is Reach.SILENT
+    check = await cluster.scheduler.next("check")
+    assert check.ref.attempt == 1
+    if has_other:
+        assert (await cluster.scheduler.next("cancel")).ref == check.ref
+        submit = await cluster.scheduler.next("submit")
+        assert (submit.ref.attempt, submit.meta.num_losses, submit.meta.num_crashes) == (2, 1, 0)
+        await other.server.grpc.stop(0)
+    else:
+        await cluster.scheduler.next("check")
+        assert session.attempt == 1
 
 
 async def test_outputs_that_a_worker_threw_away_are_asked_for(frontend: Frontend, cluster: Cluster) -> None:
