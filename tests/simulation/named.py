@@ -70,7 +70,7 @@ def preemptions(simulation: Simulation) -> int:
 
 def preempt_at_will(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[int]:
     """Takes the blocks of the request of that name whenever it decodes, so many times; the steps are listed."""
-    from scheduler_svc.core import scheduler  # noqa: PLC0415
+    from scheduler_svc.core import step_maker  # noqa: PLC0415
 
     taken: list[int] = []
 
@@ -81,7 +81,7 @@ def preempt_at_will(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> l
                 worker.refused.append(slot)
         return build_step(worker, config, offers, now)
 
-    monkeypatch.setattr(scheduler, "build_step", build)
+    monkeypatch.setattr(step_maker, "build_step", build)
     return taken
 
 

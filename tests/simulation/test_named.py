@@ -274,7 +274,7 @@ def test_a_request_that_fits_the_cache_exactly() -> None:
 @INFLIGHT
 def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most one victim falls per need, and everybody ends."""
-    from scheduler_svc.core import scheduler  # noqa: PLC0415
+    from scheduler_svc.core import step_maker  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
 
@@ -285,7 +285,7 @@ def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.Mon
         victims.append((len(step.preempted_slots), needy))
         return step
 
-    monkeypatch.setattr(scheduler, "build_step", watch)
+    monkeypatch.setattr(step_maker, "build_step", watch)
     simulation = simulate(inflight, num_blocks=16)
     for number in range(10):
         simulation.plan(request(f"r{number}", 6 + number, 20 + number, 70 * number), at=1.5 + 0.03 * number)

@@ -162,7 +162,7 @@ def test_what_is_being_fetched_is_not_overwritten(inflight: int) -> None:
 @INFLIGHT
 def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody ends, at most one victim falls per need, and nobody waits for copies twice per start."""
-    from scheduler_svc.core import scheduler  # noqa: PLC0415
+    from scheduler_svc.core import step_maker  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
 
@@ -186,7 +186,7 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
         waits[worker.request(slot).key.request_id] = 0
         return start(worker, slot, *args)
 
-    monkeypatch.setattr(scheduler, "build_step", watch)
+    monkeypatch.setattr(step_maker, "build_step", watch)
     monkeypatch.setattr(starts, "copy_aside", count_wait)
     monkeypatch.setattr(Worker, "start", count_start)
     simulation = simulate(inflight, num_blocks=16, num_host_blocks=24, side_copy_blocks=2, copy_s=0.2)
