@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SPREAD = {"test_random.py"}
+SPREAD = {"test_random.py", "test_ring.py", "test_mutations.py"}
 """Files of long independent tests; the tests of any other file stay together, as they share what is dear to set up."""
 
 

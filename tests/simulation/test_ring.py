@@ -18,7 +18,10 @@ from tests.simulation.ring.scenario import CALM, draw
 from tests.simulation.ring.setup import Fault
 
 SEEDS_PER_TEST = 20
-RANGES = [("one", first) for first in range(0, 120, SEEDS_PER_TEST)] + [("calm", 0)]
+RANGES = [
+    *[("any", first) for first in range(0, 100, SEEDS_PER_TEST)],
+    *[(profile, 0) for profile in ("calm", "one", "two", "alone", "stopped", "reach", "poison")],
+]
 
 
 @pytest.mark.timeout(300)

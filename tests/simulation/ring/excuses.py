@@ -34,11 +34,18 @@ def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> boo
         kinds = [fault.kind for fault in plot.faults]
         return asked.fails or asked.is_poison or kinds.count("lose_device") > 1
     if isinstance(error, errors.UnavailableError):
-        return _may_be_unavailable(plot, asked)
+        return _may_be_unavailable(plot, client)
     return False
 
 
-def _may_be_unavailable(plot: Plot, asked: Asked) -> bool:
+def _may_drain(plot: Plot) -> bool:
+    is_told = any(fault.kind == "terminate" and fault.targets[0][0] == "w" for fault in plot.faults)
+    drains = is_told and plot.setup.worker.get("drain_s", 0.0)
+    return bool(drains or any(fault.kind == "drain" for fault in plot.faults))
+
+
+def _may_be_unavailable(plot: Plot, client: Client) -> bool:
+    asked = client.asked
     if asked.is_poison:
         return True
     kinds = [fault.kind for fault in plot.faults]
@@ -46,7 +53,7 @@ def _may_be_unavailable(plot: Plot, asked: Asked) -> bool:
         return True  # its server was stopping
     if kinds.count("lose_device") > 1:
         return True  # it was there twice when a worker crashed
-    if any(kind == "drain" for kind in kinds):
+    if _may_drain(plot) and not client.output:
         return True  # nobody takes anything new
     away_s = sum(fault.lasts_s + SLACK_S for fault in plot.faults if fault.kind not in HARMLESS)
     return away_s >= _patience_s(plot)

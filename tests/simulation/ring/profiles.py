@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from tests.simulation.ring.scenario import ANY, CALM, ONE, Profile
+from tests.simulation.ring.scenario import ANY, CALM, Profile
 
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in (ANY, CALM, ONE)}
+PATIENT = (("start_grace_s", 5.0), ("worker_grace_s", 10.0), ("frontend_grace_s", 10.0))
+ONE = Profile("one", schedulers=(1,))
+TWO = Profile("two", schedulers=(2,))
+ALONE = Profile(
+    "alone",
+    faults=(1, 2),
+    kinds=("restart_scheduler",),
+    schedulers=(1,),
+    relays=0.0,
+    odd=0.0,
+    is_slow=True,
+    scheduler=PATIENT,
+)
+STOPPED = Profile("stopped", faults=(1, 3), kinds=("freeze",), is_slow=True, scheduler=PATIENT, odd=0.0)
+REACH = Profile("reach", faults=(1, 3), kinds=("cut", "cut_one_way", "kill"), frontends=(1, 2), odd=0.0)
+POISON = Profile("poison", faults=(0, 1), odd=1.0, workers=(2, 3))
+PROFILES: dict[str, Profile] = {
+    profile.name: profile for profile in (ANY, CALM, ONE, TWO, ALONE, STOPPED, REACH, POISON)
+}

@@ -37,6 +37,10 @@ class Profile:
     drafts: tuple[int, ...] = (0, 0, 2)
     odd: float = 0.1
     """Share of scenarios with requests that kill or fail."""
+    is_slow: bool = False
+    """Steps are long and outputs too, so that most requests still run when something happens."""
+    scheduler: tuple[tuple[str, object], ...] = ()
+    """Settings that are not drawn."""
 
 
 ANY = Profile()
@@ -79,7 +83,9 @@ def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
         guardians=rng.choice((0.0, 0.5, 1.0)),
         restart_s=rng.choice(((0.05, 0.3), (0.5, 3.0))),
     )
-    scheduler = _draw_scheduler(rng, setup)
+    scheduler = _draw_scheduler(rng, setup) | dict(profile.scheduler)
+    if profile.is_slow:
+        setup = replace(setup, step_s=(0.03, 0.12))
     worker = {
         "frontend_timeout_s": rng.choice((1.0, 3.0, 30.0)) if profile.faults[1] else 30.0,
         "drain_s": rng.choice((0.0, 0.0, 2.0)),
@@ -121,6 +127,8 @@ def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tu
     planned = []
     for number in range(rng.randint(*profile.requests)):
         asked = _draw_asked(rng, setup, prefixes, f"q{number}")
+        if profile.is_slow:
+            asked = replace(asked, max_tokens=40, stop_token_ids=(), leaves_after_s=None)
         planned.append(Planned(FIRST_S + rng.uniform(0, 1.0), rng.randrange(setup.num_frontends), asked))
     if rng.random() < 0.3:
         at = FIRST_S + rng.uniform(0, 1.0)
@@ -212,6 +220,7 @@ def _of_worker(kind: str, sizes: tuple[float, ...] = (0.0,)) -> _Draw:
 DRAWS: dict[str, _Draw] = {
     "kill": _of_node("kill"),
     "terminate": _of_node("terminate"),
+    "restart_scheduler": lambda rng, setup: Fault(_at(rng), "kill", ("s0",), rng.uniform(0.1, 8.0)),
     "power_off": _of_node("power_off"),
     "freeze": _of_node("freeze"),
     "set_clock": lambda rng, setup: Fault(
@@ -235,10 +244,7 @@ WEIGHTS = {"kill": 5, "terminate": 3, "freeze": 3, "cut": 3, "reset_links": 3}
 
 
 def _draw_faults(rng: random.Random, setup: RingSetup, profile: Profile) -> tuple[Fault, ...]:
-    kinds = profile.kinds or tuple(DRAWS)
+    kinds = profile.kinds or tuple(kind for kind in DRAWS if kind != "restart_scheduler")
     weighted = [kind for kind in kinds for _ in range(WEIGHTS.get(kind, 1))]
     count = rng.randint(*profile.faults)
     return tuple(sorted((DRAWS[rng.choice(weighted)](rng, setup) for _ in range(count)), key=lambda f: f.at))
-
-
-ONE = Profile("one", schedulers=(1,))

@@ -125,5 +125,5 @@ class Loss:
     request_id: str
     cause: str
     was_running: bool
-    """A worker had it, by all that its frontend knew."""
+    """A worker had made tokens of it, in its first attempt."""
     reason: str

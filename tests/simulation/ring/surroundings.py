@@ -128,9 +128,9 @@ def _on_lost(session: Session, attempt: int, reason: str, cause: LossCause) -> N
     """As `Session.on_lost`, and notes it."""
     if attempt == session.attempt and not session.ended:
         ring = current_process().node.ring
-        loss = Loss(
-            session.request_id, LossCause(cause).name, session.status is SessionStatus.RUNNING, reason
-        )
+        # A worker drops what was never started when its link ends (A1).
+        is_running = session.status is SessionStatus.RUNNING and not session.losses.num_losses
+        loss = Loss(session.request_id, LossCause(cause).name, is_running and bool(session.output), reason)
         ring.losses.append(loss)
         ring.trace.note(current_process().name, str(loss))
     _REAL_ON_LOST(session, attempt, reason, cause)
