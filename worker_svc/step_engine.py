@@ -155,6 +155,8 @@ class StepEngine:
         self._spans = spans
         self._grammars = GrammarDesk(core, preparation, around.post, listeners.on_verdict)
         self._orders = ClientOrders(core.table)
+        self._wishes: list[tuple[int, int]] = []
+        """(slot, drafts that it wants to be allowed): while there is no scheduler, nobody else has to agree."""
         self._was_greeted = False
         self.is_alone = False
         """There is no scheduler, and steps are our own. Not while a snapshot is on its way."""
@@ -212,6 +214,8 @@ class StepEngine:
         if not self.is_alone or (self._in_flight and self._core.has_to_wait(_NO_CHANGES)):
             return None
         authored = self._core.author(self._most_tokens)
+        if authored is not None:
+            authored.draft_limits, self._wishes = self._wishes, []
         return None if authored is None else ArrivedStep.own(authored, self._clock())
 
     # -- what the driver does --
@@ -267,6 +271,8 @@ class StepEngine:
         message.timings.commit_us = int((done - executed) * 1e6)
         self._running_since = executed if self._in_flight else None
         is_own = times.delta.is_own
+        if is_own:
+            self._wishes += report.draft_limits
         self._tell.on_result(StepResult(message, outputs, is_own))
         self.totals.add(message.timings, is_own=is_own)
         self._observe(step, times, report, done)
@@ -324,6 +330,7 @@ class StepEngine:
             return
         self._copier.wait()
         self._core.rest()
+        self._wishes = []
         self._core.loan.settle(self._core.table)
         self.is_alone = True
         self._carry_out_orders()

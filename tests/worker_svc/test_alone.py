@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.worker_svc.lone_ring import LoneRing
 from tests.worker_svc.sim_in_thread import SimInThread
 from worker_svc.core.batch import ModelRunner, RunnerInfo
 from worker_svc.core.step import FinishReason
-from worker_svc.runner.sim import SimRunner, SimTiming, continuation
+from worker_svc.runner.sim import SimDrafter, SimRunner, SimTiming, continuation
 from worker_svc.runner.threaded_runner import ThreadedRunner
 
 VOCAB = 200
@@ -166,6 +167,22 @@ def test_a_prefill_that_has_all_its_blocks_goes_on_alone() -> None:
         assert client.output == continuation(prompt, 20, VOCAB)
         assert client.ends == [FinishReason.LENGTH]
         ring.find_scheduler()
+
+
+@KINDS
+def test_drafts_go_on_alone(kind: type[SimRunner]) -> None:
+    """A2: with blocks for them where enough are lent; nobody has to confirm a limit."""
+    info = replace(INFO, max_draft_tokens=3)
+    with lone_ring(kind(info, TIMING), drafter=SimDrafter(VOCAB, 0.8), num_drafts=3) as ring:
+        clients = started(ring, 5, 200)
+        ring.lend(250)
+        ring.lose_scheduler()
+        before = sum(client.num_accepted for client in clients)
+        ring.run_alone(20)
+        assert sum(client.num_accepted for client in clients) > before
+        ring.find_scheduler()
+        ring.run()
+    assert_whole(clients, 200)
 
 
 CANCEL, FINISH, PAUSE, UNPAUSE = (

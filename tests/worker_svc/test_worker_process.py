@@ -145,17 +145,19 @@ async def start_request(scheduler: ScriptedScheduler) -> None:
     await scheduler.reports.get()
 
 
-async def first_output(address: str) -> worker_pb2.OutputBatch:
+async def first_output(address: str, num_ends: int = 1) -> worker_pb2.OutputBatch:
+    """What a frontend reads until so many requests have ended, as one batch."""
     async with rpc.channel(address) as channel:
         stream = worker_pb2_grpc.WorkerServiceStub(channel).StreamOutputs()
         await stream.write(worker_pb2.StreamOutputsRequest(frontend_instance="f"))
-        batch = worker_pb2.OutputBatch()
+        whole = worker_pb2.OutputBatch()
         async for message in stream:
-            if message.batches:
-                batch = message.batches[0]
+            for batch in message.batches:
+                whole.MergeFrom(batch)
+            if len(whole.finished) >= num_ends:
                 break
         stream.cancel()
-    return batch
+    return whole
 
 
 async def test_the_simulated_model_serves_no_pooling_and_says_so() -> None:
@@ -172,7 +174,7 @@ async def test_the_simulated_model_serves_no_pooling_and_says_so() -> None:
         assert (
             np.frombuffer(report.finished_reasons, "u1").tolist() == [generation_pb2.FINISH_REASON_ERROR] * 2
         )
-        finished = (await first_output(address)).finished
+        finished = (await first_output(address, num_ends=2)).finished
         assert [item.error.code for item in finished] == ["UnsupportedError"] * 2
         assert [item.error.field for item in finished] == ["kind", "prompt_logprobs"]
 

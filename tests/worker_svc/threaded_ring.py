@@ -13,6 +13,7 @@ from signalbox.v1 import scheduler_pb2
 from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client, LocalRing
 from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, RunnerInfo, Sampled
+from worker_svc.core.drafter import Drafter
 from worker_svc.runner.sim import SimTiming
 from worker_svc.step_loop import StepLoop, StepResult
 
@@ -76,9 +77,23 @@ class ThreadedRing(LocalRing):
     """`step` sends what can be sent, and takes the next report. Requests may leave in mid-flight."""
 
     def __init__(
-        self, runner: ModelRunner, *, depth: int, num_seqs: int = 8, side_copy_blocks: int = 0
+        self,
+        runner: ModelRunner,
+        *,
+        depth: int,
+        num_seqs: int = 8,
+        side_copy_blocks: int = 0,
+        drafter: Drafter | None = None,
+        num_drafts: int = 0,
     ) -> None:
-        super().__init__(runner, None, depth=depth, num_seqs=num_seqs, side_copy_blocks=side_copy_blocks)
+        super().__init__(
+            runner,
+            drafter,
+            depth=depth,
+            num_seqs=num_seqs,
+            side_copy_blocks=side_copy_blocks,
+            num_drafts=num_drafts,
+        )
         self._results: queue.SimpleQueue[StepResult | _FenceEnded] = queue.SimpleQueue()
         self.refused: list[str] = []
         self.loop = StepLoop(
