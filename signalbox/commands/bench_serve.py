@@ -188,6 +188,8 @@ def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:
         "workers": 1,
         "frontends": 1,
         "served_model_name": MODEL_NAME,
+        "standby": None,
+        "restart_workers": False,
     }
     return up.make_ring(argparse.Namespace(**vars(args) | chosen))
 
