@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from frontend_svc.session import Session
-from frontend_svc.sessions import SessionTable
-from scheduler_svc.core import kept_cache, recovery, report_reader, starts, step_builder
+from scheduler_svc.core import report_reader, starts, step_builder
 from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.liveness import Liveness
 from scheduler_svc.core.missing import Missing
@@ -19,9 +15,7 @@ from scheduler_svc.core.request_table import RequestTable, SlotState
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.side_copies import end_fence
 from scheduler_svc.core.step import Chunk, StepDecision
-from scheduler_svc.core.term import Term
 from scheduler_svc.core.worker import Worker
-from signalbox.heartbeat import Silence
 from worker_svc.core.loan import Loan
 
 Patch = pytest.MonkeyPatch
@@ -104,11 +98,6 @@ def fence_ended_before_its_copies(patch: Patch) -> None:
 # -- of links and graces --
 
 
-def own_orphans_adopted(patch: Patch) -> None:
-    """Takes requests in that this scheduler itself placed, and has seen end since (T3)."""
-    patch.setattr(Term, "is_own", lambda term, instance: False)
-
-
 def removed_worker_keeps_requests(patch: Patch) -> None:
     """Forgets a worker that is gone, and not its requests (E5)."""
     patch.setattr(Liveness, "lose_all", lambda liveness, worker, departure: None)
@@ -128,69 +117,6 @@ def no_start_grace(patch: Patch) -> None:
     )
 
 
-def paused_of_hello_ignored(patch: Patch) -> None:
-    """Has slow clients' requests run on after a hello."""
-    attach = Frontends.attach
-    patch.setattr(Frontends, "attach", lambda known, name, live, paused: attach(known, name, live, []))
-    real = Scheduler.attach_frontend
-
-    def forget_pauses(scheduler: Scheduler, instance: str, live: Any, paused: Any, *rest: Any) -> None:
-        real(scheduler, instance, live, [], *rest)
-
-    patch.setattr(Scheduler, "attach_frontend", forget_pauses)
-
-
-def checks_unanswered(patch: Patch) -> None:
-    """Does not answer a frontend that asks whether its request is still to come."""
-    patch.setattr(Scheduler, "check", lambda *args: None)
-
-
-def silence_of_a_stopped_clock(patch: Patch) -> None:
-    """Judges others by a clock that has stood still itself (H3)."""
-
-    def is_silent(silence: Silence, now: float) -> bool:
-        return now - silence._heard_at >= silence._limit_s
-
-    patch.setattr(Silence, "is_silent", is_silent)
-
-
-# -- of frontends --
-
-
-def old_attempts_accepted(patch: Patch) -> None:
-    """Takes tokens of an attempt that was given up (E10)."""
-    renumber = SessionTable.renumber
-
-    def renumber_and_keep(table: SessionTable, session: Session) -> None:
-        older = session.attempt
-        renumber(table, session)
-        if older:
-            table._by_attempt[older] = session
-
-    patch.setattr(SessionTable, "renumber", renumber_and_keep)
-    patch.setattr(Session, "_is_current", lambda session, attempt: not session.ended)
-    forget = SessionTable.forget
-
-    def forget_all(table: SessionTable, session: Session) -> None:
-        forget(table, session)
-        for attempt in [a for a, other in table._by_attempt.items() if other is session]:
-            del table._by_attempt[attempt]
-
-    patch.setattr(SessionTable, "forget", forget_all)
-
-
-def limit_ends_what_was_accepted(patch: Patch) -> None:
-    """Ends an attempt that a limit refuses, though its request was accepted once (F3, W2)."""
-    real = Session.on_rejected
-
-    def reject(session: Session, attempt: int, error: Any) -> None:
-        session.losses.num_losses, kept = 0, session.losses.num_losses
-        real(session, attempt, error)
-        session.losses.num_losses = kept
-
-    patch.setattr(Session, "on_rejected", reject)
-
-
 # -- of workers that are alone --
 
 
@@ -198,13 +124,3 @@ def loan_outlives_its_blocks(patch: Patch) -> None:
     """Uses lent blocks that a step has given to somebody since (A3)."""
     patch.setattr(Loan, "withdraw", lambda loan, delta: None)
     patch.setattr(Loan, "settle", lambda loan, table: None)
-
-
-def written_alone_is_trusted(patch: Patch) -> None:
-    """Takes the content of blocks that were written alone for what it was (A5)."""
-    keep = kept_cache.keep_cache
-
-    def keep_all(worker: Worker, old: Worker, last_step_id: int, written_alone: Any) -> None:
-        keep(worker, old, last_step_id, NOTHING)
-
-    patch.setattr(recovery, "keep_cache", keep_all)
