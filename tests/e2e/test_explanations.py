@@ -100,7 +100,7 @@ def test_an_unknown_request_is_an_exit_status_of_its_own(ring: RunningRing) -> N
 
 
 async def test_a_refusal_names_the_limit_and_when_to_try_again(ring: RunningRing) -> None:
-    words = "max_waiting: 2 of 2 requests wait already; try again in 1 s"
+    words = "max_waiting: 2 of 2 requests for 'demo' wait already; try again in 1 s"
     async with Client(ring.grpc) as client, httpx.AsyncClient(base_url=ring.url) as http:
         first = generate(client, "first")
         await anext(first)
