@@ -18,7 +18,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from worker_svc.guardian.ending import Ending, last_words
+from worker_svc.guardian.ending import Ending, Exit, last_words
 from worker_svc.guardian.telling import Ward, tell
 from worker_svc.guardian.watching import status_of, watch
 
@@ -115,7 +115,9 @@ def _guard_child(ward: Ward, worker: int, words: int) -> NoReturn:
 def _conclude(ward: Ward, ending: Ending) -> None:
     if ending.details:
         print(ending.details, file=sys.stderr, flush=True)
-    logger.info("the worker %s: %s", ending.exit.name.lower(), ending.reason)
+    # Whoever ends in good order has said why.
+    level = logging.DEBUG if ending.exit is Exit.STOPPED else logging.INFO
+    logger.log(level, "the worker %s: %s", ending.exit.name.lower(), ending.reason)
     tell(ward, ending)
 
 

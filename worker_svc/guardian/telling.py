@@ -63,7 +63,7 @@ async def _tell(address: str, request: scheduler_pb2.ReportWorkerExitRequest, en
             return
         except grpc.aio.AioRpcError as error:
             if enough.is_set() or error.code() not in _GONE:
-                logger.info("the scheduler at %s was not told: %s", target, error.details())
+                logger.debug("the scheduler at %s was not told: %s", target, error.details())
                 return
         await asyncio.sleep(RETRY_S)
         target = await _leader_named_at(address)
