@@ -31,6 +31,7 @@ from frontend_svc.web_page import WebPage
 from frontend_svc.worker_links import WorkerLinks
 from signalbox import rpc, telemetry
 from signalbox.errors import UnavailableError
+from signalbox.heartbeat import HEARTBEAT_S
 from signalbox.process import settle_memory
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
 
@@ -202,7 +203,7 @@ class Frontend:
             if serving != self.is_ready:
                 serving = self.is_ready
                 await self._grpc.set_serving(serving)
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(HEARTBEAT_S)  # what readiness hangs on changes no oftener
 
     async def _keep_cancelling_stalled(self) -> None:
         while True:

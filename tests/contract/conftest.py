@@ -11,7 +11,7 @@ pytest.register_assert_rewrite("tests.contract.router_contract")
 from tests.contract.processes import ServiceRing  # noqa: E402
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceRing]:
     ring = ServiceRing(tmp_path_factory.mktemp("ring"))
     yield ring

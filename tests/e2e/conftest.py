@@ -22,6 +22,8 @@ MODEL = Path(os.environ.get("SIGNALBOX_TEST_MODEL", DEMO_MODEL))
 """A directory with weights and a tokenizer."""
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 40
+SHARED_RINGS = 2
+"""How many rings that tests share run at once in one process of tests."""
 ENGINE_OPTIONS = ("--threads", "1", "--num-blocks", "512")
 
 
@@ -116,16 +118,24 @@ def launch_ring(tmp_path: Path) -> Iterator[Launch]:
             ring.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def start_ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRing]:
-    """A ready ring with these options of `signalbox up`, shared with all tests that ask for the same ones."""
+    """A ready ring with these options of `signalbox up`, shared with the tests that ask for the same ones next. Only
+    the SHARED_RINGS that were asked for last are left running: an idle one costs a twentieth of a core."""
     rings: dict[tuple[str, ...], RunningRing] = {}
 
+    def end(options: tuple[str, ...]) -> None:
+        ended = rings.pop(options)
+        assert ended.stop() == 0, "".join(ended.output)
+
     def start(*options: str) -> RunningRing:
-        ring = rings.get(options)
+        ring = rings.pop(options, None)
         if ring is None or ring.process.poll() is not None:
-            ring = rings[options] = launch(tmp_path_factory.mktemp("ring"), "--no-proof", *options)
-            ring.wait_for("signalbox is up")
+            if len(rings) >= SHARED_RINGS:
+                end(next(iter(rings)))
+            ring = launch(tmp_path_factory.mktemp("ring"), "--no-proof", *options)
+        rings[options] = ring
+        ring.wait_for("signalbox is up")
         return ring
 
     yield start
@@ -133,7 +143,7 @@ def start_ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRing]:
     assert not failures, "".join(failures[0].output)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def ring(start_ring: StartRing) -> RunningRing:
     """The ring that most tests share."""
     return start_ring()

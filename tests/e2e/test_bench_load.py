@@ -15,7 +15,7 @@ from tests.ports import free_ports
 SIM = ("--runner", "sim", "--worker-set", "sim-base-ms=2", "--frontend-set", "max-open-requests=8")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sim_ring(start_ring: StartRing) -> RunningRing:
     return start_ring(*SIM)
 

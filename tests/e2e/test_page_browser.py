@@ -36,7 +36,7 @@ def metrics_address() -> str:
     return f"127.0.0.1:{free_ports(1)[0]}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page_ring(start_ring: StartRing, metrics_address: str) -> RunningRing:
     return start_ring("--scheduler-set", f"metrics={metrics_address}", "--scheduler-set", "policy=priority")
 

@@ -18,7 +18,7 @@ SIM = ("--no-proof", "--runner", "sim", "--block-size", "4", "--num-blocks", "40
 LaunchTraced = Callable[..., RunningRing]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     yield receiver
@@ -36,7 +36,7 @@ def environment(**values: str) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def launch_traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchTraced]:
     """Starts a ring whose traces go to an endpoint (empty: none), with options of `signalbox up`."""
     with ExitStack() as stack:
@@ -59,7 +59,7 @@ class Measured:
         self.ring, self.scheduler, self.worker = ring, scheduler, worker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def measured(launch_traced: LaunchTraced, receiver: Receiver) -> Measured:
     """The ring that most tests share: traced, measured, 2 ms per step."""
     scheduler, worker = (f"127.0.0.1:{port}" for port in free_ports(2))
