@@ -9,6 +9,9 @@ import pytest
 pytest.register_assert_rewrite("tests.contract.router_contract")
 
 from tests.contract.processes import ServiceRing  # noqa: E402
+from tests.e2e.conftest import shared_rings  # noqa: E402
+
+start_ring = pytest.fixture(scope="package", name="start_ring")(shared_rings)
 
 
 @pytest.fixture(scope="package")

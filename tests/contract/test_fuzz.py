@@ -17,7 +17,7 @@ from signalbox.v1 import frontend_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from tests.contract.fuzz_inputs import GRPC_REQUESTS, PROTO_TEXTS, http_requests
 from tests.contract.test_openai_sdk import assert_empty
-from tests.e2e.conftest import RunningRing, StartRing, start_ring  # noqa: F401
+from tests.e2e.conftest import RunningRing, StartRing
 
 BATCH = 25
 """Requests at a time."""
@@ -46,7 +46,7 @@ FUZZ = {
 
 
 @pytest.fixture(scope="module")
-def ring(start_ring: StartRing) -> RunningRing:  # noqa: F811
+def ring(start_ring: StartRing) -> RunningRing:
     options = {"runner": "sim", "sim_base_ms": 0.2, "sim_token_ms": 0, "max_model_len": CONTEXT}
     flags = [flag for name, value in options.items() for flag in ("--worker-set", f"{name}={value}")]
     return start_ring(*flags)

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from signalbox.ring import DEMO_MODEL
-from tests.e2e.conftest import RunningRing, StartRing, start_ring  # noqa: F401
+from tests.e2e.conftest import RunningRing, StartRing
 from tests.e2e.test_ring import openai_client, read_status
 
 PROMPT = "def quicksort("
@@ -22,12 +22,12 @@ RINGS = {"demo": (), "sim": ("--worker-set", "runner=sim")}
 
 
 @pytest.fixture(scope="module", params=list(RINGS))
-def ring(request: pytest.FixtureRequest, start_ring: StartRing) -> RunningRing:  # noqa: F811
+def ring(request: pytest.FixtureRequest, start_ring: StartRing) -> RunningRing:
     return start_ring(*RINGS[request.param])
 
 
-@pytest.fixture(scope="module")
-def demo(start_ring: StartRing) -> RunningRing:  # noqa: F811
+@pytest.fixture
+def demo(start_ring: StartRing) -> RunningRing:
     """For what the sim runner does not do."""
     return start_ring()
 
@@ -188,7 +188,7 @@ def test_tools_need_a_template_with_a_place_for_them(demo_sdk: openai.OpenAI) ->
 
 @pytest.fixture(scope="module")
 def tool_sdk(
-    start_ring: StartRing,  # noqa: F811
+    start_ring: StartRing,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[openai.OpenAI]:
     """The demo model with a template that tells it of tools."""
@@ -280,7 +280,7 @@ def test_errors_name_their_field(sdk: openai.OpenAI) -> None:
         assert caught.value.param == param
 
 
-def test_what_the_sim_runner_does_not_do_is_refused(start_ring: StartRing) -> None:  # noqa: F811
+def test_what_the_sim_runner_does_not_do_is_refused(start_ring: StartRing) -> None:
     with openai_client(start_ring(*RINGS["sim"])) as client:
         with pytest.raises(openai.BadRequestError):
             client.embeddings.create(model="demo", input="x")

@@ -22,7 +22,7 @@ MODEL = Path(os.environ.get("SIGNALBOX_TEST_MODEL", DEMO_MODEL))
 """A directory with weights and a tokenizer."""
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 40
-SHARED_RINGS = 2
+SHARED_RINGS = 3
 """How many rings that tests share run at once in one process of tests."""
 ENGINE_OPTIONS = ("--threads", "1", "--num-blocks", "512")
 
@@ -118,10 +118,9 @@ def launch_ring(tmp_path: Path) -> Iterator[Launch]:
             ring.stop()
 
 
-@pytest.fixture(scope="package")
-def start_ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRing]:
-    """A ready ring with these options of `signalbox up`, shared with the tests that ask for the same ones next. Only
-    the SHARED_RINGS that were asked for last are left running: an idle one costs a twentieth of a core."""
+def shared_rings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRing]:
+    """What gives a ready ring with these options of `signalbox up`, shared by the tests that ask for the same ones
+    next. Only the SHARED_RINGS that were asked for last are left running: an idle one takes a twentieth of a core."""
     rings: dict[tuple[str, ...], RunningRing] = {}
 
     def end(options: tuple[str, ...]) -> None:
@@ -141,6 +140,9 @@ def start_ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRing]:
     yield start
     failures = [ring for ring in rings.values() if ring.stop() != 0]
     assert not failures, "".join(failures[0].output)
+
+
+start_ring = pytest.fixture(scope="package", name="start_ring")(shared_rings)
 
 
 @pytest.fixture
