@@ -17,11 +17,19 @@ from tests.simulation.ring.ring import Outcome, Ring
 from tests.simulation.ring.scenario import CALM, draw
 from tests.simulation.ring.setup import Fault
 
-SEEDS_PER_TEST = 20
-RANGES = [
-    *[("any", first) for first in range(0, 100, SEEDS_PER_TEST)],
-    *[(profile, 0) for profile in ("calm", "one", "two", "alone", "stopped", "reach", "poison")],
-]
+SEEDS_PER_TEST = 50
+SEEDS = {
+    "any": 350,
+    "one": 150,
+    "two": 100,
+    "calm": 50,
+    "alone": 100,
+    "stopped": 100,
+    "reach": 100,
+    "poison": 50,
+}
+"""By profile: 1,000 together."""
+RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in range(0, seeds, SEEDS_PER_TEST)]
 
 
 @pytest.mark.timeout(300)
@@ -54,8 +62,8 @@ def test_a_failure_shrinks_to_its_cause(monkeypatch: pytest.MonkeyPatch) -> None
         return look(checks) or ("a second process" if checks.ring.workers[0].num_starts > 1 else "")
 
     monkeypatch.setattr(Checks, "what_is_left", complain)
-    kill = Fault(1.8, "kill", ("w0",), 0.1)
-    others = (Fault(1.6, "reset_cache", ("w0",)), Fault(1.7, "set_clock", ("w0",), 0.0, -5.0))
+    kill = Fault(1.1, "kill", ("w0",), 0.1)
+    others = (Fault(0.9, "reset_cache", ("w0",)), Fault(1.0, "set_clock", ("w0",), 0.0, -5.0))
     plot = draw(5, CALM)
     found = try_plot(replace(plot, faults=(*others, kill), requests=plot.requests[:2]))
     assert isinstance(found, Found)

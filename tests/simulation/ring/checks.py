@@ -18,18 +18,14 @@ if TYPE_CHECKING:
 
 
 class Checks:
-    """Looks at what an event concerned, each `every`-th time."""
+    """Looks at what an event concerned."""
 
-    def __init__(self, ring: Ring, every: int) -> None:
-        """every: 0: never."""
-        self.ring, self._every, self._count = ring, every, 0
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
 
-    def after_event(self, process: Process | None) -> None:
-        """To be called behind every event."""
-        self._count += 1
-        if process is None or not self._every or self._count % self._every:
-            return
-        node = getattr(process, "node", None)
+    def after_event(self, process: Process) -> None:
+        """To be called behind an event of a process."""
+        node = process.node
         if isinstance(node, SchedulerNode):
             self._check_scheduler(node)
         elif isinstance(node, WorkerNode) and node.core is not None:

@@ -60,8 +60,9 @@ class World:
         self.rng = random.Random(seed)
         self.now = 0.0
         self.num_events = self.num_tasks = 0
-        self.after_event: Callable[[Process | None], None] | None = None
-        """Called behind every event with the process that it concerned."""
+        self.after_event: Callable[[Process], None] | None = None
+        """Called behind every `look_every`-th event with the process that it concerned."""
+        self.look_every = 1
         self.processes: list[Process] = []
         self._ready: deque[Event] = deque()
         self._timers: list[tuple[float, int, Event]] = []
@@ -124,8 +125,8 @@ class World:
                 event.callback(*event.args)
             else:
                 event.context.run(event.callback, *event.args)
-        if self.after_event is not None:
-            self.after_event(process)
+            if self.after_event is not None and not self.num_events % self.look_every:
+                self.after_event(process)
 
     def close(self) -> None:
         """Ends what still hangs of all processes, dead and alive, without running a line of the ring."""

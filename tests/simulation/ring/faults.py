@@ -20,6 +20,8 @@ class Faults:
 
     def __init__(self, ring: Ring) -> None:
         self._ring, self._world, self._network = ring, ring.world, ring.network
+        self._open: list[Callable[[], None]] = []
+        """What ends the faults that last."""
 
     def plan(self, fault: Fault) -> None:
         """It is to come."""
@@ -31,10 +33,18 @@ class Faults:
         if end is not None:
 
             def finish() -> None:
-                self._ring.trace.note("-", f"ends {fault}")
-                end()
+                if finish in self._open:
+                    self._open.remove(finish)
+                    self._ring.trace.note("-", f"ends {fault}")
+                    end()
 
+            self._open.append(finish)
             self._world.at(max(fault.lasts_s, NEAR), finish)
+
+    def end_all(self) -> None:
+        """Ends what lasts still."""
+        for finish in list(self._open):
+            finish()
 
     def _node(self, fault: Fault) -> Node:
         return self._ring.nodes[fault.targets[0]]

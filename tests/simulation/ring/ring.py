@@ -58,7 +58,7 @@ class Ring:
         self.relays = [RelayNode(self, "r0")] if setup.with_relay else []
         self.clients: list[Client] = []
         self.losses: list[Loss] = []
-        self.checks = Checks(self, plot.check_every)
+        self.checks = Checks(self)
         self.faults = Faults(self)
         self.lease = LeaseStore(runs_out=setup.lease_runs_out)
         self.expected: Callable[[Asked], list[int]] = lru_cache(
@@ -92,17 +92,20 @@ class Ring:
                 gc.enable()
 
     def _run(self) -> Outcome:
-        self.world.after_event = self.checks.after_event
+        if self.plot.check_every:
+            self.world.after_event, self.world.look_every = self.checks.after_event, self.plot.check_every
         for node in self.nodes.values():
             self.world.at(self.world.rng.uniform(0, 0.05), node.start)
-        last = self.plot.warm_up_s
+        begins = [self.plot.warm_up_s, *(fault.at for fault in self.plot.faults)]
         for planned in self.plot.requests:
             self.world.at(planned.at, self._call, planned)
-            last = max(last, planned.at)
+            begins.append(planned.at)
         for fault in self.plot.faults:
             self.faults.plan(fault)
-            last = max(last, fault.at + fault.lasts_s)
-        self.world.run(last + 0.01)
+        self.world.run(max(begins) + 0.01)
+        last = max((fault.at + fault.lasts_s for fault in self.plot.faults), default=0.0)
+        self._wait(last + 0.01 - self.world.now, self._may_end)
+        self.faults.end_all()
         self.trace.note("-", "all faults are over")
         is_over = self._wait(STUCK_S, lambda: all(client.is_over for client in self.clients))
         waiting = [str(client) for client in self.clients if not client.is_over]
@@ -118,6 +121,10 @@ class Ring:
         lost = [loss for loss in self.losses if not may_lose(self.plot, loss)]
         assert not lost, f"nothing excuses that these were computed again: {lost}"
         return self._outcome()
+
+    def _may_end(self) -> bool:
+        """Nobody waits for what the faults are in the way of."""
+        return self.plot.ends_early and all(client.is_over for client in self.clients)
 
     def _wait(self, seconds: float, until: Callable[[], bool]) -> bool:
         """Lets time pass until `until` holds; False when `seconds` have passed before."""

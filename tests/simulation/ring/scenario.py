@@ -10,8 +10,10 @@ from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
 
-FIRST_S = 1.5
+FIRST_S = 0.8
 """Everybody has met by then."""
+EARLY = 0.75
+"""Share of scenarios whose faults end when no client waits any more: what follows is mostly heartbeats."""
 POISON = 990
 """Prompts with this token kill whoever computes them; tokens of other prompts are smaller."""
 FAILING = 991
@@ -28,7 +30,7 @@ class Profile:
     kinds: tuple[str, ...] = ()
     """Of faults; empty: all."""
     requests: tuple[int, int] = (4, 12)
-    check_every: int = 29
+    check_every: tuple[int, ...] = (29, 149, 149)
     frontends: tuple[int, ...] = (1, 1, 2)
     schedulers: tuple[int, ...] = (1, 1, 1, 2)
     workers: tuple[int, ...] = (1, 2, 2, 3)
@@ -54,7 +56,15 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
     setup = _draw_setup(rng, profile)
     requests = _draw_requests(rng, setup, profile)
     faults = _draw_faults(rng, setup, profile)
-    return Plot(name, setup, requests, faults, profile.check_every)
+    return Plot(
+        name,
+        setup,
+        requests,
+        faults,
+        check_every=rng.choice(profile.check_every),
+        warm_up_s=FIRST_S,
+        ends_early=rng.random() < EARLY,
+    )
 
 
 def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
@@ -149,7 +159,7 @@ def _draw_asked(rng: random.Random, setup: RingSetup, prefixes: list[tuple[int, 
     asked = Asked(
         name,
         (shared + own)[: setup.limit - 1],
-        rng.choice((rng.randint(1, 12), rng.randint(8, 40))),
+        rng.choice((rng.randint(1, 12), rng.randint(1, 12), rng.randint(8, 40))),
         seed=rng.randrange(1000),
         priority=rng.randrange(3),
         tenant=rng.choice("ab"),

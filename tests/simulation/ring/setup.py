@@ -115,7 +115,9 @@ class Plot:
     faults: tuple[Fault, ...] = ()
     check_every: int = 29
     """Rules are checked behind every so many events; 0: never."""
-    warm_up_s: float = 1.5
+    warm_up_s: float = 0.8
+    ends_early: bool = False
+    """Faults end when no client waits any more; else when their time has come."""
 
 
 @dataclass(frozen=True)
