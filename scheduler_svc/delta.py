@@ -169,7 +169,16 @@ def parse_hello(
 ) -> tuple[WorkerInfo, WorkerSnapshot | None]:
     """A worker's offer, and its state when it holds requests. None of these arrived later than `wall_ms`, our own
     clock."""
-    info = WorkerInfo(
+    if not message.HasField("snapshot"):
+        return parse_offer(message), None
+    snapshot = parse_snapshot(message.snapshot)
+    snapshot.slots = parse_slots(message.snapshot.slots, wall_ms)
+    return parse_offer(message), snapshot
+
+
+def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
+    """What a worker says of itself."""
+    return WorkerInfo(
         worker_id=message.worker_id,
         instance=message.worker_instance,
         address=message.address,
@@ -185,17 +194,17 @@ def parse_hello(
         serves_generation=not message.kinds or generation_pb2.REQUEST_KIND_GENERATE in message.kinds,
         serves_pooling=generation_pb2.REQUEST_KIND_POOLING in message.kinds,
     )
-    if not message.HasField("snapshot"):
-        return info, None
-    snapshot = message.snapshot
-    slots = parse_slots(snapshot.slots, wall_ms)
-    return info, WorkerSnapshot(
-        snapshot.scheduler_epoch,
-        snapshot.last_step_id,
-        slots,
-        snapshot.scheduler_instance,
-        snapshot.last_scheduled_step_id,
-        _column(snapshot.blocks_written_alone, U32).astype(np.int32),
+
+
+def parse_snapshot(message: scheduler_pb2.WorkerSnapshot) -> WorkerSnapshot:
+    """A worker's state, but for its slots."""
+    return WorkerSnapshot(
+        message.scheduler_epoch,
+        message.last_step_id,
+        [],
+        message.scheduler_instance,
+        message.last_scheduled_step_id,
+        np.frombuffer(message.blocks_written_alone, U32).astype(np.int32),
     )
 
 
@@ -214,7 +223,7 @@ def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapsh
         slot=message.slot,
         request=request,
         status=SlotStatus(message.status),
-        blocks=_column(message.block_ids, U32).astype(np.int32),
+        blocks=np.frombuffer(message.block_ids, U32).astype(np.int32),
         sealed_hashes=message.sealed_hashes,
         num_computed_tokens=message.num_computed_tokens,
         num_output_tokens=message.num_output_tokens,

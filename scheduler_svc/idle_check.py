@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from scheduler_svc.core.integrity import check_requests, check_worker
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,12 @@ class IdleCheck:
 
     def _is_idle(self, worker_id: str) -> bool:
         if worker_id:
-            return not self._core.workers[worker_id].records
-        return not self._core.num_waiting and not any(w.records for w in self._core.workers.values())
+            return self._rests(self._core.workers[worker_id])
+        return not self._core.num_waiting and all(map(self._rests, self._core.workers.values()))
+
+    @staticmethod
+    def _rests(worker: Worker) -> bool:
+        return not worker.records and not worker.is_arriving
 
     def _check(self, worker_id: str) -> bool:
         try:

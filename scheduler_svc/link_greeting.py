@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from scheduler_svc import delta
-from scheduler_svc.core.recovery import check_slots
+from scheduler_svc.core.recovery import check_slots, pieces_of
 from signalbox.v1 import scheduler_pb2
 
 
 class Greeting:
-    """A hello and the parts of its snapshot so far. Each part is read and checked as it comes, so that none of them
-    takes long. Raises ValueError or DecodeError for what contradicts itself."""
+    """A hello and the parts of its snapshot so far. Raises ValueError or DecodeError for what contradicts itself."""
 
     def __init__(self, hello: scheduler_pb2.WorkerHello, wall_ms: int = delta.LATEST_MS) -> None:
         """`wall_ms`: our own clock, Unix time in milliseconds."""
         self.hello, self._wall_ms = hello, wall_ms
-        self.info, self.snapshot = delta.parse_hello(hello, wall_ms)
+        self.info = delta.parse_offer(hello)
+        self.snapshot = delta.parse_snapshot(hello.snapshot) if hello.HasField("snapshot") else None
         self._num_missing = hello.snapshot.num_parts
-        self._seen: set[int] = set()
-        """Slots that were named."""
-        if self.snapshot is not None:
-            check_slots(self.info, self.snapshot.slots, self._seen)
-            self.snapshot.num_checked = len(self.snapshot.slots)
+        self._unread = list(hello.snapshot.slots)
+        self.is_small = True
+        """It is done in one piece. Not known before it is read."""
 
     @property
     def is_whole(self) -> bool:
@@ -31,8 +31,20 @@ class Greeting:
         """Takes the next part."""
         if self.snapshot is None or not self._num_missing:
             raise ValueError("a part of a snapshot comes behind the hello that has announced it")
-        slots = delta.parse_slots(part.slots, self._wall_ms)
-        check_slots(self.info, slots, self._seen)
-        self.snapshot.slots += slots
-        self.snapshot.num_checked = len(self.snapshot.slots)
+        self._unread += part.slots
         self._num_missing -= 1
+
+    def read(self) -> Iterator[None]:
+        """Reads and checks all slots, so that adopting them cannot fail half way. A yield stands between two pieces."""
+        if self.snapshot is None:
+            return
+        seen: set[int] = set()
+        pieces = pieces_of(self._unread, lambda slot: len(slot.block_ids) // delta.U32.itemsize)
+        self._unread, self.is_small = [], len(pieces) <= 1
+        for number, piece in enumerate(pieces):
+            if number:
+                yield
+            slots = delta.parse_slots(piece, self._wall_ms)
+            check_slots(self.info, slots, seen)
+            self.snapshot.slots += slots
+            self.snapshot.num_checked = len(self.snapshot.slots)

@@ -92,10 +92,11 @@ class RelayLink:
 
     def _close_open(self, number: int) -> None:
         """Ends a link from our side, if it has not ended: the worker is to say hello again."""
-        if number not in self._sessions:
+        session = self._sessions.get(number)
+        if session is None:
             return
         try:
-            self._close(number)
+            self._close(number, session.refusal)
         except OutboxFullError:
             self.is_stuck.set()
 

@@ -60,6 +60,8 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         writer = asyncio.create_task(_write_to_worker(outbox, context))
         try:
             await _until(closed, _read_worker(session, requests))
+            if session.refusal is not None:
+                await abort(context, session.refusal)
         except SignalboxError as error:
             await abort(context, error)
         finally:

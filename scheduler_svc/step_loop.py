@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from scheduler_svc import delta
 from scheduler_svc.board_snapshot import make_safe_mode
@@ -20,6 +20,7 @@ from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.step import StepReport
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.idle_check import IdleCheck
+from scheduler_svc.link_arrivals import Arrival, Arrivals, adopt, finish, send_greeting
 from scheduler_svc.link_events import take_event
 from scheduler_svc.link_greeting import Greeting
 from scheduler_svc.link_messages import build_entry, build_notice
@@ -59,6 +60,7 @@ class StepLoop:
         self._call_at = call_at
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
+        self.arrivals = Arrivals(lambda action: call_at(clock(), action))
         self.troubles = LinkTroubles()
         self.idle_check = IdleCheck(core, clock)
         self._attention = Attention()
@@ -81,58 +83,62 @@ class StepLoop:
         """Raises DuplicateWorkerError when another process lives under the id of the worker that says hello (H5), and
         UnavailableError when its links have failed too often."""
         self.troubles.check(hello.worker_id, hello.worker_instance, self._clock())
-        holder = self._workers.get(hello.worker_id)
-        if holder is not None and holder.instance != hello.worker_instance and self._lives(hello.worker_id):
+        instance = self.arrivals.instance_of(hello.worker_id)
+        link, worker = self._workers.get(hello.worker_id), self.core.workers.get(hello.worker_id)
+        if instance is None and link is not None and worker is not None:
+            instance = link.instance if self.core.liveness.lives(worker, self._clock()) else None
+        if instance not in (None, hello.worker_instance):
             raise DuplicateWorkerError(
                 f"worker {hello.worker_id!r} has a link already, from another process; each needs an id of its own",
                 field="worker_id",
             )
-
-    def _lives(self, worker_id: str) -> bool:
-        """The other end of an open link is there, for all that is known."""
-        return self.core.liveness.lives(self.core.workers[worker_id], self._clock())
 
     def greet(self, hello: scheduler_pb2.WorkerHello) -> Greeting:
         """The first part of what a worker says of itself. Raises ValueError and DecodeError."""
         return Greeting(hello, self._wall_ms())
 
     def attach_worker(
-        self,
-        hello: scheduler_pb2.WorkerHello,
-        send: Send,
-        close: Callable[[], None] = close_nothing,
-        greeting: Greeting | None = None,
+        self, hello: scheduler_pb2.WorkerHello, send: Send, close: Callable[[], None] = close_nothing
     ) -> WorkerLink:
-        """A worker said hello; `greeting` has all parts of it, and is made of `hello` when that is whole. `close` ends
-        its stream. Raises ValueError when its offer contradicts our settings, and as `admit` does."""
+        """A worker said hello, in one part, and is taken in at once. Raises as `admit` and `take_in`."""
         self.admit(hello)
-        greeting = greeting or self.greet(hello)
-        info, snapshot = greeting.info, greeting.snapshot
+        link = finish(self.take_in(Arrival(self.greet(hello), send, close)))
+        assert link is not None
+        return link
+
+    def take_in(self, arrival: Arrival) -> Generator[None, None, WorkerLink | None]:
+        """Takes a worker in whose hello is whole, piece by piece. None: its stream has ended meanwhile. Raises as
+        `adopt`."""
+        hello = arrival.greeting.hello
         self._meet_term(hello.scheduler_epoch, hello.snapshot.scheduler_instance)
-        now = self._clock()
-        self.core.attach_worker(info, snapshot, now).vitals.heard_at = now
-        replaced = self._workers.get(info.worker_id)
-        link = self._workers[info.worker_id] = WorkerLink(info.instance, hello.model, send, close)
+        worker = yield from adopt(self.core, arrival, self._clock, self._replace)
+        return self._link_up(arrival) if worker is not None else None
+
+    def _replace(self, worker_id: str) -> None:
+        """The worker says hello: what comes on its old link counts no more."""
+        replaced = self._workers.pop(worker_id, None)
         if replaced is not None:
             replaced.close()
-        num_held = len(snapshot.slots) if snapshot else 0
-        logger.info("worker %s attached: %d blocks, %d slots held", info.worker_id, info.num_blocks, num_held)
+
+    def _link_up(self, arrival: Arrival) -> WorkerLink | None:
+        """The worker is taken in: its link begins, if its stream is still there."""
+        worker_id = arrival.worker_id
+        if arrival.is_over:
+            self.core.detach_worker(worker_id, self._clock())
+            self._advance()
+            return None
+        model = arrival.greeting.hello.model
+        link = self._workers[worker_id] = WorkerLink(arrival.instance, model, arrival.send, arrival.close)
         try:
-            send(self._identity())
+            send_greeting(arrival, self.core.term)
             if self._spans is not None:
                 self._spans.attached(self._clock())
             self._tell_directory()
             self._advance()
         except Exception:  # the caller has no link to end
-            self._forget_link(info.worker_id)
+            self._forget_link(worker_id)
             raise
         return link
-
-    def _identity(self) -> scheduler_pb2.AttachWorkerResponse:
-        """The first message of a worker's link."""
-        return scheduler_pb2.AttachWorkerResponse(
-            scheduler_epoch=self.core.epoch, scheduler_instance=self.core.term.instance
-        )
 
     def _meet_term(self, number: int, instance: str = "") -> None:
         if number and self.core.term.meet(number, instance):
@@ -280,6 +286,7 @@ class StepLoop:
     def _beat(self, now: float) -> None:
         """Lends blocks (A3), and says something to whoever has heard nothing lately (H1)."""
         since = now - HEARTBEAT_S / 2
+        self.arrivals.beat(now)
         for worker_id, link in list(self._workers.items()):
             blocks = self.core.workers[worker_id].renew_loan(now)
             try:

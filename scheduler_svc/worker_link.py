@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError
 
+from scheduler_svc.link_arrivals import Arrival
 from scheduler_svc.links import Send, WorkerLink, close_nothing
 from scheduler_svc.step_loop import DivergenceError, StepLoop
 from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
@@ -32,18 +33,28 @@ class WorkerSession:
         fail again and again; InternalError when it cannot be taken for a reason of ours; and OutboxFullError."""
         if not first.HasField("hello"):
             raise InvalidRequestError("the first message must carry hello", field="hello")
-        self._loop, self._send, self._close = loop, send, close
+        self._loop, self._close = loop, close
         self._worker_id, self._instance = first.hello.worker_id, first.hello.worker_instance
         self._link: WorkerLink | None = None
-        """None until the hello is whole."""
+        """None until the worker is taken in."""
         self._early: list[scheduler_pb2.AttachWorkerRequest] = []
-        """What came with the hello, or before it was whole."""
+        """What came with the hello, or before the worker was taken in."""
         self.is_closed = False
         """The stream is to end."""
+        self.refusal: SignalboxError | None = None
+        """Why the hello was not taken, if that was found out between two messages."""
+        self._is_queued = False
+        """The hello is whole, and is taken or waits for its turn."""
         loop.admit(first.hello)
         with self._hello_is_taken():
             self._greeting = loop.greet(first.hello)
-        self._gather(first)
+        self._arrival = Arrival(self._greeting, send, self._on_close)
+        loop.arrivals.enter(self._arrival)
+        try:
+            self._gather(first)
+        except Exception:
+            self.end()
+            raise
 
     def take(self, message: scheduler_pb2.AttachWorkerRequest) -> bool:
         """Takes reports and events. False: the link is to be closed, and the worker says hello again with its
@@ -70,29 +81,41 @@ class WorkerSession:
 
     def end(self) -> None:
         """The link ended."""
+        self._arrival.is_over = True
+        self._loop.arrivals.leave(self._arrival)
         if self._link is not None:
             self._loop.detach_worker(self._worker_id, self._link)
 
     # -- hello --
 
     def _gather(self, message: scheduler_pb2.AttachWorkerRequest) -> None:
-        """Takes the next part of the hello, and the worker in when that was the last."""
+        """Takes the next part of the hello, and has the worker taken in when that was the last. What comes behind waits
+        until it is."""
         if message.HasField("snapshot_part"):
             with self._hello_is_taken():
                 self._greeting.add(message.snapshot_part)
         if message.outputs or message.events:
             self._early.append(message)
-        if self._greeting.is_whole:
-            self._attach()
+        if self._greeting.is_whole and not self._is_queued:
+            self._is_queued = True
+            self._loop.arrivals.put(self._be_taken_in(), self._refuse)
 
-    def _attach(self) -> None:
-        with self._hello_is_taken():
-            self._link = self._loop.attach_worker(
-                self._greeting.hello, self._send, self._on_close, self._greeting
-            )
+    def _be_taken_in(self) -> Iterator[None]:
+        """Raises what is wrong."""
+        try:
+            with self._hello_is_taken():
+                self._link = yield from self._loop.take_in(self._arrival)
+        finally:
+            self._loop.arrivals.leave(self._arrival)
         early, self._early = self._early, []
-        if not all(self.take(message) for message in early):
+        if self._link is not None and not all(self.take(message) for message in early):
             self._on_close()
+
+    def _refuse(self, error: Exception) -> None:
+        """What was wrong was found out when nobody waited for an answer of ours."""
+        logger.warning("the hello of worker %s was not taken: %s", self._worker_id, error)
+        self.refusal = error if isinstance(error, SignalboxError) else None
+        self._on_close()
 
     @contextmanager
     def _hello_is_taken(self) -> Iterator[None]:

@@ -190,14 +190,14 @@ class BlockPool:
     def claim(self, blocks: Blocks) -> None:
         """Adds a holder to blocks that a worker says are held, each as often as it stands there, in a pool that is
         being rebuilt. What is known of their content stays known."""
-        counts = np.bincount(blocks, minlength=self.num_blocks)
-        idle = np.flatnonzero((counts > 0) & (self.ref_counts == 0)).astype(np.int32)
+        blocks, counts = np.unique(blocks, return_counts=True)
+        idle = blocks[self.ref_counts[blocks] == 0]
         num_cached = int(np.count_nonzero(self._hashed[idle]))
         self._stamps[idle] = 0
         self._cached.num_live -= num_cached
         self._free.num_live -= len(idle) - num_cached
         self.generations[idle] += 1
-        self.ref_counts += counts.astype(np.int32)
+        self.ref_counts[blocks] += counts.astype(np.int32)
 
     def release(self, blocks: Blocks) -> None:
         """Removes one holder of each of `blocks` (a block table in order). Later blocks are evicted first: a prefix is

@@ -80,11 +80,12 @@ class FrontendDesk:
         request = self._register.requests.get(key)
         if request is None or request.attempt != attempt:
             return
-        if request.worker_id is None:
+        worker = self._workers[request.worker_id] if request.worker_id is not None else None
+        if worker is None or not worker.table.holds(request):  # it waits, or its worker has not come to it
             request.client_paused = paused
         else:
             assert request.slot is not None
-            set_client_paused(self._workers[request.worker_id], request.slot, paused)
+            set_client_paused(worker, request.slot, paused)
 
     def check(self, key: RequestKey, attempt: int, worker_id: str, worker_instance: str, now: float) -> None:
         """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def check_integrity(scheduler: Scheduler) -> None:
     """Asserts all invariants of a scheduler and its workers."""
     for worker in scheduler.workers.values():
-        check_worker(worker, scheduler.requests)
+        if not worker.is_arriving:
+            check_worker(worker, scheduler.requests)
     check_requests(scheduler)
 
 
@@ -28,9 +29,12 @@ def check_worker(worker: Worker, requests: Mapping[RequestKey, Request]) -> None
 
 
 def check_requests(scheduler: Scheduler) -> None:
-    """Asserts that each request is in one place, and that those that wait are counted."""
+    """Asserts that each request is in one place, and that those that wait are counted. What an arriving worker has is
+    its own, wherever its slot was."""
     requests, queues, level = scheduler.requests, scheduler.queues, scheduler.level
+    arriving = {worker_id for worker_id, worker in scheduler.workers.items() if worker.is_arriving}
     placed = {id(r) for worker in scheduler.workers.values() for r in worker.requests()}
+    placed |= {id(r) for r in requests.values() if r.worker_id in arriving}
     waiting = {id(r) for _, queue in queues.by_model() for r in queue}
     for request in requests.values():
         assert (id(request) in placed) != (id(request) in waiting), f"{request.key} is nowhere or twice"

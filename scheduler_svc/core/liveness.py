@@ -146,7 +146,7 @@ class Liveness:
 
     def judge(self, now: float) -> None:
         """Finds out who is suspect, and moves what is better off elsewhere."""
-        for worker in list(self._workers.values()):
+        for worker in [worker for worker in self._workers.values() if not worker.is_arriving]:
             exit_ = self.evidence.exit_of(worker.process)
             if worker.attached and exit_ is not None and now - exit_.at >= GUARDIAN_S:
                 self.closing.append(worker.info.worker_id)  # its end was lost on the way

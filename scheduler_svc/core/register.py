@@ -88,8 +88,12 @@ class Register:
             self._queues.remove(request)
             request.move(status)
         else:
-            assert request.slot is not None
-            self._workers[request.worker_id].release(request.slot, status)
+            worker = self._workers[request.worker_id]
+            if worker.table.holds(request):
+                assert request.slot is not None
+                worker.release(request.slot, status)
+            else:  # its worker is arriving, and has not come to it
+                request.move(status)
         self.forget(request)
 
     def forget_ended(self, request: Request) -> None:

@@ -7,7 +7,6 @@ what prompt and output can have grown to by the end of the steps sent. Confirmed
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Final
 
 import numpy as np
@@ -131,13 +130,18 @@ class RequestTable:
         self.state[slot] = SlotState.FREE
         self._free_slots.append(slot)
 
-    def reserve(self, slots: Set[int]) -> None:
-        """Takes slots that a worker's snapshot says are used: each is to be adopted."""
-        self._free_slots = [slot for slot in self._free_slots if slot not in slots]
-
     def adopt(self, slot: int, request: Request, limit: int, drafts: int) -> None:
-        """Gives a reserved slot to the request that a worker's snapshot says is there."""
+        """Gives a slot to the request that a worker's snapshot says is there. Then comes `find_free_slots`."""
         self._reset(slot, request, limit, drafts)
+
+    def find_free_slots(self) -> None:
+        """The slots that nobody was adopted in can be used."""
+        self._free_slots = np.flatnonzero(self.state == SlotState.FREE)[::-1].tolist()
+
+    def holds(self, request: Request) -> bool:
+        """The request has its slot in this table. One that is to be adopted has had it in an older one."""
+        slot = request.slot
+        return slot is not None and slot < self.num_slots and self.requests[slot] is request
 
     def free(self, slot: int) -> None:
         """Returns a slot whose release the worker has confirmed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.admission import Admission
+from scheduler_svc.core.adoption import Adoption
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.evidence import Exit, Process, Reach
 from scheduler_svc.core.frontend_desk import FrontendDesk
@@ -16,7 +17,7 @@ from scheduler_svc.core.notices import Notice, Placed
 from scheduler_svc.core.pauses import suspend
 from scheduler_svc.core.policy.tenants import Tenants
 from scheduler_svc.core.queues import Queues
-from scheduler_svc.core.recovery import WorkerSnapshot, adopt, charge_unreported, make_worker
+from scheduler_svc.core.recovery import WorkerSnapshot, make_worker
 from scheduler_svc.core.refusal import refuse
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.report_reader import DivergenceError, first_tokens, read_report
@@ -24,7 +25,8 @@ from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.request_table import SlotState
 from scheduler_svc.core.safe_mode import SafeMode
 from scheduler_svc.core.side_copies import end_fence
-from scheduler_svc.core.step import StepDecision, StepRecord, StepReport
+from scheduler_svc.core.solo import absolve
+from scheduler_svc.core.step import StepDecision, StepReport
 from scheduler_svc.core.step_maker import StepMaker
 from scheduler_svc.core.term import Term
 from scheduler_svc.core.unreachable import Unreachable
@@ -156,19 +158,11 @@ class Scheduler:
         if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
         if record is not None and record.is_solo:
-            self._absolve(worker, record, report)
+            absolve(worker, record, report, self.register)
         for finish in finishes:
             self.register.forget_ended(finish.request)
         if report.withdrawn:
             withdraw(worker, report.withdrawn, self.register)
-
-    def _absolve(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
-        """A suspect has run alone: with a new token it is like all others (S3)."""
-        not_run = {slot for slot, _ in report.not_run}
-        for chunk in record.chunks:
-            request = worker.table.requests[chunk.slot]
-            if chunk.is_final and chunk.slot not in not_run and request is not None:
-                self.register.absolve(request)
 
     def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
@@ -235,33 +229,48 @@ class Scheduler:
     # -- links --
 
     def attach_worker(self, info: WorkerInfo, snapshot: WorkerSnapshot | None, now: float) -> Worker:
-        """A worker said hello. Its table is built from its snapshot; what it should have and has not is lost.
+        """A worker said hello, and is taken in at once. Raises as `begin_adoption`."""
+        adoption = self.begin_adoption(info, snapshot, now)
+        while not adoption.is_done:
+            adoption.take_some(now)
+        return self.end_adoption(adoption, now)
+
+    def begin_adoption(self, info: WorkerInfo, snapshot: WorkerSnapshot | None, now: float) -> Adoption:
+        """A worker said hello. Its table is built from its snapshot, piece by piece; what it should have and has not is
+        lost in the end. Until then it is away.
 
         Raises ValueError with a sentence when its offer and our settings, or its snapshot and itself, contradict each
         other: then nothing has changed.
         """
         old = self.workers.get(info.worker_id)
         worker = make_worker(info, snapshot, self.config, old, self.term)
+        adoption = Adoption(worker, old, snapshot, self.register, self.queues, self.term)
         if snapshot is not None:
             self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
-            if old is not None:
-                charge_unreported(old, snapshot, self.register, self.queues)
-            adopt(worker, snapshot, self.register, self.term, now)
-        for request in worker.requests():
-            if (
-                request.num_crashes
-                and worker.table.num_output[request.slot] > request.num_prior_output_tokens
-            ):
-                self.register.absolve(request)
-        self._suspend_on(worker)
+        worker.attached, worker.detached_at = False, now
         self.workers[info.worker_id] = worker
+        return adoption
+
+    def end_adoption(self, adoption: Adoption, now: float) -> Worker:
+        """All pieces have been taken: the worker is there."""
+        worker, old = adoption.worker, adoption.old
+        adoption.end()
+        worker.attached = True
+        self._suspend_on(worker)
         self._refuse_waiting(self._queue_of(worker), now)
         if old is not None:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
-        self.missing.worker_spoke(info.worker_id)
+        self.missing.worker_spoke(worker.info.worker_id)
         self.desk.resolve_missing(now)
         return worker
+
+    def fail_adoption(self, adoption: Adoption, now: float) -> None:
+        """It failed half way, for a reason of ours: what has not come is lost, and the worker is away."""
+        adoption.worker.is_arriving, adoption.worker.detached_at = False, now
+        adoption.worker.table.find_free_slots()
+        if adoption.old is not None:
+            self.liveness.lose_rest(adoption.old, adoption.worker)
 
     def detach_worker(self, worker_id: str, now: float) -> None:
         """A worker's link ended. Its requests stay its own until it comes back, is known to be gone, or the grace time
@@ -368,7 +377,7 @@ class Scheduler:
                 self.register.notices.append(refusal)
 
     def _remove_gone(self, now: float) -> None:
-        for worker in [w for w in self.workers.values() if not w.attached]:
+        for worker in [w for w in self.workers.values() if not w.attached and not w.is_arriving]:
             departure = self.liveness.departure_of(worker, now)
             if departure is not None:
                 self._remove_worker(worker, departure, now)

@@ -16,9 +16,10 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.offers import Offers
 from scheduler_svc.core.owing import owing_slots
 from scheduler_svc.core.pauses import set_aside
+from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.starts import Starter
-from scheduler_svc.core.step import NO_SLOTS, StepDecision, StepRecord
+from scheduler_svc.core.step import NO_SLOTS, StepDecision, StepRecord, StepReport
 from scheduler_svc.core.step_builder import release_ended
 from scheduler_svc.core.worker import Worker
 
@@ -36,6 +37,15 @@ def placed_suspects(worker: Worker, suspects: Iterable[Request]) -> frozenset[in
 def may_offer(request: Request) -> bool:
     """A waiting suspect that starts with a step; one with a grammar is placed like all others, and starts later."""
     return request.num_crashes > 0 and not request.has_grammar
+
+
+def absolve(worker: Worker, record: StepRecord, report: StepReport, register: Register) -> None:
+    """A suspect has run alone: with a new token it is like all others (S3)."""
+    not_run = {slot for slot, _ in report.not_run}
+    for chunk in record.chunks:
+        request = worker.table.requests[chunk.slot]
+        if chunk.is_final and chunk.slot not in not_run and request is not None:
+            register.absolve(request)
 
 
 def take_turns(

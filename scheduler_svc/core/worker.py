@@ -97,6 +97,8 @@ class Worker:
     """The next step is not to be sent before this time, so that arrivals still make it."""
     draining: bool = False
     """Nothing more is placed here; what runs here goes on."""
+    is_arriving: bool = False
+    """Its table is being taken over from its snapshot (`Adoption`). It gets no steps, and is not gone."""
     attached: bool = True
     detached_at: float = 0.0
     vitals: Vitals = field(default_factory=Vitals)

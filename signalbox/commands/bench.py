@@ -16,6 +16,7 @@ benchmarks:
   scheduler   cost of the scheduler per step, without a network
   plan        a deployment in simulated time
   scale       how many workers one scheduler process keeps busy
+  restart     what it costs a new scheduler to take over what runs
 
 examples:
   signalbox bench load grpc://127.0.0.1:7301 --streams 1 8 32
@@ -31,6 +32,7 @@ MODULES = {
     "scheduler": "scheduler_svc.bench",
     "plan": "scheduler_svc.bench_plan",
     "scale": "scheduler_svc.bench_scale",
+    "restart": "scheduler_svc.bench_restart",
 }
 """Belong to the service that they measure, and become our process."""
 

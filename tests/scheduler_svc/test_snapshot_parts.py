@@ -6,8 +6,15 @@ import grpc
 import numpy as np
 import pytest
 
+from scheduler_svc.core import recovery
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import RelayStream, dial, make_hello, serve
+
+
+@pytest.fixture(autouse=True, params=[1, 128])
+def _piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many slots are read or adopted in one go: piece by piece it is the same."""
+    monkeypatch.setattr(recovery, "PIECE_SLOTS", request.param)
 
 
 def make_slot(number: int) -> scheduler_pb2.SlotSnapshot:

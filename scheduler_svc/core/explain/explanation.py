@@ -73,7 +73,7 @@ def explain(core: Scheduler, request: Request, now: float, max_looked_at: int = 
     worker = core.workers[request.worker_id]
     place = place_on(worker, request, order) if request in owed(worker) else NOWHERE
     obstacle = reason_on(core, worker, request, place, order)
-    progress = _progress(worker, request)
+    progress = _progress(worker, request) if worker.table.holds(request) else None
     return Explanation(request, obstacle.reason, obstacle.sentence, waited_s, place, progress)
 
 
