@@ -19,14 +19,12 @@ from tests.simulation.ring.setup import Fault
 
 SEEDS_PER_TEST = 50
 SEEDS = {
-    "any": 350,
-    "one": 150,
-    "two": 100,
-    "calm": 50,
-    "alone": 100,
-    "stopped": 100,
+    "any": 300,
+    "one": 100,
     "reach": 100,
-    "poison": 50,
+    **dict.fromkeys(
+        ("calm", "two", "alone", "stopped", "poison", "nan", "twins", "limits", "refused", "store"), 50
+    ),
 }
 """By profile: 1,000 together."""
 RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in range(0, seeds, SEEDS_PER_TEST)]
@@ -45,6 +43,28 @@ def test_random_rings(profile: str, first: int) -> None:
     events = sum(outcome.num_events for outcome in outcomes)
     print(f"{len(outcomes)} rings, {events} events in {time.perf_counter() - started:.1f} s")
     assert sum(outcome.num_requests for outcome in outcomes) > SEEDS_PER_TEST, "they have become too easy"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("profile", "word"),
+    [
+        ("poison", "crashed while computing it"),
+        ("poison", "the model fails"),
+        ("nan", "not finite"),
+        ("limits", "max_queued"),
+    ],
+)
+def test_what_is_planned_happens(profile: str, word: str) -> None:
+    """A token that kills nobody, or a limit that nobody meets, would let every scenario pass."""
+    errors = list[str]()
+    for seed in range(10):
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        assert isinstance(outcome, Outcome), outcome
+        errors += outcome.errors
+        if any(word in error for error in errors):
+            return
+    pytest.fail(f"nothing was told {word!r}: {errors}")
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -40,8 +40,8 @@ class Asked:
     """Whoever computes its prompt dies."""
     fails: bool = False
     """The model fails on it."""
-    is_nan_from: int | None = None
-    """From this output position on its hidden states are no numbers, on one worker."""
+    is_nan: bool = False
+    """Hidden states behind its first prompt token are no numbers."""
     stop_at_length: int = field(default=0, compare=False)
 
     def expected(self, vocab_size: int, limit: int) -> list[int]:

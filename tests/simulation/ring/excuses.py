@@ -7,7 +7,7 @@ from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.client import Client
 from tests.simulation.ring.setup import Fault, Loss, Plot
 
-HARMLESS = {"set_clock", "slow", "reset_links", "reset_cache", "share_lease", "slow_steps"}
+HARMLESS = {"set_clock", "slow", "reset_links", "reset_cache", "share_lease", "store_clock", "slow_steps"}
 """Kinds of faults that may cost nobody an error, however long they last."""
 SLACK_S = 3.0
 """What finding each other again takes when a fault is over: restarts, dials that hang, backoff."""
@@ -26,13 +26,14 @@ def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> boo
     if isinstance(error, errors.CancelledError):
         return asked.leaves_after_s is not None
     if isinstance(error, errors.ResourceExhaustedError):
-        is_limited = int(plot.setup.scheduler.get("max_waiting", 100_000)) < 1000
-        return is_limited and not client.output
+        is_limited = bool(plot.setup.tenants) or int(plot.setup.scheduler.get("max_waiting", 100_000)) < 1000
+        is_new = not client.output and not client.session.losses.num_losses  # F3: only those
+        return is_limited and is_new and error.retry_after_s is not None
     if isinstance(error, errors.InvalidRequestError):
         return asked.rule is not None and plot.setup.grammar_failures > 0
     if isinstance(error, errors.InternalError):
         kinds = [fault.kind for fault in plot.faults]
-        return asked.fails or asked.is_poison or kinds.count("lose_device") > 1
+        return asked.fails or asked.is_poison or asked.is_nan or kinds.count("lose_device") > 1
     if isinstance(error, errors.UnavailableError):
         return _may_be_unavailable(plot, client)
     return False
@@ -55,8 +56,25 @@ def _may_be_unavailable(plot: Plot, client: Client) -> bool:
         return True  # it was there twice when a worker crashed
     if _may_drain(plot) and not client.output:
         return True  # nobody takes anything new
+    if _is_walled_off(plot, client.node.name):
+        return True
     away_s = sum(fault.lasts_s + SLACK_S for fault in plot.faults if fault.kind not in HARMLESS)
+    away_s += _num_ends(plot) * (plot.setup.restart_s[1] + SLACK_S)
     return away_s >= _patience_s(plot)
+
+
+def _is_walled_off(plot: Plot, frontend: str) -> bool:
+    """Never reaches any worker."""
+    walls = {
+        fault.targets[1] for fault in plot.faults if fault.kind == "firewall" and fault.targets[0] == frontend
+    }
+    return len(walls) == plot.setup.num_workers
+
+
+def _num_ends(plot: Plot) -> int:
+    """How many processes of workers may end because of what they are asked."""
+    asked = [planned.asked for planned in plot.requests]
+    return 2 * any(each.is_poison for each in asked) + (sum(each.is_nan for each in asked) > 2)
 
 
 def _patience_s(plot: Plot) -> float:
@@ -71,20 +89,24 @@ def _patience_s(plot: Plot) -> float:
 
 FINDS_S = 4.0
 """Everybody finds a scheduler again within this time."""
-GENTLE = HARMLESS | {"safe_mode", "drain", "terminate", "kill", "freeze"}
+TWINS = {"duplicate", "set_clock", "reset_cache", "safe_mode"}
+"""Kinds of faults under which a second process of a worker's id takes nothing from the first (H5)."""
+GENTLE = HARMLESS | {"safe_mode", "drain", "terminate", "kill", "freeze", "fail_store", "slow_store"}
 """Kinds of faults that cost no request that runs a thing it has computed, as long as they are about schedulers only."""
 
 
 def may_lose(plot: Plot, loss: Loss) -> bool:
     """Whether the plot allows that an attempt was lost: a pause was promised where only schedulers and links go, and
     nothing at all where nothing does (docs/liveness.md, E)."""
-    if loss.request_id == "odd" or any(planned.asked.is_poison for planned in plot.requests):
+    asked = [planned.asked for planned in plot.requests]
+    if loss.request_id == "odd" or any(each.is_poison or each.is_nan for each in asked):
         return True
     if not plot.faults:
         return False
     if float(plot.setup.scheduler.get("start_grace_s", 5.0)) < FINDS_S:
         return True
-    are_gentle = all(_is_gentle(fault) for fault in plot.faults)
+    kinds = {fault.kind for fault in plot.faults}
+    are_gentle = kinds <= TWINS or all(_is_gentle(fault) for fault in plot.faults)
     return not (are_gentle and loss.was_running)
 
 

@@ -184,6 +184,63 @@ class Faults:
         assert isinstance(node, WorkerNode)
         node.trouble.lost_device = True
 
+    def duplicate(self, fault: Fault) -> Callable[[], None] | None:
+        """Another process with the id of a worker, which keeps trying."""
+        node = self._ring.spares[fault.targets[0]]
+        if node.is_wanted:
+            return None
+        node.is_wanted = True
+        node.start()
+
+        def end() -> None:
+            node.is_wanted = False
+            node.kill()
+
+        return end
+
+    # -- what is refused --
+
+    def firewall(self, fault: Fault) -> None:
+        """Two hosts never reach each other."""
+        first, second = fault.targets
+        self._network.cut(first, second)
+        self._network.cut(second, first)
+
+    def refuse_hellos(self, fault: Fault) -> Callable[[], None]:
+        """Schedulers find fault with a share of `size` of all that workers say of themselves."""
+        self._ring.refused_hellos = fault.size
+
+        def end() -> None:
+            self._ring.refused_hellos = 0.0
+
+        return end
+
+    # -- the store of the lease --
+
+    def fail_store(self, fault: Fault) -> Callable[[], None]:
+        """A share of `size` of all calls fails, some of them behind what they do."""
+        lease = self._ring.lease
+        lease.failures = fault.size
+
+        def end() -> None:
+            lease.failures = 0.0
+
+        return end
+
+    def slow_store(self, fault: Fault) -> Callable[[], None]:
+        """Answers take up to `size` seconds."""
+        lease = self._ring.lease
+        lease.slow_s = fault.size
+
+        def end() -> None:
+            lease.slow_s = 0.0
+
+        return end
+
+    def store_clock(self, fault: Fault) -> None:
+        """The store's clock jumps ahead: leases run out early."""
+        self._ring.lease.ahead_s += fault.size
+
     # -- orders of operators --
 
     def drain(self, fault: Fault) -> Callable[[], None]:

@@ -3,9 +3,10 @@ adjusted as asked, and it fails on request."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.penalties import first_unseen
@@ -13,6 +14,16 @@ from tests.simulation.ring.asked import draw
 from tests.simulation.vectors import PoolingSimRunner
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
 from worker_svc.runner.sim import U64, next_token
+
+I32 = NDArray[np.int32]
+POISON = 990
+"""A prompt with this token kills whoever computes it; tokens of other prompts are smaller."""
+FAILING = 991
+"""The model fails on a prompt with this token."""
+NAN = 992
+"""Rows that compute this token have hidden states that are no numbers, and leave none behind."""
+GARBAGE = np.uint64(0xBAD)
+"""What such rows leave in the cache."""
 
 
 class ProcessCrashedError(BaseException):
@@ -25,12 +36,8 @@ class ModelError(Exception):
 
 @dataclass
 class Trouble:
-    """What goes wrong in the model of one worker. Nothing does by default."""
+    """What goes wrong in the model of one worker, beside the tokens that no model stands."""
 
-    poison: set[int] = field(default_factory=set)
-    """Tokens in whose prompts' presence the process dies."""
-    failing: set[int] = field(default_factory=set)
-    """Tokens in whose prompts' presence a batch fails."""
     slowness: float = 1.0
     hangs_until: float = 0.0
     lost_device: bool = False
@@ -39,14 +46,11 @@ class Trouble:
         """Before a batch runs."""
         if self.lost_device:
             raise ModelError("the device is lost")
-        if not self.poison and not self.failing:
-            return
-        for slot in batch.slots.tolist():
-            known = set(batch.tokens[slot, : batch.num_prompt_tokens[slot]].tolist())
-            if known & self.poison:
-                raise ProcessCrashedError(f"slot {slot}")
-            if known & self.failing:
-                raise ModelError(f"the model fails on slot {slot}")
+        first = batch.tokens[batch.slots, 0]
+        if (first == POISON).any():
+            raise ProcessCrashedError(f"slot {batch.slots[first == POISON][0]}")
+        if (first == FAILING).any():
+            raise ModelError(f"the model fails on slot {batch.slots[first == FAILING][0]}")
 
 
 class _Sampler(PoolingSimRunner):
@@ -62,7 +66,28 @@ class _Sampler(PoolingSimRunner):
         """As `ModelRunner.execute`."""
         self.trouble.check(batch)
         self.num_rows += len(batch.slots)
-        return self.choose(batch, super().execute(batch))
+        sampled = self.choose(batch, super().execute(batch))
+        is_bad = (batch.token_ids == NAN) & (batch.positions < batch.num_prompt_tokens[self._slots(batch)])
+        if is_bad.any():
+            self._spoil(batch, sampled, is_bad)
+        return sampled
+
+    @staticmethod
+    def _rows(batch: Batch) -> I32:
+        """[T] the row of each token."""
+        return np.repeat(np.arange(len(batch.slots), dtype=np.int32), np.diff(batch.query_starts))
+
+    def _slots(self, batch: Batch) -> I32:
+        """[T] the slot of each token."""
+        return batch.slots[self._rows(batch)]
+
+    def _spoil(self, batch: Batch, sampled: Sampled, is_bad: NDArray[np.bool_]) -> None:
+        """What the rows of bad tokens write is garbage, to their ends and from their beginnings on."""
+        rows, size = self._rows(batch), self.info.block_size
+        sampled.bad_rows = np.unique(rows[is_bad])
+        written = np.isin(rows, sampled.bad_rows)
+        blocks = batch.block_tables[rows[written], batch.positions[written] // size]
+        self._cache[blocks, batch.positions[written] % size] = GARBAGE
 
     def check(self) -> None:
         """As `ModelRunner.check`."""

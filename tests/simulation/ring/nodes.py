@@ -157,8 +157,7 @@ class WorkerNode(Node):
         """See Node."""
         setup = self.setup
         self.core = self.steps = self.outputs = None
-        poison_tokens, failing = self.trouble.poison, self.trouble.failing
-        self.trouble = Trouble(poison_tokens, failing, slowness=self.trouble.slowness)
+        self.trouble = Trouble(slowness=self.trouble.slowness)
         self.runner = (AheadModel if setup.runs_ahead else Model)(setup.info, self.trouble)
         self.drafter = SimDrafter(setup.vocab_size, setup.acceptance) if setup.max_draft_tokens else None
         options = {

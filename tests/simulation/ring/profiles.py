@@ -18,8 +18,25 @@ ALONE = Profile(
     scheduler=PATIENT,
 )
 STOPPED = Profile("stopped", faults=(1, 3), kinds=("freeze",), is_slow=True, scheduler=PATIENT, odd=0.0)
-REACH = Profile("reach", faults=(1, 3), kinds=("cut", "cut_one_way", "kill"), frontends=(1, 2), odd=0.0)
-POISON = Profile("poison", faults=(0, 1), odd=1.0, workers=(2, 3))
-PROFILES: dict[str, Profile] = {
-    profile.name: profile for profile in (ANY, CALM, ONE, TWO, ALONE, STOPPED, REACH, POISON)
-}
+REACH = Profile(
+    "reach", faults=(1, 3), kinds=("cut", "cut_one_way", "kill", "firewall"), frontends=(1, 2), odd=0.0
+)
+POISON = Profile("poison", faults=(0, 1), odd=1.0, odd_kinds=("poison", "failing"), workers=(2, 3))
+NAN = Profile("nan", faults=(0, 1), odd=1.0, odd_kinds=("nan",))
+TWINS = Profile(
+    "twins", faults=(1, 3), kinds=("duplicate", "duplicate", "kill", "reset_links"), schedulers=(1,)
+)
+LIMITS = Profile("limits", faults=(0, 2), limits=1.0, requests=(8, 16), odd=0.0)
+REFUSED = Profile(
+    "refused", faults=(1, 3), kinds=("refuse_hellos", "restart_scheduler", "reset_links"), relays=0.5, odd=0.0
+)
+STORE = Profile(
+    "store",
+    faults=(1, 3),
+    kinds=("fail_store", "slow_store", "store_clock", "share_lease", "kill", "freeze"),
+    schedulers=(2, 3),
+    stores=1.0,
+    odd=0.0,
+)
+_ALL = (ANY, CALM, ONE, TWO, ALONE, STOPPED, REACH, POISON, NAN, TWINS, LIMITS, REFUSED, STORE)
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

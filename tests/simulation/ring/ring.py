@@ -15,7 +15,7 @@ from tests.simulation.ring.client import Client
 from tests.simulation.ring.clock import World
 from tests.simulation.ring.excuses import may_lose, unexcused
 from tests.simulation.ring.faults import Faults
-from tests.simulation.ring.lease import LeaseStore
+from tests.simulation.ring.lease import SharedLease
 from tests.simulation.ring.network import Network
 from tests.simulation.ring.nodes import FrontendNode, Node, RelayNode, SchedulerNode, WorkerNode
 from tests.simulation.ring.setup import Loss, Planned, Plot
@@ -56,11 +56,16 @@ class Ring:
         self.workers = [WorkerNode(self, f"w{number}", f"w{number}") for number in range(setup.num_workers)]
         self.frontends = [FrontendNode(self, f"f{number}") for number in range(setup.num_frontends)]
         self.relays = [RelayNode(self, "r0")] if setup.with_relay else []
+        twins = sorted({fault.targets[0] for fault in plot.faults if fault.kind == "duplicate"})
+        self.spares = {worker_id: WorkerNode(self, f"d{worker_id}", worker_id) for worker_id in twins}
+        """Second processes of a worker's id, by that."""
+        self.refused_hellos = 0.0
+        """Share of hellos that schedulers refuse."""
         self.clients: list[Client] = []
         self.losses: list[Loss] = []
         self.checks = Checks(self)
         self.faults = Faults(self)
-        self.lease = LeaseStore(runs_out=setup.lease_runs_out)
+        self.lease = SharedLease(self.world)
         self.expected: Callable[[Asked], list[int]] = lru_cache(
             lambda asked: asked.expected(setup.vocab_size, setup.limit)
         )
@@ -69,6 +74,7 @@ class Ring:
     def nodes(self) -> dict[str, Node]:
         """All of them, by name."""
         nodes: list[Node] = [*self.schedulers, *self.relays, *self.workers, *self.frontends]
+        nodes += self.spares.values()
         return {node.name: node for node in nodes}
 
     def run(self) -> Outcome:
@@ -80,7 +86,7 @@ class Ring:
         gc_was_on = gc.isenabled()
         gc.disable()
         try:
-            with inside(self.world, self.network):
+            with inside(self.world, self.network, self.setup.part_bytes):
                 return self._run()
         finally:
             self.is_over = True
@@ -94,8 +100,11 @@ class Ring:
     def _run(self) -> Outcome:
         if self.plot.check_every:
             self.world.after_event, self.world.look_every = self.checks.after_event, self.plot.check_every
+        for node in self.spares.values():
+            node.is_wanted = False
         for node in self.nodes.values():
-            self.world.at(self.world.rng.uniform(0, 0.05), node.start)
+            if node.is_wanted:
+                self.world.at(self.world.rng.uniform(0, 0.05), node.start)
         begins = [self.plot.warm_up_s, *(fault.at for fault in self.plot.faults)]
         for planned in self.plot.requests:
             self.world.at(planned.at, self._call, planned)

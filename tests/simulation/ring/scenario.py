@@ -8,16 +8,21 @@ from dataclasses import dataclass, replace
 
 from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.automaton import Rule
+from tests.simulation.ring.model import FAILING, NAN, POISON
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
 
 FIRST_S = 0.8
 """Everybody has met by then."""
 EARLY = 0.75
 """Share of scenarios whose faults end when no client waits any more: what follows is mostly heartbeats."""
-POISON = 990
-"""Prompts with this token kill whoever computes them; tokens of other prompts are smaller."""
-FAILING = 991
-"""The model fails on prompts with this token."""
+
+
+TENANTS = (
+    "[tenants.a]\nmax_running = 1\nmax_queued = 2",
+    "[tenants.a]\nmax_queued = 1\n[tenants.b]\nmax_running = 2",
+    "[default]\ntokens_per_s = 60\nmax_queued = 3",
+)
+"""Limits that their requests meet."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,12 @@ class Profile:
     """Share of rings with a relay."""
     drafts: tuple[int, ...] = (0, 0, 2)
     odd: float = 0.1
-    """Share of scenarios with requests that kill or fail."""
+    """Share of scenarios with requests that nobody can serve."""
+    odd_kinds: tuple[str, ...] = ("poison", "failing", "nan", "nan")
+    stores: float = 0.5
+    """Share of leases that are in a store behind a network."""
+    limits: float = 0.1
+    """Share of rings whose tenants have limits."""
     is_slow: bool = False
     """Steps are long and outputs too, so that most requests still run when something happens."""
     scheduler: tuple[tuple[str, object], ...] = ()
@@ -75,7 +85,7 @@ def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
         num_frontends=rng.choice(profile.frontends),
         num_schedulers=num_schedulers,
         has_lease=num_schedulers > 1,
-        lease_runs_out=rng.random() < 0.5,
+        lease_runs_out=rng.random() < profile.stores,
         with_relay=rng.random() < profile.relays,
         num_blocks=rng.choice((12, 16, 24, 48)),
         block_size=rng.choice((2, 4)),
@@ -92,6 +102,8 @@ def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
         copy_failures=rng.choice((0.0, 0.0, 0.3)) if profile.faults[1] else 0.0,
         guardians=rng.choice((0.0, 0.5, 1.0)),
         restart_s=rng.choice(((0.05, 0.3), (0.5, 3.0))),
+        tenants=rng.choice(TENANTS) if rng.random() < profile.limits else "",
+        part_bytes=rng.choice((0, 0, 0, 100)),
     )
     scheduler = _draw_scheduler(rng, setup) | dict(profile.scheduler)
     if profile.is_slow:
@@ -147,10 +159,26 @@ def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tu
             asked = Asked(f"crowd{number}", (prefixes[0] + own)[: setup.limit - 1], rng.randint(1, 10))
             planned.append(Planned(at + rng.choice((0.0, 0.0, 0.005)), 0, asked))
     if rng.random() < profile.odd:
-        token = rng.choice((POISON, FAILING))
-        asked = Asked("odd", (token, *prefixes[1][:3]), 5, is_poison=token == POISON, fails=token == FAILING)
-        planned.append(Planned(FIRST_S + rng.uniform(0, 1.0), 0, asked))
+        planned += _draw_odd(rng, setup, profile, prefixes[0])
     return tuple(planned)
+
+
+def _draw_odd(
+    rng: random.Random, setup: RingSetup, profile: Profile, prefix: tuple[int, ...]
+) -> list[Planned]:
+    """Requests that nobody can serve: one that kills, one that fails, or some without numbers."""
+    kind = rng.choice(profile.odd_kinds)
+    at = FIRST_S + rng.uniform(0, 1.0)
+    if kind == "poison":
+        return [Planned(at, 0, Asked("odd", (POISON, *prefix[:3]), 5, is_poison=True))]
+    if kind == "failing":
+        return [Planned(at, 0, Asked("odd", (FAILING, *prefix[:3]), 5, fails=True))]
+    planned = []
+    for number in range(rng.randint(1, 4)):
+        prompt = (*prefix[: rng.randrange(0, 20)], NAN, *prefix[:3])[: setup.limit - 1]
+        asked = Asked(f"nan{number}", prompt, rng.randint(1, 10), is_nan=NAN in prompt)
+        planned.append(Planned(at + rng.uniform(0, 0.5), 0, asked))
+    return planned
 
 
 def _draw_asked(rng: random.Random, setup: RingSetup, prefixes: list[tuple[int, ...]], name: str) -> Asked:
@@ -245,6 +273,16 @@ DRAWS: dict[str, _Draw] = {
     "hang": _of_worker("hang"),
     "slow_steps": _of_worker("slow_steps", (3.0, 20.0)),
     "lose_device": _of_worker("lose_device"),
+    "duplicate": _of_worker("duplicate"),
+    "firewall": lambda rng, setup: Fault(
+        0.0, "firewall", (f"f{rng.randrange(setup.num_frontends)}", _worker(rng, setup))
+    ),
+    "refuse_hellos": lambda rng, setup: Fault(
+        rng.choice((0.0, _at(rng))), "refuse_hellos", (), _away_s(rng), rng.choice((0.5, 1.0))
+    ),
+    "fail_store": lambda rng, setup: Fault(_at(rng), "fail_store", (), _away_s(rng), rng.choice((0.3, 1.0))),
+    "slow_store": lambda rng, setup: Fault(_at(rng), "slow_store", (), _away_s(rng), rng.uniform(0.1, 1.5)),
+    "store_clock": lambda rng, setup: Fault(_at(rng), "store_clock", (), 0.0, rng.uniform(1.0, 10.0)),
     "drain": _of_worker("drain"),
     "reset_cache": _of_worker("reset_cache"),
     "safe_mode": _of_worker("safe_mode", (-1.0, 0.0, 1.0)),

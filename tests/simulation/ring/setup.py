@@ -46,7 +46,11 @@ class RingSetup:
     has_lease: bool = False
     """The schedulers share a lease; without one they do not know of each other."""
     lease_runs_out: bool = False
-    """The lease is taken from a holder that is not heard; else only from one that has ended."""
+    """The lease is in a store behind a network, and runs out; else it is let go with the process that held it."""
+    tenants: str = ""
+    """Limits of tenants, as in their file; empty: there are none."""
+    part_bytes: int = 0
+    """Messages are parted that are longer; 0: those of megabytes."""
     scheduler: dict[str, Any] = field(default_factory=dict)
     """Settings of the schedulers, beside those of every ring."""
     worker: dict[str, Any] = field(default_factory=dict)

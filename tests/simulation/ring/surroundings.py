@@ -14,18 +14,30 @@ from unittest import mock
 import frontend_svc.server
 import frontend_svc.session
 import scheduler_svc.server
+import scheduler_svc.servicer
+import scheduler_svc.step_loop
 import signalbox.rpc
+import worker_svc.delta
+import worker_svc.output_logs
+import worker_svc.relay.scheduler_link
 import worker_svc.relay.server
+import worker_svc.relay.servicer
 import worker_svc.server
 import worker_svc.worker
 from frontend_svc.losses import LossCause
 from frontend_svc.session import Session, SessionStatus
+from scheduler_svc import predecessor_link
+from scheduler_svc.lease import holder_watch
 from scheduler_svc.lease.alone import NoLease
 from scheduler_svc.lease.lease import Holder, Lease
+from scheduler_svc.lease.polled_lease import PolledLease
 from scheduler_svc.lease.spec import LeaseSpec
+from scheduler_svc.link_greeting import Greeting
+from scheduler_svc.tenant_file import parse_tenants
+from signalbox import reach
 from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import ProcessLoop, World, current_process
-from tests.simulation.ring.lease import SimLease
+from tests.simulation.ring.lease import SimLease, SimStore
 from tests.simulation.ring.network import Network
 from tests.simulation.ring.server import Server
 from tests.simulation.ring.setup import Loss
@@ -35,16 +47,22 @@ WALL_S = 1_700_000_000.0
 """What wall clocks show at the beginning that are right."""
 _REAL_OUTPUTS = worker_svc.server.Outputs
 _REAL_ON_LOST = Session.on_lost
+_REAL_SCHEDULER = scheduler_svc.server.Scheduler
 
 
 @contextlib.contextmanager
-def inside(world: World, network: Network) -> Iterator[None]:
-    """For the time of the block the shells live in `world`."""
+def inside(world: World, network: Network, part_bytes: int) -> Iterator[None]:
+    """For the time of the block the shells live in `world`; `part_bytes`: see RingSetup."""
     rng = random.Random(world.rng.random())
     state = random.getstate()
     Server.network = network
     with contextlib.ExitStack() as stack:
-        for target, name, value in [*_clocks(world, rng), *_network(network), *_parts()]:
+        for target, name, value in [
+            *_clocks(world, rng),
+            *_network(network),
+            *_parts(),
+            *_sizes(part_bytes),
+        ]:
             if hasattr(target, name):
                 stack.enter_context(mock.patch.object(target, name, value))
         random.seed(rng.random())
@@ -78,16 +96,8 @@ def _network(network: Network) -> _Patches:
     return [
         (signalbox.rpc, "channel", lambda address: Channel(network, current_process(), address)),
         (signalbox.rpc, "Server", Server),
-        *[(reach, "refuses", network.refuses) for reach in _REACH],
+        *[(module, "refuses", network.refuses) for module in (reach, predecessor_link, holder_watch)],
     ]
-
-
-try:
-    from signalbox import reach as _reach_module
-except ImportError:
-    _REACH: list[Any] = []
-else:
-    _REACH = [_reach_module]
 
 
 def _parts() -> _Patches:
@@ -103,7 +113,8 @@ def _parts() -> _Patches:
         (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),
         (worker_svc.worker, "StepLoop", _remember("steps", StepDriver)),
         (worker_svc.worker, "SchedulerLink", _remember("link", worker_svc.worker.SchedulerLink)),
-        (scheduler_svc.server, "Scheduler", _remember("core", scheduler_svc.server.Scheduler)),
+        (scheduler_svc.server, "Scheduler", _make_scheduler),
+        (scheduler_svc.step_loop, "Greeting", _Greeting),
         (scheduler_svc.server, "StepLoop", _remember("loop", scheduler_svc.server.StepLoop)),
         (scheduler_svc.server, "open_lease", _open_lease),
     ]
@@ -159,4 +170,43 @@ def _make_runner(settings: Any) -> Any:
 
 
 def _open_lease(spec: LeaseSpec, us: Holder, duration_s: float) -> Lease:
-    return SimLease(current_process().node.ring.lease, us) if spec.kind else NoLease()
+    ring = current_process().node.ring
+    if not spec.kind:
+        return NoLease()
+    if ring.setup.lease_runs_out:
+        return PolledLease(SimStore(ring.lease, us, duration_s), duration_s)
+    return SimLease(ring.lease, us)
+
+
+class _Greeting(Greeting):
+    """One that may be refused."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        ring = current_process().node.ring
+        if ring.refused_hellos and ring.world.rng.random() < ring.refused_hellos:
+            raise ValueError("it was to be refused")
+
+
+def _make_scheduler(*args: Any, **options: Any) -> Any:
+    """With the limits of its tenants."""
+    made = _REAL_SCHEDULER(*args, **options)
+    node = current_process().node
+    node.core = made
+    if node.setup.tenants:
+        made.queues.set_limits(*parse_tenants(node.setup.tenants, is_json=False))
+    return made
+
+
+def _sizes(part_bytes: int) -> _Patches:
+    """How long messages may be before they go in parts."""
+    if not part_bytes:
+        return []
+    return [
+        (worker_svc.delta, "PART_BYTES", part_bytes),
+        (worker_svc.output_logs, "MESSAGE_BYTES", part_bytes),
+        (scheduler_svc.servicer, "MAX_BATCH_BYTES", part_bytes),
+        (scheduler_svc.step_loop, "MAX_BATCH_BYTES", part_bytes),
+        (worker_svc.relay.servicer, "MAX_BATCH_BYTES", part_bytes),
+        (worker_svc.relay.scheduler_link, "MAX_BATCH_BYTES", part_bytes),
+    ]
