@@ -79,6 +79,8 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         message.paused_slots = _pack(step.paused_slots, U16)
     if step.unpaused_slots:
         message.unpaused_slots = _pack(step.unpaused_slots, U16)
+    if step.is_solo:
+        message.is_solo, message.aside_slots = True, _pack(step.aside_slots, U16)
     if step.draft_limits:
         slots, limits = zip(*step.draft_limits, strict=True)
         message.draft_slots, message.draft_limits = _pack(slots, U16), _pack(limits, U8)
@@ -230,6 +232,7 @@ def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapsh
         prefill_target=message.prefill_target,
         max_draft_tokens=message.max_draft_tokens,
         paused=message.paused,
+        withdrawn=message.withdrawn,
     )
 
 

@@ -85,6 +85,8 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         draft_limits=list(zip(*drafts, strict=True)),
         copies=_parse_copies(message.block_copies),
         side_copies=_parse_side_copies(message),
+        is_solo=message.is_solo,
+        aside_slots=_numbers(message.aside_slots, U16),
     )
 
 
@@ -307,4 +309,5 @@ def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
         paused=bool(table.paused[slot]),
         finish_reason=int(table.finish_reasons[slot]) if status == SlotStatus.ENDED else 0,  # type: ignore[arg-type]
         scheduler_meta=table.metas[slot],
+        withdrawn=bool(table.withdrawn[slot]),
     )

@@ -16,6 +16,7 @@ from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.request_table import DISPLACED, HELD, NO_PLACE, SlotState, cells
 from scheduler_svc.core.term import Term
+from scheduler_svc.core.withdrawal import withdraw
 from scheduler_svc.core.worker import Worker
 
 
@@ -38,12 +39,23 @@ class Adoption:
         self._is_own = snapshot is not None and term.is_own(snapshot.scheduler_instance)
         slots = snapshot.slots if snapshot is not None else []
         self._pieces = pieces_of(slots, lambda slot: len(slot.blocks))[::-1]
+        self._withdrawn = [slot for slot in slots if slot.withdrawn]
         worker.is_arriving = True
 
     @property
     def is_done(self) -> bool:
         """All pieces have been taken."""
         return not self._pieces
+
+    def begin(self, now: float) -> None:
+        """The worker's name stands for the new one from now on. Blocks that turned out to be wrong while nobody heard
+        it are forgotten (N2), as far as is known here who has read them."""
+        old, self.worker.attached, self.worker.detached_at = self.old, False, now
+        if old is None or old.pool is not self.worker.pool:
+            return
+        known = [slot.slot for slot in self._withdrawn if _is_there(old, slot)]
+        withdraw(old, known, self._register)
+        self._withdrawn = [slot for slot in self._withdrawn if slot.slot not in known]
 
     def take_some(self, now: float) -> None:
         """Takes over the next piece."""
@@ -60,6 +72,9 @@ class Adoption:
         worker.table.find_free_slots()
         worker.prefilling.sort(key=lambda slot: worker.request(slot).order)
         _make_places(worker)
+        for slot in self._withdrawn:
+            worker.table.recall(slot.slot, slot.blocks, worker.pool.generations[slot.blocks])
+        withdraw(worker, [slot.slot for slot in self._withdrawn], self._register)
         worker.is_arriving = False
 
     def _take(self, slot: SlotSnapshot, running: list[SlotSnapshot], now: float) -> None:
@@ -95,6 +110,12 @@ class Adoption:
         if known.worker_id == old.info.worker_id:
             made = slot.num_output_tokens - int(old.table.num_output[slot.slot])
             self._queues.charge_output(known, max(made, 0))
+
+
+def _is_there(worker: Worker, slot: SlotSnapshot) -> bool:
+    """The request has had its slot in the table of `worker`, and has it still."""
+    request = worker.table.requests[slot.slot] if slot.slot < worker.table.num_slots else None
+    return request is not None and (request.key, request.attempt) == (slot.request.key, slot.request.attempt)
 
 
 def _adopt_slot(

@@ -76,7 +76,7 @@ def set_aside(worker: Worker, step: StepDecision, suspect: int | None) -> None:
     nothing of it changes until they are brought back with the step behind it."""
     table = worker.table
     settling = [slot for slot in worker.settling if slot != suspect and not table.paused[slot]]
-    worker.aside = [*table.decode_slots.tolist(), *settling]
+    worker.aside = step.aside_slots = [*table.decode_slots.tolist(), *settling]
     for slot in worker.aside:
         _toggle(slot, step.paused_slots, step.unpaused_slots)
 

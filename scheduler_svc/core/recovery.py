@@ -52,6 +52,8 @@ class SlotSnapshot:
     prefill_target: int
     max_draft_tokens: int = 0
     paused: bool = False
+    withdrawn: bool = False
+    """It has ended because its numbers were not finite: what it has published is wrong (N2)."""
 
 
 @dataclass
@@ -147,7 +149,10 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
     if rest or num_hashes + num_sealed > num_tokens // info.block_size:
         return f"{num_hashes} hashes and {len(snapshot.sealed_hashes)} bytes more for {num_tokens} tokens"
     if snapshot.status not in (SlotStatus.PREFILL, SlotStatus.DECODE):
-        return ""
+        known = not len(blocks) or (
+            blocks.max() < info.num_blocks and len(blocks) <= info.max_blocks_per_request
+        )
+        return "" if known else f"it has {len(blocks)} blocks, up to {blocks.max()}, of {info.num_blocks}"
     needed = snapshot.prefill_target if snapshot.status == SlotStatus.PREFILL else num_tokens - 1
     if len(blocks) * info.block_size < needed or len(blocks) > info.max_blocks_per_request:
         return f"it has {len(blocks)} blocks for {needed} positions"

@@ -190,6 +190,11 @@ class RequestTable:
         self.num_blocks[slots] = lengths
         self.update_triggers(slots)
 
+    def recall(self, slot: int, blocks: Blocks, generations: Generations) -> None:
+        """The table that a slot had when its request ended, as `blocks` says."""
+        self.blocks[slot, : len(blocks)] = blocks
+        self.generations[slot, : len(blocks)] = generations
+
     def append_blocks(self, slots: Slots, blocks: NDArray[np.int32], generations: NDArray[np.uint32]) -> None:
         """Appends one block each to different slots."""
         index = self.num_blocks[slots]

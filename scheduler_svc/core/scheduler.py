@@ -247,8 +247,8 @@ class Scheduler:
         adoption = Adoption(worker, old, snapshot, self.register, self.queues, self.term)
         if snapshot is not None:
             self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
-        worker.attached, worker.detached_at = False, now
         self.workers[info.worker_id] = worker
+        adoption.begin(now)
         return adoption
 
     def end_adoption(self, adoption: Adoption, now: float) -> Worker:

@@ -99,6 +99,7 @@ def build_solo_step(
     starter.run(slots - set(worker.toggled))
     table.bound -= table.advance
     if not step.is_empty:
+        step.is_solo = True
         release_ended(worker, step)
         chunks = [*step.chunks, *(start.chunk for start in (*step.resumed, *step.started))]
         set_aside(worker, step, chunks[0].slot if chunks else None)

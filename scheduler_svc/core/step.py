@@ -62,6 +62,10 @@ class StepDecision:
     """Copies that begin behind these and run beside the steps."""
     num_decode_rows: int = 0
     num_prefill_tokens: int = 0
+    is_solo: bool = False
+    """It is a suspect's own."""
+    aside_slots: list[int] = field(default_factory=list)
+    """Slots that are paused for this step alone: a worker that is left alone behind it lets them go on."""
 
     @property
     def num_changes(self) -> int:

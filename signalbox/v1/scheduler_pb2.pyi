@@ -472,7 +472,7 @@ class SnapshotPart(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
 
 class SlotSnapshot(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "finish_reason", "scheduler_meta")
+    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "finish_reason", "scheduler_meta", "withdrawn")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -486,6 +486,7 @@ class SlotSnapshot(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_META_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
     frontend_instance: str
@@ -499,7 +500,8 @@ class SlotSnapshot(_message.Message):
     paused: bool
     finish_reason: _generation_pb2.FinishReason
     scheduler_meta: bytes
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., scheduler_meta: _Optional[bytes] = ...) -> None: ...
+    withdrawn: bool
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
     __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots")
@@ -674,7 +676,7 @@ class NewRequestData(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
-    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "num_steps", "side_copies")
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "num_steps", "side_copies", "is_solo", "aside_slots")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
@@ -688,6 +690,8 @@ class SchedulerOutput(_message.Message):
     BLOCK_COPIES_FIELD_NUMBER: _ClassVar[int]
     NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
     SIDE_COPIES_FIELD_NUMBER: _ClassVar[int]
+    IS_SOLO_FIELD_NUMBER: _ClassVar[int]
+    ASIDE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     scheduler_epoch: int
     scheduled_new_reqs: ScheduledNewReqs
@@ -701,7 +705,9 @@ class SchedulerOutput(_message.Message):
     block_copies: BlockCopies
     num_steps: int
     side_copies: BlockCopies
-    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., num_steps: _Optional[int] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ...) -> None: ...
+    is_solo: bool
+    aside_slots: bytes
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., num_steps: _Optional[int] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ...) -> None: ...
 
 class ScheduledNewReqs(_message.Message):
     __slots__ = ("slots", "block_counts", "block_ids", "num_computed_tokens", "num_scheduled_tokens")

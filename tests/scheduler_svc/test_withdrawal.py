@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler_svc.core.block_pool import HASH_DTYPE
 from scheduler_svc.core.notices import LossCause, Lost
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import FinishReason
 from scheduler_svc.core.worker import Worker
@@ -134,3 +134,72 @@ def test_a_request_that_was_adopted_takes_all_that_it_has_with_it() -> None:
 def test_a_report_names_withdrawn_slots() -> None:
     message = scheduler_pb2.ModelRunnerOutput(step_id=3, withdrawn_slots=b"\2\0\1\1")
     assert parse_report(message).withdrawn == [2, 257]
+
+
+def ended_without_report(scheduler: Scheduler, slot: int, *numbers: int) -> SlotSnapshot:
+    """How a worker names a slot whose numbers were not finite, and whose report nobody has read."""
+    worker = scheduler.workers[WORKER]
+    request = worker.request(slot)
+    return make_slot(
+        slot=slot,
+        request=make_request(request.key.request_id, request.num_prompt_tokens, hashes=request.block_hashes),
+        status=SlotStatus.ENDED,
+        blocks=worker.table.table(slot).copy(),
+        num_output_tokens=0,
+        withdrawn=True,
+    )
+
+
+def running(scheduler: Scheduler, slot: int) -> SlotSnapshot:
+    """How a worker names a slot that decodes."""
+    worker = scheduler.workers[WORKER]
+    request, num_tokens = worker.request(slot), int(worker.table.num_prompt[slot])
+    return make_slot(
+        slot=slot,
+        request=make_request(request.key.request_id, num_tokens, hashes=request.block_hashes),
+        blocks=worker.table.table(slot).copy(),
+        num_computed_tokens=num_tokens,
+        num_output_tokens=1,
+        prefill_target=num_tokens,
+    )
+
+
+def test_what_turned_out_to_be_wrong_while_the_worker_was_alone_is_withdrawn_at_its_hello() -> None:
+    """N2, A5: it was published before; the same scheduler has kept its cache."""
+    scheduler = make_scheduler(max_inflight_steps=1)
+    scheduler.term.instance = "ours"
+    worker = scheduler.workers[WORKER]
+    submit(scheduler, "good", 1)
+    bad, sharer = submit(scheduler, "bad", 1, 2, 3), submit(scheduler, "sharer", 1, 2, 30)
+    good, stranger = 0, submit(scheduler, "stranger", 7, 8)
+    ended, others = (
+        ended_without_report(scheduler, bad),
+        [running(scheduler, slot) for slot in (good, sharer, stranger)],
+    )
+    scheduler.detach_worker(WORKER, 0.0)
+    snapshot = WorkerSnapshot(
+        1, worker.next_step_id - 1, [ended, *others], "ours", last_scheduled_step_id=worker.next_step_id - 1
+    )
+    worker = scheduler.attach_worker(make_info(), snapshot, 0.0)
+    scheduler.check_integrity()
+    assert lost(scheduler) == {"sharer": LossCause.BAD_BLOCKS}
+    assert [key.request_id for key in scheduler.requests] == ["good", "stranger"]
+    assert not any(is_cached(worker, number) for number in (2, 3, 30))
+    assert all(is_cached(worker, number) for number in (1, 7, 8))
+    assert set(run_step(scheduler).finished_slots) == {bad, sharer}
+    scheduler.check_integrity()
+
+
+def test_another_scheduler_takes_nothing_over_that_was_made_of_it() -> None:
+    """N2: it does not know who found what, and starts anew whoever shares a block."""
+    first = make_scheduler(max_inflight_steps=1)
+    bad, sharer = submit(first, "bad", 1, 2), submit(first, "sharer", 1, 20)
+    stranger = submit(first, "stranger", 7)
+    slots = [ended_without_report(first, bad), *(running(first, slot) for slot in (sharer, stranger))]
+    second = Scheduler(first.config, 2, 0.0, instance="another")
+    worker = second.attach_worker(make_info(), WorkerSnapshot(1, 5, slots, "first"), 0.0)
+    second.check_integrity()
+    assert lost(second) == {"sharer": LossCause.BAD_BLOCKS}
+    assert not is_cached(worker, 1) and not is_cached(worker, 20) and is_cached(worker, 7)
+    assert set(run_step(second).finished_slots) == {bad, sharer}
+    second.check_integrity()

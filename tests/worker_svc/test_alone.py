@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler_svc.core.request import RequestKey
 from signalbox.v1 import scheduler_pb2, worker_pb2
-from tests.worker_svc.drafting.local_ring import Client
+from tests.worker_svc.drafting.local_ring import FRONTEND, Client
 from tests.worker_svc.lone_ring import LoneRing
 from tests.worker_svc.sim_in_thread import SimInThread
 from worker_svc.core.batch import ModelRunner, RunnerInfo
 from worker_svc.core.step import FinishReason
 from worker_svc.runner.sim import SimDrafter, SimRunner, SimTiming, continuation
+from worker_svc.runner.sim_failures import SimFailures
 from worker_svc.runner.threaded_runner import ThreadedRunner
 
 VOCAB = 200
@@ -277,3 +279,42 @@ def test_a_loan_shrinks_with_what_steps_name() -> None:
         assert len(loan) < lent
         assert not loan._is_lent[list(held)].any()
         ring.run()
+
+
+@KINDS
+def test_rows_that_were_set_aside_for_a_suspect_go_on_and_the_suspect_rests(kind: type[SimRunner]) -> None:
+    """A2, S2: its scheduler dies behind a step of the suspect's own."""
+    with lone_ring(kind(INFO, TIMING)) as ring:
+        clients = started(ring, 4, 60)
+        ring.lend(200)
+        suspect = ring.submit([7] * 200, 20)
+        key = RequestKey(FRONTEND, f"r{ring.attempt_of(suspect)}")
+        ring.scheduler.requests[key].num_crashes = 1
+        ring.scheduler.register.suspects[key] = ring.scheduler.requests[key]
+        while not (ring.worker.records and ring.worker.records[-1].is_solo):
+            ring.take()
+            ring.send()
+        ring.settle()
+        ring.lose_scheduler()
+        ring.run_alone(20)
+        assert not suspect.output, "it would run beside the others"
+        before = [len(client.output) for client in clients]
+        assert min(before) >= 15
+        ring.find_scheduler()
+        ring.run()
+    assert_whole(clients, 60)
+    assert_whole([suspect], 20)
+
+
+def test_a_snapshot_says_what_has_failed_for_its_numbers_while_nobody_heard_it() -> None:
+    """N2, A2: its first chunk was published, the second has a NaN."""
+    prompt = [*range(150), 199]
+    with lone_ring(SimRunner(INFO, TIMING, SimFailures(nan_token=199))) as ring:
+        ring.submit(prompt, 20)
+        ring.step()
+        ring.lose_scheduler()
+        ring.rest_alone()
+        snapshot = ring.snapshot()
+    assert [(slot.status, slot.withdrawn) for slot in snapshot.slots] == [
+        (scheduler_pb2.SLOT_STATUS_ENDED, True)
+    ]

@@ -70,6 +70,8 @@ class RequestTable:
         self.metas: list[bytes] = [b""] * num_slots
         self.finish_reasons = np.zeros(num_slots, np.uint8)
         self.failures: list[Failure | None] = [None] * num_slots
+        self.withdrawn = np.zeros(num_slots, np.bool_)
+        """It has failed for numbers that are not finite: what it has published is to be forgotten."""
 
     def num_output(self, slot: int) -> int:
         """Output tokens so far, prior ones included."""
@@ -99,6 +101,7 @@ class RequestTable:
         self.attempts[slot] = request.ref.attempt
         self.metas[slot] = request.scheduler_meta
         self.failures[slot] = None
+        self.withdrawn[slot] = False
 
     def start(self, slot: int, blocks: np.ndarray, start: int) -> None:  # type: ignore[type-arg]
         """Gives a slot a whole block table, of which `start` positions are computed already."""

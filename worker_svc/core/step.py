@@ -122,6 +122,10 @@ class StepDelta:
     """In order, ahead of the step's work."""
     side_copies: SideCopies | None = None
     """Begin behind those."""
+    is_solo: bool = False
+    """Its one row is a suspect's own."""
+    aside_slots: list[int] = field(default_factory=list)
+    """Paused for this step alone."""
     is_own: bool = False
     """The worker has authored it: it has no scheduler, and reports to nobody."""
 

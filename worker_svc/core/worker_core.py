@@ -8,6 +8,7 @@ import numpy as np
 
 from worker_svc.core.acceptance import accept, grammar_failure
 from worker_svc.core.alone import author_step
+from worker_svc.core.aside import Aside
 from worker_svc.core.bad_streak import BadStreak
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.batch_builder import build_batch, ready_rows
@@ -59,6 +60,7 @@ class WorkerCore:
         self.last_scheduled_step_id = 0
         """Last step of that scheduler; those behind it are our own. 0: none."""
         self.loan = Loan(info.num_blocks)
+        self.aside = Aside()
         self.drafting = Drafting(info, num_slots, drafter) if drafter is not None else None
         self._settling: list[int] = []
         """Slots whose final chunk was named in the last step: decode rows from the next one on."""
@@ -171,6 +173,7 @@ class WorkerCore:
         if not delta.is_own:
             self.last_scheduled_step_id = delta.step_id
             self.loan.withdraw(delta)
+            self.aside.note(delta)
 
     def _settle(self) -> None:
         for slot in self._settling:
@@ -280,6 +283,7 @@ class WorkerCore:
             logger.warning("request %s of slot %d ends: %s", ref.request_id, slot, NOT_FINITE)
             bad.append(ref)
             step.report.withdrawn_slots.append(slot)
+            self.table.withdrawn[slot] = True
             self._fail_row(step, row, Failure("InternalError", NOT_FINITE))
         if num_rows:
             self.bad_streak.take(bad, num_rows > len({*failed, *sampled.bad_rows.tolist()}))
@@ -334,6 +338,7 @@ class WorkerCore:
             self._refused.remove(slot)
         self._grammars.clear(slot)
         self._sorter.remove(slot)
+        self.aside.suspects.discard(slot)
         if self.drafting is not None:
             self.drafting.forget(slot)
         self.table.clear(slot)
