@@ -18,14 +18,7 @@ from tests.simulation.ring.scenario import CALM, draw
 from tests.simulation.ring.setup import Fault
 
 SEEDS_PER_TEST = 50
-SEEDS = {
-    "any": 300,
-    "one": 100,
-    "reach": 100,
-    **dict.fromkeys(
-        ("calm", "two", "alone", "stopped", "poison", "nan", "twins", "limits", "refused", "store"), 50
-    ),
-}
+SEEDS = {**dict.fromkeys(PROFILES, 50), "any": 200}
 """By profile: 1,000 together."""
 RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in range(0, seeds, SEEDS_PER_TEST)]
 

@@ -36,6 +36,10 @@ class Checks:
         if node.core is None:
             return
         node.core.check_integrity()
+        strangers = {key.frontend_instance for key in node.core.requests} - set(
+            node.core.frontends.by_instance
+        )
+        assert not strangers, f"requests of frontends that nobody knows: {strangers}"
         for worker in node.core.workers.values():
             check_scheduler(worker)
         for worker_node in self.ring.workers:

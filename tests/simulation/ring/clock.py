@@ -146,7 +146,8 @@ class Process:
         self.loop = ProcessLoop(self)
         self.alive = True
         self.frozen = False
-        self.frozen_since = 0.0
+        self.frozen_since = self.thawed_at = self.stood_s = 0.0
+        """When it was frozen last and went on last, and how long it stood still then."""
         self.backlog: list[Event] = []
         """What came while it was frozen."""
         self.clock_skew_s = 0.0
@@ -176,7 +177,7 @@ class Process:
 
     def thaw(self) -> None:
         """As SIGCONT: what came meanwhile comes now, in order."""
-        self.frozen = False
+        self.frozen, self.thawed_at, self.stood_s = False, self.world.now, self.world.now - self.frozen_since
         backlog, self.backlog = self.backlog, []
         for event in backlog:
             self.world.push_ready(event)

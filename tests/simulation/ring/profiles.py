@@ -38,5 +38,40 @@ STORE = Profile(
     stores=1.0,
     odd=0.0,
 )
-_ALL = (ANY, CALM, ONE, TWO, ALONE, STOPPED, REACH, POISON, NAN, TWINS, LIMITS, REFUSED, STORE)
+APART = Profile(
+    "apart",
+    faults=(1, 2),
+    kinds=("part_worker",),
+    requests=(8, 14),
+    schedulers=(1,),
+    relays=0.0,
+    odd=0.0,
+    spread_s=5.0,
+    is_slow=True,
+    scheduler=(*PATIENT, ("enable_prefix_caching", True)),
+)
+GONE = Profile(
+    "gone",
+    faults=(2, 4),
+    kinds=("restart_frontend", "part_worker"),
+    frontends=(2,),
+    schedulers=(1,),
+    relays=0.0,
+    odd=0.0,
+    is_slow=True,
+    scheduler=(("frontend_grace_s", 1.0),),
+)
+WALLED = Profile("walled", faults=(1, 2), kinds=("firewall",), workers=(2, 3), odd=0.0)
+PRESSED = Profile(
+    "pressed",
+    faults=(1, 3),
+    kinds=("kill",),
+    requests=(10, 18),
+    schedulers=(1,),
+    limits=1.0,
+    odd=0.0,
+    is_slow=True,
+)
+_LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, STORE)
+_ALL = (ANY, CALM, ONE, TWO, POISON, NAN, LIMITS, PRESSED, *_LINKS)
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

@@ -63,6 +63,8 @@ class Ring:
         """Share of hellos that schedulers refuse."""
         self.clients: list[Client] = []
         self.losses: list[Loss] = []
+        self.findings: list[str] = []
+        """Rules that were broken where no error would have stopped the run."""
         self.checks = Checks(self)
         self.faults = Faults(self)
         self.lease = SharedLease(self.world)
@@ -120,6 +122,7 @@ class Ring:
         waiting = [str(client) for client in self.clients if not client.is_over]
         assert is_over, f"at {self.world.now:.1f} s clients wait: {waiting}"
         self.trace.note("-", "no client waits")
+        assert not self.findings, self.findings
         self._wait(REST_S, lambda: not self.checks.what_is_left())
         left = self.checks.what_is_left()
         assert not left, f"at {self.world.now:.1f} s: {left}"

@@ -42,6 +42,8 @@ class Profile:
     relays: float = 0.15
     """Share of rings with a relay."""
     drafts: tuple[int, ...] = (0, 0, 2)
+    spread_s: float = 1.0
+    """In which requests come."""
     odd: float = 0.1
     """Share of scenarios with requests that nobody can serve."""
     odd_kinds: tuple[str, ...] = ("poison", "failing", "nan", "nan")
@@ -151,7 +153,8 @@ def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tu
         asked = _draw_asked(rng, setup, prefixes, f"q{number}")
         if profile.is_slow:
             asked = replace(asked, max_tokens=40, stop_token_ids=(), leaves_after_s=None)
-        planned.append(Planned(FIRST_S + rng.uniform(0, 1.0), rng.randrange(setup.num_frontends), asked))
+        at = FIRST_S + rng.uniform(0, profile.spread_s)
+        planned.append(Planned(at, rng.randrange(setup.num_frontends), asked))
     if rng.random() < 0.3:
         at = FIRST_S + rng.uniform(0, 1.0)
         for number in range(rng.randint(2, 6)):
@@ -259,6 +262,12 @@ DRAWS: dict[str, _Draw] = {
     "kill": _of_node("kill"),
     "terminate": _of_node("terminate"),
     "restart_scheduler": lambda rng, setup: Fault(_at(rng), "kill", ("s0",), rng.uniform(0.1, 8.0)),
+    "restart_frontend": lambda rng, setup: Fault(
+        _at(rng), "kill", (f"f{rng.randrange(setup.num_frontends)}",), rng.uniform(0.1, 3.0)
+    ),
+    "part_worker": lambda rng, setup: Fault(
+        _at(rng), "cut", (_worker(rng, setup), "s0"), rng.uniform(2.0, 6.0)
+    ),
     "power_off": _of_node("power_off"),
     "freeze": _of_node("freeze"),
     "set_clock": lambda rng, setup: Fault(
@@ -287,12 +296,14 @@ DRAWS: dict[str, _Draw] = {
     "reset_cache": _of_worker("reset_cache"),
     "safe_mode": _of_worker("safe_mode", (-1.0, 0.0, 1.0)),
 }
+SPECIAL = {"restart_scheduler", "restart_frontend", "part_worker"}
+"""Kinds that profiles name: others have them among their own."""
 WEIGHTS = {"kill": 5, "terminate": 3, "freeze": 3, "cut": 3, "reset_links": 3}
 """Of the kinds that are drawn more often than once."""
 
 
 def _draw_faults(rng: random.Random, setup: RingSetup, profile: Profile) -> tuple[Fault, ...]:
-    kinds = profile.kinds or tuple(kind for kind in DRAWS if kind != "restart_scheduler")
+    kinds = profile.kinds or tuple(kind for kind in DRAWS if kind not in SPECIAL)
     weighted = [kind for kind in kinds for _ in range(WEIGHTS.get(kind, 1))]
     count = rng.randint(*profile.faults)
     return tuple(sorted((DRAWS[rng.choice(weighted)](rng, setup) for _ in range(count)), key=lambda f: f.at))

@@ -17,6 +17,7 @@ from signalbox.grammar.form import Form
 from tests.simulation.ring.automaton import RuleAutomaton, read_rule
 from tests.simulation.ring.clock import Process, current_process
 from tests.simulation.ring.model import AheadModel, Model, ProcessCrashedError
+from tests.simulation.ring.rules import note
 from worker_svc.core.step import Failure, RequestRef, SideCopies
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared, _Wanted
@@ -275,3 +276,10 @@ class CheckedCore(WorkerCore):
         node = current_process().node
         node.applied(self, changes, step)
         return step
+
+    def greet(self, term: int, instance: str) -> None:
+        """As `WorkerCore.greet`: by a term that no other process has had here (T1)."""
+        is_same = not self.scheduler_instance or instance == self.scheduler_instance
+        if term and (term < self.scheduler_epoch or (term == self.scheduler_epoch and not is_same)):
+            note(f"obeys term {term} of {instance} behind {self.scheduler_epoch} (T1)")
+        super().greet(term, instance)

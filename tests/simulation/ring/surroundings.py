@@ -39,6 +39,7 @@ from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import ProcessLoop, World, current_process
 from tests.simulation.ring.lease import SimLease, SimStore
 from tests.simulation.ring.network import Network
+from tests.simulation.ring.rules import watched
 from tests.simulation.ring.server import Server
 from tests.simulation.ring.setup import Loss
 from tests.simulation.ring.step_driver import CheckedCore, StepDriver
@@ -62,6 +63,7 @@ def inside(world: World, network: Network, part_bytes: int) -> Iterator[None]:
             *_network(network),
             *_parts(),
             *_sizes(part_bytes),
+            *watched(),
         ]:
             if hasattr(target, name):
                 stack.enter_context(mock.patch.object(target, name, value))
