@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from scheduler_svc.core import report_reader, starts, step_builder
+from frontend_svc.events import FinishReason
+from frontend_svc.session import Session
+from scheduler_svc.core import recovery, report_reader, starts, step_builder
+from scheduler_svc.core import scheduler as scheduler_module
+from scheduler_svc.core.adoption import Adoption
+from scheduler_svc.core.frontend_desk import FrontendDesk
 from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.liveness import Liveness
 from scheduler_svc.core.missing import Missing
 from scheduler_svc.core.prefix_sharing import Prefix
+from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import RequestTable, SlotState
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.side_copies import end_fence
 from scheduler_svc.core.step import Chunk, StepDecision
+from scheduler_svc.core.term import Term
 from scheduler_svc.core.worker import Worker
+from signalbox import heartbeat
+from signalbox.errors import SignalboxError
 from worker_svc.core.loan import Loan
+from worker_svc.core.terms import Terms
 
 Patch = pytest.MonkeyPatch
 NOTHING = np.empty(0, np.int32)
@@ -124,3 +137,89 @@ def loan_outlives_its_blocks(patch: Patch) -> None:
     """Uses lent blocks that a step has given to somebody since (A3)."""
     patch.setattr(Loan, "withdraw", lambda loan, delta: None)
     patch.setattr(Loan, "settle", lambda loan, table: None)
+
+
+def blocks_written_alone_are_trusted(patch: Patch) -> None:
+    """Hits blocks by what they held before a worker without a scheduler wrote into them (A5)."""
+    keep = recovery.keep_cache
+
+    def trust(worker: Worker, old: Worker, last: int, written: np.ndarray) -> None:  # type: ignore[type-arg]
+        keep(worker, old, last, NOTHING)
+
+    patch.setattr(recovery, "keep_cache", trust)
+
+
+def steps_are_counted_without_those_made_alone(patch: Patch) -> None:
+    """Goes on behind the last step that a scheduler had made, and not behind the last one (A1)."""
+    make = scheduler_module.make_worker
+
+    def forget(info: object, snapshot: WorkerSnapshot | None, *others: object) -> Worker:
+        if snapshot is not None and snapshot.last_scheduled_step_id:
+            snapshot.last_step_id = snapshot.last_scheduled_step_id
+        return make(info, snapshot, *others)  # type: ignore[arg-type]
+
+    patch.setattr(scheduler_module, "make_worker", forget)
+
+
+# -- of who is told and who is believed --
+
+
+def orphans_of_its_own_are_adopted(patch: Patch) -> None:
+    """Takes a request in again that it has placed itself, and that has ended (T3)."""
+    begin = Adoption.__init__
+
+    def begin_as_anothers(adoption: Adoption, *given: object) -> None:
+        begin(adoption, *given)  # type: ignore[arg-type]
+        adoption._is_own = False
+
+    patch.setattr(Adoption, "__init__", begin_as_anothers)
+
+
+def terms_of_others_are_obeyed(patch: Patch) -> None:
+    """Nobody raises a term, and workers take any (T1)."""
+    patch.setattr(Term, "meet", lambda term, number, instance="": False)
+    patch.setattr(Terms, "refusal_of", lambda terms, term, instance: None)
+
+
+def questions_are_not_answered(patch: Patch) -> None:
+    """Ignores frontends that ask whether a request is still to come (F5)."""
+    patch.setattr(FrontendDesk, "check", lambda desk, *named: None)
+
+
+def doubts_are_ignored(patch: Patch) -> None:
+    """Believes that an end was told by a worker whose frontend knows another process by its name."""
+    patch.setattr(Register, "forget_ended", lambda register, request: register.forget(request))
+
+
+def requests_of_gone_frontends_go_on(patch: Patch) -> None:
+    """Forgets a frontend, and lets its requests run."""
+
+    def let_go(desk: FrontendDesk, now: float) -> None:
+        desk._frontends.take_gone(now)
+
+    patch.setattr(FrontendDesk, "let_go", let_go)
+
+
+def silence_is_judged_behind_a_stall(patch: Patch) -> None:
+    """Judges by a clock that stood still itself (H3)."""
+    patch.setattr(heartbeat, "STALL_S", math.inf)
+
+
+def old_attempts_are_believed(patch: Patch) -> None:
+    """Takes what comes of an attempt that was given up (E10)."""
+    patch.setattr(Session, "_is_current", lambda session, attempt: not session.ended)
+
+
+def limits_end_what_was_accepted(patch: Patch) -> None:
+    """Ends a request that was accepted once when a limit refuses its next attempt (F3)."""
+
+    def refuse(session: Session, attempt: int, error: SignalboxError) -> None:
+        if session._is_current(attempt):
+            session._end(FinishReason.ERROR, error=error)
+
+    patch.setattr(Session, "on_rejected", refuse)
+
+
+def nothing_is_reserved_for_copies(patch: Patch) -> None:
+    """Gives the places of requests that wait for copies to others."""
+    patch.setattr(starts, "reserved_for_others", lambda worker, request: (0, 0))

@@ -32,6 +32,9 @@ CORE_BUDGET = 400
         (mutants.gone_frontend_is_kept, "one", 1),
         (mutants.no_start_grace, "alone", 0),
         (mutants.loan_outlives_its_blocks, "alone", 1),
+        (mutants.silence_is_judged_behind_a_stall, "stopped", 1),
+        (mutants.questions_are_not_answered, "walled", 10),
+        (mutants.orphans_of_its_own_are_adopted, "gone", 15),
     ],
 )
 def test_a_planted_bug_is_found(

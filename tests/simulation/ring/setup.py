@@ -50,7 +50,7 @@ class RingSetup:
     tenants: str = ""
     """Limits of tenants, as in their file; empty: there are none."""
     part_bytes: int = 0
-    """Messages are parted that are longer; 0: those of megabytes."""
+    """Messages are parted that are longer, and snapshots read slot by slot; 0: those of megabytes, and of 128."""
     scheduler: dict[str, Any] = field(default_factory=dict)
     """Settings of the schedulers, beside those of every ring."""
     worker: dict[str, Any] = field(default_factory=dict)

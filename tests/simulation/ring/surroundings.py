@@ -13,6 +13,7 @@ from unittest import mock
 
 import frontend_svc.server
 import frontend_svc.session
+import scheduler_svc.core.recovery
 import scheduler_svc.server
 import scheduler_svc.servicer
 import scheduler_svc.step_loop
@@ -205,6 +206,7 @@ def _sizes(part_bytes: int) -> _Patches:
     if not part_bytes:
         return []
     return [
+        (scheduler_svc.core.recovery, "PIECE_SLOTS", 1),
         (worker_svc.delta, "PART_BYTES", part_bytes),
         (worker_svc.output_logs, "MESSAGE_BYTES", part_bytes),
         (scheduler_svc.servicer, "MAX_BATCH_BYTES", part_bytes),
