@@ -62,7 +62,7 @@ class WindowDetokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._decode = tokenizer.decode
+        self._decode, self._skipped = tokenizer.decode, tokenizer.special_ids
         self._window: list[int] = []
         self._num_context = 0
         self._sent = ""
@@ -72,6 +72,8 @@ class WindowDetokenizer:
         """Text that became certain with these tokens."""
         pieces = []
         for token_id in token_ids:
+            if token_id in self._skipped:
+                continue  # as the decoder would; it never sees them
             self._window.append(token_id)
             if piece := self._advance():
                 pieces.append(piece)
@@ -97,6 +99,6 @@ class WindowDetokenizer:
         context = self._window[self._num_context :]
         sent = self._decode(context)
         if not sent and len(self._window) < MAX_CONTEXT_TOKENS:
-            # Skipped tokens are no context: the next one would lose its leading space.
+            # What has no text by itself is no context: the next token would lose its leading space.
             context, sent = self._window, self._sent
         self._window, self._num_context, self._sent = context, len(context), sent

@@ -105,17 +105,24 @@ class Frontend:
         self._board = BoardStream(lambda: self.scheduler.address)
         self.http_port = 0
         self.grpc_port = 0
-        self._grpc = rpc.Server(
+        self._grpc = self._make_grpc(instance)
+        self._http = self._make_http()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_grpc(self, instance: str) -> rpc.Server:
+        """Our own face over gRPC, and those for routers of other projects."""
+        settings = self._settings
+        server = rpc.Server(
             [SERVICE, *(vllm_faces.SERVICES if settings.vllm_faces else ())],
             [GrpcAuth(self.gate, self.metrics)] if self.gate.has_keys else [],
             reuse_port=settings.reuse_port,
             max_receive_bytes=settings.max_request_bytes,
         )
         servicer = GenerationServicer(self.intake, self.directory, self.metrics)
-        add_GenerationServiceServicer_to_server(servicer, self._grpc.grpc)
+        add_GenerationServiceServicer_to_server(servicer, server.grpc)
         if settings.vllm_faces:
             vllm_faces.add_faces(
-                self._grpc.grpc,
+                server.grpc,
                 self.intake,
                 self.metrics,
                 self.table,
@@ -124,6 +131,11 @@ class Frontend:
                 model=settings.model,
                 is_ready=lambda: self.is_ready,
             )
+        return server
+
+    def _make_http(self) -> HttpServer:
+        """The faces over HTTP."""
+        settings = self._settings
         api = HttpApi(
             self.intake,
             self.directory,
@@ -134,8 +146,7 @@ class Frontend:
             page=WebPage(self._board) if settings.page else None,
             metrics_need_key=settings.metrics_need_key,
         )
-        self._http = HttpServer(api.app, reuse_port=settings.reuse_port)
-        self._tasks: list[asyncio.Task[None]] = []
+        return HttpServer(api.app, reuse_port=settings.reuse_port)
 
     @property
     def is_ready(self) -> bool:

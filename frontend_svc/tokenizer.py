@@ -31,6 +31,9 @@ class Tokenizer:
         self.eos_token = special_token(config, "eos_token")
         self.eos_token_id: int | None = fast.token_to_id(self.eos_token) if self.eos_token else None
         decoder = json.loads(source).get("decoder")
+        added = fast.get_added_tokens_decoder().items()
+        self.special_ids = frozenset(token_id for token_id, token in added if token.special)
+        """Tokens that `decode` leaves out, whatever stands around them."""
         self.token_bytes = TokenBytes(fast) if _is_byte_level(decoder) else None
         """Bytes of each token, if the text is nothing but the bytes of the tokens one behind the other."""
 

@@ -16,6 +16,7 @@ from scheduler_svc.core.block_pool import BlockPool
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import CLIENT_PAUSED, DISPLACED, HELD, SUSPENDED, SlotState
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.vitals import Health
 from scheduler_svc.core.worker import Worker
 from signalbox.v1 import scheduler_pb2
 
@@ -30,6 +31,13 @@ MAX_COUNTED = 5_000
 """Requests that are looked at to count the queue."""
 FULL = 15
 """A cell's level when all of its blocks are in a state."""
+HEALTH = {
+    Health.GOOD: scheduler_pb2.WORKER_HEALTH_GOOD,
+    Health.SILENT: scheduler_pb2.WORKER_HEALTH_SILENT,
+    Health.HUNG: scheduler_pb2.WORKER_HEALTH_HUNG,
+    Health.SLOW: scheduler_pb2.WORKER_HEALTH_SLOW,
+    Health.AWAY: scheduler_pb2.WORKER_HEALTH_AWAY,
+}
 _PHASES = {
     SlotState.PREPARING: scheduler_pb2.BOARD_PHASE_PREPARING,
     SlotState.PREFILL: scheduler_pb2.BOARD_PHASE_PREFILL,
@@ -145,6 +153,8 @@ def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> scheduler_pb2
         num_prefix_hit_tokens=stats.num_prefix_hit_tokens,
         step_us=step_us,
         model_us=model_us,
+        health=HEALTH[worker.health],
+        num_unheard_by=len(worker.vitals.unheard_by),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from google.protobuf.message import DecodeError
+
 from scheduler_svc import delta
-from scheduler_svc.core.recovery import check_slots, pieces_of
+from scheduler_svc.core.recovery import SnapshotError, check_slots, pieces_of
 from signalbox.v1 import scheduler_pb2
 
 
@@ -30,7 +32,7 @@ class Greeting:
     def add(self, part: scheduler_pb2.SnapshotPart) -> None:
         """Takes the next part."""
         if self.snapshot is None or not self._num_missing:
-            raise ValueError("a part of a snapshot comes behind the hello that has announced it")
+            raise SnapshotError("a part of a snapshot comes behind the hello that has announced it")
         self._unread += part.slots
         self._num_missing -= 1
 
@@ -44,7 +46,10 @@ class Greeting:
         for number, piece in enumerate(pieces):
             if number:
                 yield
-            slots = delta.parse_slots(piece, self._wall_ms)
+            try:
+                slots = delta.parse_slots(piece, self._wall_ms)
+            except (ValueError, DecodeError) as error:
+                raise SnapshotError(f"a slot cannot be read: {error}") from None
             check_slots(self.info, slots, seen)
             self.snapshot.slots += slots
             self.snapshot.num_checked = len(self.snapshot.slots)

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 
 from scheduler_svc.board_feed import BoardFeed
+from scheduler_svc.board_snapshot import HEALTH
 from scheduler_svc.core.evidence import ExitKind, Process
-from scheduler_svc.core.vitals import Health
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.explanation_message import make_explanation
 from scheduler_svc.links import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
@@ -28,13 +28,6 @@ from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
-_HEALTH = {
-    Health.GOOD: scheduler_pb2.WORKER_HEALTH_GOOD,
-    Health.SILENT: scheduler_pb2.WORKER_HEALTH_SILENT,
-    Health.HUNG: scheduler_pb2.WORKER_HEALTH_HUNG,
-    Health.SLOW: scheduler_pb2.WORKER_HEALTH_SLOW,
-    Health.AWAY: scheduler_pb2.WORKER_HEALTH_AWAY,
-}
 
 
 class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
@@ -143,7 +136,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             scheduler_epoch=core.epoch,
             num_waiting=core.num_waiting,
             num_frontends=self._loop.num_frontends,
-            workers=[_status(worker) for worker in core.workers.values()],
+            workers=[worker_status(worker) for worker in core.workers.values()],
             safe_mode=self._loop.safe_mode(),
         )
 
@@ -270,7 +263,8 @@ async def _write_to_frontend(outbox: Outbox[scheduler_pb2.AttachFrontendResponse
         await context.write(first)
 
 
-def _status(worker: Worker) -> scheduler_pb2.WorkerStatus:
+def worker_status(worker: Worker) -> scheduler_pb2.WorkerStatus:
+    """How a worker is, in figures."""
     stats = worker.stats
     return scheduler_pb2.WorkerStatus(
         worker_id=worker.info.worker_id,
@@ -291,7 +285,8 @@ def _status(worker: Worker) -> scheduler_pb2.WorkerStatus:
         draining=worker.draining,
         num_draft_tokens=stats.num_draft_tokens,
         num_accepted_tokens=stats.num_accepted_tokens,
-        health=_HEALTH[worker.health],
+        health=HEALTH[worker.health],
+        num_unheard_by=len(worker.vitals.unheard_by),
         worker_instance=worker.info.instance,
         num_lent_blocks=worker.loan.num_left(worker.pool),
     )

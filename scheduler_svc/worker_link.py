@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError
 
+from scheduler_svc.core.recovery import SnapshotError
 from scheduler_svc.link_arrivals import Arrival
 from scheduler_svc.links import Send, WorkerLink, close_nothing
 from scheduler_svc.step_loop import DivergenceError, StepLoop
@@ -16,6 +17,8 @@ from signalbox.outbox import OutboxFullError
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
+SNAPSHOT_FIELD = "hello.snapshot"
+"""Named by the refusal of a hello whose snapshot nobody will ever take."""
 
 
 class WorkerSession:
@@ -124,7 +127,8 @@ class WorkerSession:
             yield
         except (ValueError, DecodeError) as error:
             self._note(f"its hello was refused ({error})")
-            raise InvalidRequestError(str(error), field="hello") from None
+            field = SNAPSHOT_FIELD if isinstance(error, SnapshotError) else "hello"
+            raise InvalidRequestError(str(error), field=field) from None
         except (SignalboxError, OutboxFullError):
             raise
         except Exception as error:

@@ -45,6 +45,19 @@ class Worker:
     step_us: int
     """Of the steps reported since the last snapshot."""
     model_us: int
+    health: str = "good"
+    """good, silent, hung, slow or away: all but good ones get nothing new."""
+    num_unheard_by: int = 0
+    """Frontends that do not hear it."""
+
+    @property
+    def trouble(self) -> str:
+        """In a word what is wrong with it; empty: nothing."""
+        if not self.attached:
+            return "lost"
+        if self.health != "good":
+            return self.health
+        return "unreachable" if self.num_unheard_by else ""
 
     @property
     def num_held_blocks(self) -> int:

@@ -15,6 +15,12 @@ from signalbox.safe_mode import SafeMode
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 T = TypeVar("T")
+_HEALTHS = {
+    scheduler_pb2.WORKER_HEALTH_SILENT: "silent",
+    scheduler_pb2.WORKER_HEALTH_HUNG: "hung",
+    scheduler_pb2.WORKER_HEALTH_SLOW: "slow",
+    scheduler_pb2.WORKER_HEALTH_AWAY: "away",
+}
 _PHASES = {
     number: name.removeprefix("BOARD_PHASE_").lower() for name, number in scheduler_pb2.BoardPhase.items()
 }
@@ -44,7 +50,9 @@ def read_board(snapshot: scheduler_pb2.WatchBoardResponse) -> Board:
         num_waiting=snapshot.num_waiting,
         num_frontends=snapshot.num_frontends,
         queues=tuple(_values(Queue, queue) for queue in snapshot.queues),
-        workers=tuple(_values(Worker, worker) for worker in snapshot.workers),
+        workers=tuple(
+            _values(Worker, worker, health=health_of(worker.health)) for worker in snapshot.workers
+        ),
         requests=tuple(
             _values(Request, request, phase=_PHASES[request.phase]) for request in snapshot.requests
         ),
@@ -53,6 +61,11 @@ def read_board(snapshot: scheduler_pb2.WatchBoardResponse) -> Board:
         ),
         safe_mode=read_safe_mode(snapshot.safe_mode),
     )
+
+
+def health_of(value: scheduler_pb2.WorkerHealth) -> str:
+    """A word; one that nobody has said, or of another version, is good."""
+    return _HEALTHS.get(value, "good")
 
 
 def read_safe_mode(status: scheduler_pb2.SafeModeStatus) -> SafeMode:

@@ -76,7 +76,7 @@ def _figures(board: Board, rates: Rates) -> Table:
 
 
 def _worker(worker: Worker) -> Panel:
-    state = "lost" if not worker.attached else "draining" if worker.draining else worker.model
+    state = worker.trouble or ("draining" if worker.draining else worker.model)
     lines = Text()
     for sign, style in map(_cell, _shrink(worker.cells, MAP_COLUMNS * MAP_ROWS)):
         if lines.plain and not (len(lines.plain) + 1) % (MAP_COLUMNS + 1):
@@ -86,7 +86,11 @@ def _worker(worker: Worker) -> Panel:
     if worker.num_host_blocks:
         counts += f", host {worker.num_used_host_blocks:,} of {worker.num_host_blocks:,}"
     lines.append(f"\n{counts}", "dim")
-    return Panel(lines, title=Text(f"{worker.worker_id} {state}"), width=MAP_COLUMNS + 4)
+    return Panel(
+        lines,
+        title=Text.assemble(f"{worker.worker_id} ", (state, "red" if worker.trouble else "")),
+        width=MAP_COLUMNS + 4,
+    )
 
 
 def _shrink(cells: bytes, most: int) -> list[tuple[int, int]]:

@@ -26,6 +26,8 @@ from worker_svc.step_inbox import StepInbox
 logger = logging.getLogger(__name__)
 
 MAX_OUTBOX = 10_000
+SNAPSHOT_FIELD = "hello.snapshot"
+"""Named by the refusal of a hello whose snapshot nobody will ever take."""
 LEAVE_S = 0.3
 """How long the scheduler has to read our last word."""
 Stream = grpc.aio.StreamStreamCall[Any, Any]
@@ -200,9 +202,12 @@ class SchedulerLink:
             stream.cancel()
 
     def _judge(self, error: SignalboxError, *, has_snapshot: bool) -> SignalboxError:
-        """What ended a stream. A snapshot that is refused again and again is given up, with all that it tells of."""
+        """What ended a stream. A snapshot that is refused again and again is given up, with all that it tells of; where
+        settings contradict each other an operator can mend them, and what the worker holds goes on meanwhile."""
         if isinstance(error, DuplicateWorkerError):
             logger.error("another process lives under our worker id: this one serves nothing meanwhile")
+        elif isinstance(error, InvalidRequestError) and error.field != SNAPSHOT_FIELD:
+            logger.error("the scheduler refuses this worker, which tries again: %s", error.message)
         elif isinstance(error, InvalidRequestError) and self._redial.has_tried_enough and has_snapshot:
             logger.error(
                 "the scheduler does not take what this worker holds; it is given up: %s", error.message

@@ -32,8 +32,10 @@ function makeCard(worker) {
 
 function showWorker(card, worker) {
   const held = worker.num_blocks - worker.num_free_blocks - worker.num_cached_blocks;
-  const state = !worker.attached ? "lost" : worker.draining ? "draining" : worker.model;
+  const trouble = troubleOf(worker);
+  const state = trouble || (worker.draining ? "draining" : worker.model);
   card.box.classList.toggle("gone", !worker.attached);
+  card.state.classList.toggle("trouble", Boolean(trouble));
   setText(card.state, state);
   const parts = [`${count(held)} held`, `${count(worker.num_cached_blocks)} cached`, `${count(worker.num_free_blocks)} free of ${count(worker.num_blocks)}`];
   if (worker.num_host_blocks) parts.push(`host ${count(worker.num_used_host_blocks)} of ${count(worker.num_host_blocks)}`);
@@ -41,6 +43,13 @@ function showWorker(card, worker) {
   setText(card.line, `${parts.join(", ")} · ${count(worker.num_running)} running · hits ${hits}`);
   card.canvas.setAttribute("aria-label", `KV blocks: ${parts.join(", ")}`);
   drawMap(card.canvas, worker);
+}
+
+// In a word what is wrong with a worker, as `signalbox top` says it; empty: nothing.
+function troubleOf(worker) {
+  if (!worker.attached) return "lost";
+  if (worker.health !== "good") return worker.health;
+  return worker.num_unheard_by ? "unreachable" : "";
 }
 
 function drawMap(canvas, worker) {

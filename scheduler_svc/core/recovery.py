@@ -37,6 +37,11 @@ class SlotStatus(IntEnum):
     ENDED = 5
 
 
+class SnapshotError(ValueError):
+    """A snapshot contradicts itself: no scheduler will ever take it. Any other reason to refuse a hello is one of
+    settings, which an operator can mend."""
+
+
 @dataclass(frozen=True)
 class SlotSnapshot:
     """One slot as the worker holds it."""
@@ -100,7 +105,7 @@ def make_worker(
         rest = snapshot.slots[snapshot.num_checked :]
         check_slots(info, rest, {slot.slot for slot in snapshot.slots[: snapshot.num_checked]})
         if snapshot.blocks_written_alone.max(initial=0) >= info.num_blocks:
-            raise ValueError(f"a block that it wrote alone is none of {info.num_blocks}")
+            raise SnapshotError(f"a block that it wrote alone is none of {info.num_blocks}")
         worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
         if same is not None and term.is_own(snapshot.scheduler_instance) and is_same_cache(worker, same):
             keep_cache(worker, same, snapshot.last_scheduled_step_id, snapshot.blocks_written_alone)
@@ -123,15 +128,15 @@ def pieces_of(slots: Sequence[T], num_blocks: Callable[[T], int]) -> list[list[T
 
 
 def check_slots(info: WorkerInfo, slots: list[SlotSnapshot], seen: set[int]) -> None:
-    """Raises ValueError with a sentence when a worker cannot be what its snapshot says, so that adopting the slots
+    """Raises SnapshotError with a sentence when a worker cannot be what its snapshot says, so that adopting the slots
     cannot fail half way. `seen` are slots that were named before; these are added."""
     for slot in slots:
         if slot.slot >= info.num_slots or slot.slot in seen:
-            raise ValueError(f"slot {slot.slot}, of {info.num_slots}, is named twice or is none")
+            raise SnapshotError(f"slot {slot.slot}, of {info.num_slots}, is named twice or is none")
         seen.add(slot.slot)
         problem = _contradiction_of(info, slot)
         if problem:
-            raise ValueError(f"slot {slot.slot}: {problem}")
+            raise SnapshotError(f"slot {slot.slot}: {problem}")
 
 
 def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:

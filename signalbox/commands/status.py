@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from signalbox import explanation_view
-from signalbox.board_link import read_safe_mode
+from signalbox.board_link import health_of, read_safe_mode
 from signalbox.commands.arguments import add_scheduler
 from signalbox.errors import RequestNotFoundError
 from signalbox.safe_mode import describe
@@ -60,14 +60,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(to_table(status, args.scheduler))
     return 0
-
-
-_SUSPECT = {
-    scheduler_pb2.WORKER_HEALTH_SILENT: "silent",
-    scheduler_pb2.WORKER_HEALTH_HUNG: "hung",
-    scheduler_pb2.WORKER_HEALTH_SLOW: "slow",
-}
-"""States of workers that have a link and get nothing new."""
 
 
 async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
@@ -135,8 +127,11 @@ def _row(worker: scheduler_pb2.WorkerStatus) -> tuple[str, ...]:
 def _state(worker: scheduler_pb2.WorkerStatus) -> str:
     if not worker.attached:
         return "lost"
-    if worker.health in _SUSPECT:
-        return _SUSPECT[worker.health]
+    health = health_of(worker.health)
+    if health != "good":
+        return health
+    if worker.num_unheard_by:
+        return f"unreachable for {count(worker.num_unheard_by, 'frontend')}"
     if not worker.draining:
         return "attached"
     return "drained" if is_drained(worker) else "draining"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -79,6 +79,8 @@ def test_text_of_a_sentencepiece_tokenizer(sentencepiece: Tokenizer, text: str, 
     assert detokenize(detokenizer, ids, cuts) == sentencepiece.decode(ids)
 
 
+@example(ids=[2, *[1] * 7, 2], cuts=[1])  # more skipped tokens than a context holds
+@example(ids=[2, *[1] * 50, 2, 4, *[1] * 50, 3], cuts=[1])
 @given(ids=st.lists(st.integers(1, 9), max_size=40), cuts=CUTS)
 def test_random_tokens_of_a_wordpiece_tokenizer(
     wordpiece: Tokenizer, ids: list[int], cuts: list[int]

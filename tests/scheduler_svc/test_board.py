@@ -16,7 +16,10 @@ from scheduler_svc.core.block_pool import HASH_DTYPE, BlockPool
 from scheduler_svc.core.request_table import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step import StepReport
+from scheduler_svc.core.vitals import Health
+from scheduler_svc.servicer import worker_status
 from signalbox.board_link import read_board, watch_board
+from signalbox.commands.status import to_table
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
@@ -31,6 +34,25 @@ def snapshot(core: Scheduler, times: ReportTimes | None = None) -> Any:
 def levels(cells: bytes) -> list[tuple[int, int]]:
     """(held, cached) per cell."""
     return [(cell >> 4, cell & 15) for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("health", "word", "state"),
+    [
+        (Health.GOOD, "good", "unreachable for 1 frontend"),
+        (Health.SILENT, "silent", "silent"),
+        (Health.HUNG, "hung", "hung"),
+        (Health.SLOW, "slow", "slow"),
+    ],
+)
+def test_suspects_are_seen_on_the_board_and_in_the_status(health: Health, word: str, state: str) -> None:
+    """E6 to E8, and who does not hear a worker."""
+    core = make_scheduler()
+    core.workers[WORKER].vitals.health, core.workers[WORKER].vitals.unheard_by = health, frozenset({"f"})
+    seen = snapshot(core).workers[0]
+    assert (seen.health, seen.num_unheard_by) == (word, 1)
+    status = scheduler_pb2.GetStatusResponse(workers=[worker_status(core.workers[WORKER])])
+    assert f" {state} " in to_table(status, "here:1")
 
 
 # ---- block map

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core import recovery
+from scheduler_svc.worker_link import SNAPSHOT_FIELD
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import RelayStream, dial, make_hello, serve
 
@@ -57,7 +58,7 @@ async def test_a_hello_is_taken_when_its_last_part_is_there(relayed: bool) -> No
             else:
                 await worker.write(message)
         greeting = await (relay.next_of(1) if relayed else worker.read())
-        assert greeting.scheduler_epoch == 7
+        assert isinstance(greeting, scheduler_pb2.AttachWorkerResponse) and greeting.scheduler_epoch == 7
         held = loop.core.workers["w"]
         assert sorted(request.key.request_id for request in held.requests()) == ["r0", "r1", "r2"]
         assert held.draining, "what came between the parts is not forgotten"
@@ -82,6 +83,7 @@ async def test_a_part_that_contradicts_the_others_refuses_the_hello(
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await worker.read()
         assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert dict(refusal.value.trailing_metadata() or ())["signalbox-field"] == SNAPSHOT_FIELD
         assert reason in (refusal.value.details() or "")
         assert not loop.core.workers and not loop.core.requests
 

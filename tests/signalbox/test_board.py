@@ -7,6 +7,7 @@ import dataclasses
 import io
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,22 @@ def test_what_is_drawn() -> None:
         "2.5 s",
     ):
         assert words in text, words
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({}, "w m"),
+        ({"draining": True}, "w draining"),
+        ({"health": "hung", "draining": True}, "w hung"),
+        ({"num_unheard_by": 1}, "w unreachable"),
+        ({"health": "away", "attached": False}, "w lost"),
+    ],
+)
+def test_what_is_wrong_with_a_worker_stands_in_its_title(fields: dict[str, Any], word: str) -> None:
+    """E6 to E8: suspects are seen."""
+    board = dataclasses.replace(make_board(), workers=(dataclasses.replace(WORKER, **fields),))
+    assert f" {word} " in draw(board, Rates())
 
 
 def test_names_are_never_markup() -> None:

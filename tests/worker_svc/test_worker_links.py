@@ -22,7 +22,7 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.delta import PART_BYTES, split_snapshot
 from worker_svc.redial import MOST_REFUSALS, Redial
 from worker_svc.runner.sim import SimRunner, SimTiming, continuation
-from worker_svc.scheduler_link import SchedulerLink
+from worker_svc.scheduler_link import SNAPSHOT_FIELD, SchedulerLink
 from worker_svc.step_loop import StepLoop, StepResult
 
 VOCAB = 200
@@ -256,7 +256,7 @@ async def test_a_snapshot_that_no_scheduler_takes_is_given_up() -> None:
         await scheduler.hellos.get()
         scheduler.start_request()
         await worker.grow(1)
-        scheduler.refusal = InvalidRequestError("slot 0: it cannot be", field="hello")
+        scheduler.refusal = InvalidRequestError("slot 0: it cannot be", field=SNAPSHOT_FIELD)
         scheduler.messages.put_nowait(None)
         for _ in range(MOST_REFUSALS):
             assert (await scheduler.hellos.get()).HasField("snapshot")
@@ -265,6 +265,24 @@ async def test_a_snapshot_that_no_scheduler_takes_is_given_up() -> None:
         scheduler.refusal = None
         while not worker.link.is_attached:
             await asyncio.sleep(0.01)
+
+
+async def test_a_worker_that_is_refused_for_its_settings_keeps_what_it_holds_and_goes_on() -> None:
+    """A4: an operator has started the scheduler with settings that contradict ours; he can mend that."""
+    scheduler = Scheduler(5, "s5")
+    async with asyncio.timeout(60), serving(scheduler) as address, working(address) as worker:
+        await scheduler.hellos.get()
+        scheduler.start_request()
+        await worker.grow(1)
+        scheduler.refusal = InvalidRequestError("max_num_seqs is 512, of 4 slots", field="hello")
+        scheduler.messages.put_nowait(None)
+        for _ in range(MOST_REFUSALS + 1):
+            assert (await scheduler.hellos.get()).HasField("snapshot")
+            await worker.grow(3)
+        scheduler.refusal = None
+        while not worker.link.is_attached:
+            await asyncio.sleep(0.01)
+        assert_right(worker)
 
 
 async def test_the_last_word_comes_behind_the_reports_of_all_that_arrived() -> None:
