@@ -21,7 +21,6 @@ from worker_svc.runner.fused import (
     is_gated_mlp,
     is_rms_norm,
 )
-from worker_svc.runner.model import cpu_flags
 from worker_svc.runner.native.kernels import DTYPES, Kernels
 from worker_svc.runner.native_linear import NativeLinear
 from worker_svc.runner.packed_linear import PackingError, pack
@@ -52,8 +51,9 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
-    """Our own products are the fastest in bfloat16, but for machines with matrix units, which oneDNN uses."""
-    return kernels.has_dot and dtype == torch.bfloat16 and "amx_bf16" not in cpu_flags()
+    """Our own products serve bfloat16. On matrix units (AMX) oneDNN computes prompts in half the time, but steps of few
+    rows in twice to three times (docs/performance.md), and a row then depends on how many others there are."""
+    return kernels.has_dot and dtype == torch.bfloat16
 
 
 def decoder_swap(kernels: Kernels) -> Swap:

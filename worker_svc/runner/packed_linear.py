@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from worker_svc.runner.model import cpu_flags
+
 ROWS_HINT = 8
 """Rows for which oneDNN chooses the order of the weights; more and fewer are allowed."""
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
@@ -19,15 +21,15 @@ class PackingError(Exception):
 class PackedLinear(nn.Module):
     """`x @ weight.T + bias` for `x` `[..., in]`; `weight` `[out, in]` itself is not kept.
 
-    A row's result does not depend on the other rows: in float32 the matrix times a single vector would take
-    another routine, so a second row is made up for it.
+    A row's result does not depend on the other rows: where oneDNN has another routine for few rows than for many, rows
+    are made up. In float32 that is a single row; on matrix units (AMX) fewer than 48 of bfloat16.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self._bias = None if bias is None else bias.detach()
-        self._pads = weight.dtype == torch.float32
+        self._least_rows = _least_rows(weight.dtype)
         try:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS_HINT)
             self.forward(weight.new_zeros(1, self.in_features))
@@ -36,13 +38,22 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` to `[..., out]`."""
-        if self._pads and x.numel() == self.in_features:
-            padded = torch.cat([x.reshape(1, -1), x.reshape(1, -1)])
-            return self._product(padded)[:1].view(*x.shape[:-1], -1)
-        return self._product(x)
+        num_rows = x.numel() // self.in_features
+        if num_rows >= self._least_rows or not num_rows:
+            return self._product(x)
+        padded = x.new_zeros(self._least_rows, self.in_features)
+        padded[:num_rows] = x.reshape(num_rows, self.in_features)
+        return self._product(padded)[:num_rows].view(*x.shape[:-1], self.out_features)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def _least_rows(dtype: torch.dtype) -> int:
+    """Rows from which on oneDNN takes the routine that it takes for any larger number; found by trying."""
+    if dtype == torch.float32:
+        return 2
+    return 64 if dtype == torch.bfloat16 and "amx_bf16" in cpu_flags() else 1
 
 
 def pack(*linears: nn.Module) -> PackedLinear:
