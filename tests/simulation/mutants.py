@@ -9,6 +9,7 @@ import pytest
 
 from frontend_svc.events import FinishReason
 from frontend_svc.session import Session
+from frontend_svc.sessions import SessionTable
 from scheduler_svc.core import recovery, report_reader, starts, step_builder
 from scheduler_svc.core import scheduler as scheduler_module
 from scheduler_svc.core.adoption import Adoption
@@ -18,7 +19,6 @@ from scheduler_svc.core.liveness import Liveness
 from scheduler_svc.core.missing import Missing
 from scheduler_svc.core.prefix_sharing import Prefix
 from scheduler_svc.core.recovery import WorkerSnapshot
-from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import RequestTable, SlotState
 from scheduler_svc.core.scheduler import Scheduler
@@ -186,11 +186,6 @@ def questions_are_not_answered(patch: Patch) -> None:
     patch.setattr(FrontendDesk, "check", lambda desk, *named: None)
 
 
-def doubts_are_ignored(patch: Patch) -> None:
-    """Believes that an end was told by a worker whose frontend knows another process by its name."""
-    patch.setattr(Register, "forget_ended", lambda register, request: register.forget(request))
-
-
 def requests_of_gone_frontends_go_on(patch: Patch) -> None:
     """Forgets a frontend, and lets its requests run."""
 
@@ -207,6 +202,13 @@ def silence_is_judged_behind_a_stall(patch: Patch) -> None:
 
 def old_attempts_are_believed(patch: Patch) -> None:
     """Takes what comes of an attempt that was given up (E10)."""
+
+    def keep_both(table: SessionTable, session: Session) -> None:
+        table._last_attempt += 1
+        session.attempt = table._last_attempt
+        table._by_attempt[session.attempt] = session
+
+    patch.setattr(SessionTable, "renumber", keep_both)
     patch.setattr(Session, "_is_current", lambda session, attempt: not session.ended)
 
 
@@ -218,8 +220,3 @@ def limits_end_what_was_accepted(patch: Patch) -> None:
             session._end(FinishReason.ERROR, error=error)
 
     patch.setattr(Session, "on_rejected", refuse)
-
-
-def nothing_is_reserved_for_copies(patch: Patch) -> None:
-    """Gives the places of requests that wait for copies to others."""
-    patch.setattr(starts, "reserved_for_others", lambda worker, request: (0, 0))

@@ -34,7 +34,12 @@ CORE_BUDGET = 400
         (mutants.loan_outlives_its_blocks, "alone", 1),
         (mutants.silence_is_judged_behind_a_stall, "stopped", 1),
         (mutants.questions_are_not_answered, "walled", 10),
-        (mutants.orphans_of_its_own_are_adopted, "gone", 15),
+        (mutants.orphans_of_its_own_are_adopted, "gone", 0),
+        (mutants.requests_of_gone_frontends_go_on, "gone", 0),
+        (mutants.terms_of_others_are_obeyed, "alone", 0),
+        (mutants.blocks_written_alone_are_trusted, "apart", 0),
+        (mutants.old_attempts_are_believed, "stopped", 6),
+        (mutants.limits_end_what_was_accepted, "pressed", 2),
     ],
 )
 def test_a_planted_bug_is_found(

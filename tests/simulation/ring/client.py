@@ -58,6 +58,8 @@ class Client:
         self.finished: Finished | None = None
         self.refusal: SignalboxError | None = None
         """It was not let in."""
+        self.is_wrong = False
+        """It was given something else than it should have been."""
         self.session: Any = None
         self.vector: list[float] = []
         self.began_at = self.ended_at = 0.0
@@ -68,7 +70,8 @@ class Client:
     @property
     def is_over(self) -> bool:
         """It waits for nothing: it was told of the end, or its frontend is gone with its connection."""
-        return self.finished is not None or self.refusal is not None or not self.is_connected
+        has_ended = self.finished is not None or self.refusal is not None or self.is_wrong
+        return has_ended or not self.is_connected
 
     @property
     def is_connected(self) -> bool:
@@ -97,7 +100,13 @@ class Client:
         if asked.leaves_after_s is not None:
             asyncio.get_running_loop().call_later(asked.leaves_after_s, self.session.cancel)
         while self.finished is None:
-            self._take(await self.session.next_delta())
+            delta = await self.session.next_delta()
+            try:
+                self._take(delta)
+            except AssertionError as error:
+                self.ring.findings.append(f"{self.ring.world.now:.3f} {error}")
+                self.is_wrong = True
+                return
             if asked.think_s and self.finished is None:
                 await asyncio.sleep(asked.think_s)
 

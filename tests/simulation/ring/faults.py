@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation.ring.nodes import Node, WorkerNode
+from tests.simulation.ring.nodes import Node, SchedulerNode, WorkerNode
 from tests.simulation.ring.setup import Fault
 
 if TYPE_CHECKING:
@@ -198,6 +198,24 @@ class Faults:
 
         return end
 
+    def late_word(self, fault: Fault) -> Callable[[], None]:
+        """What a worker says last comes to nobody but the scheduler, and there behind its death, when another process
+        is in its place."""
+        node, first = self._node(fault), self._ring.schedulers[0].name
+        frontends = [frontend.name for frontend in self._ring.frontends]
+        self._network.cut(node.name, first)
+        for name in frontends:
+            self._network.slow(node.name, name, fault.size)
+
+        def die() -> None:
+            for name in frontends:
+                self._network.reset_between(node.name, name)
+                self._network.slow(node.name, name, 0.0)
+            node.kill()
+
+        self._world.at(fault.lasts_s / 2, die)
+        return lambda: self._network.heal(node.name, first)
+
     # -- what is refused --
 
     def firewall(self, fault: Fault) -> None:
@@ -264,8 +282,10 @@ class Faults:
         for node in self._ring.schedulers:
             if node.is_running and node.process is not None and node.loop is not None:
 
-                def act(node: object = node) -> None:
+                def act(node: SchedulerNode = node) -> None:
+                    if node.loop is None:  # it has just started again
+                        return
                     with contextlib.suppress(KeyError, ValueError):  # it is not known there, or not now
-                        order(node.loop)  # type: ignore[attr-defined]
+                        order(node.loop)
 
                 self._world.at(0.0, act, process=node.process)

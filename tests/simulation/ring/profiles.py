@@ -42,13 +42,34 @@ APART = Profile(
     "apart",
     faults=(1, 2),
     kinds=("part_worker",),
-    requests=(8, 14),
+    requests=(16, 26),
     schedulers=(1,),
+    workers=(1,),
+    frontends=(1,),
     relays=0.0,
     odd=0.0,
     spread_s=5.0,
     is_slow=True,
-    scheduler=(*PATIENT, ("enable_prefix_caching", True)),
+    long=0.7,
+    again=0.6,
+    blocks=(24, 32),
+    scheduler=(
+        *PATIENT,
+        ("enable_prefix_caching", True),
+        ("max_num_seqs", 3),
+        ("max_num_batched_tokens", 200),
+    ),
+)
+LATE = Profile(
+    "late",
+    faults=(1, 3),
+    kinds=("late_word",),
+    requests=(12, 20),
+    schedulers=(1,),
+    workers=(1, 2),
+    relays=0.0,
+    odd=0.0,
+    spread_s=2.0,
 )
 GONE = Profile(
     "gone",
@@ -72,6 +93,6 @@ PRESSED = Profile(
     odd=0.0,
     is_slow=True,
 )
-_LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, STORE)
+_LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
 _ALL = (ANY, CALM, ONE, TWO, POISON, NAN, LIMITS, PRESSED, *_LINKS)
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

@@ -118,11 +118,13 @@ class Ring:
         self._wait(last + 0.01 - self.world.now, self._may_end)
         self.faults.end_all()
         self.trace.note("-", "all faults are over")
-        is_over = self._wait(STUCK_S, lambda: all(client.is_over for client in self.clients))
+        is_over = self._wait(
+            STUCK_S, lambda: bool(self.findings) or all(client.is_over for client in self.clients)
+        )
+        assert not self.findings, self.findings
         waiting = [str(client) for client in self.clients if not client.is_over]
         assert is_over, f"at {self.world.now:.1f} s clients wait: {waiting}"
         self.trace.note("-", "no client waits")
-        assert not self.findings, self.findings
         self._wait(REST_S, lambda: not self.checks.what_is_left())
         left = self.checks.what_is_left()
         assert not left, f"at {self.world.now:.1f} s: {left}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from frontend_svc.session import Session
 from scheduler_svc.core.register import Register
 from scheduler_svc.core.request import Request
 from signalbox.heartbeat import HEARTBEAT_S, Attention, Silence
@@ -12,6 +13,7 @@ from tests.simulation.ring.clock import current_process
 STOOD_S = 2.0
 """Whoever stood still for longer has not heard others by its own fault."""
 _is_silent, _is_whole = Silence.is_silent, Attention.is_whole
+_on_outputs = Session.on_outputs
 _forget, _add_orphan = Register.forget, Register.add_orphan
 
 
@@ -22,6 +24,7 @@ def watched() -> list[tuple[Any, str, Any]]:
         (Attention, "is_whole", _judge_all),
         (Register, "forget", _note_ended),
         (Register, "add_orphan", _take_in),
+        (Session, "on_outputs", _take_outputs),
     ]
 
 
@@ -65,3 +68,11 @@ def _take_in(register: Register, request: Request, now: float) -> None:
     if (request.key, request.attempt) in register.__dict__.get("ended", ()):
         note(f"{request.key} is taken in again, attempt {request.attempt}, which has ended here (T3)")
     _add_orphan(register, request, now)
+
+
+def _take_outputs(session: Session, attempt: int, *given: Any) -> None:
+    """E10."""
+    known, is_current = len(session.output), attempt == session.attempt
+    _on_outputs(session, attempt, *given)
+    if len(session.output) > known and not is_current:
+        note(f"{session.request_id} takes tokens of attempt {attempt}, and has {session.attempt} (E10)")

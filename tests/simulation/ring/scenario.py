@@ -17,6 +17,8 @@ EARLY = 0.75
 """Share of scenarios whose faults end when no client waits any more: what follows is mostly heartbeats."""
 
 
+SMALL_BYTES = 5000
+"""Of waiting requests: two of them."""
 TENANTS = (
     "[tenants.a]\nmax_running = 1\nmax_queued = 2",
     "[tenants.a]\nmax_queued = 1\n[tenants.b]\nmax_running = 2",
@@ -39,6 +41,8 @@ class Profile:
     frontends: tuple[int, ...] = (1, 1, 2)
     schedulers: tuple[int, ...] = (1, 1, 1, 2)
     workers: tuple[int, ...] = (1, 2, 2, 3)
+    blocks: tuple[int, ...] = (12, 16, 24, 48)
+    """Of each worker."""
     relays: float = 0.15
     """Share of rings with a relay."""
     drafts: tuple[int, ...] = (0, 0, 2)
@@ -53,6 +57,10 @@ class Profile:
     """Share of rings whose tenants have limits."""
     is_slow: bool = False
     """Steps are long and outputs too, so that most requests still run when something happens."""
+    long: float = 1.0
+    """Share of the outputs that are, then."""
+    again: float = 0.0
+    """Share of requests that repeat an earlier one's prompt."""
     scheduler: tuple[tuple[str, object], ...] = ()
     """Settings that are not drawn."""
 
@@ -89,7 +97,7 @@ def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
         has_lease=num_schedulers > 1,
         lease_runs_out=rng.random() < profile.stores,
         with_relay=rng.random() < profile.relays,
-        num_blocks=rng.choice((12, 16, 24, 48)),
+        num_blocks=rng.choice(profile.blocks),
         block_size=rng.choice((2, 4)),
         num_slots=rng.choice((6, 12)),
         vocab_size=1000,
@@ -108,6 +116,8 @@ def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
         part_bytes=rng.choice((0, 0, 0, 100)),
     )
     scheduler = _draw_scheduler(rng, setup) | dict(profile.scheduler)
+    if setup.tenants == TENANTS[0]:
+        scheduler["max_waiting_bytes"] = SMALL_BYTES
     if profile.is_slow:
         setup = replace(setup, step_s=(0.03, 0.12))
     worker = {
@@ -151,7 +161,9 @@ def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tu
     planned = []
     for number in range(rng.randint(*profile.requests)):
         asked = _draw_asked(rng, setup, prefixes, f"q{number}")
-        if profile.is_slow:
+        if profile.again and planned and rng.random() < profile.again:
+            asked = replace(asked, prompt=rng.choice(planned).asked.prompt)
+        if profile.is_slow and (profile.long == 1.0 or rng.random() < profile.long):
             asked = replace(asked, max_tokens=40, stop_token_ids=(), leaves_after_s=None)
         at = FIRST_S + rng.uniform(0, profile.spread_s)
         planned.append(Planned(at, rng.randrange(setup.num_frontends), asked))
@@ -266,7 +278,10 @@ DRAWS: dict[str, _Draw] = {
         _at(rng), "kill", (f"f{rng.randrange(setup.num_frontends)}",), rng.uniform(0.1, 3.0)
     ),
     "part_worker": lambda rng, setup: Fault(
-        _at(rng), "cut", (_worker(rng, setup), "s0"), rng.uniform(2.0, 6.0)
+        _at(rng) + rng.uniform(0.0, 2.5), "cut", (_worker(rng, setup), "s0"), rng.uniform(2.0, 6.0)
+    ),
+    "late_word": lambda rng, setup: Fault(
+        _at(rng), "late_word", (_worker(rng, setup),), rng.uniform(1.0, 1.4), 0.6
     ),
     "power_off": _of_node("power_off"),
     "freeze": _of_node("freeze"),
@@ -296,7 +311,7 @@ DRAWS: dict[str, _Draw] = {
     "reset_cache": _of_worker("reset_cache"),
     "safe_mode": _of_worker("safe_mode", (-1.0, 0.0, 1.0)),
 }
-SPECIAL = {"restart_scheduler", "restart_frontend", "part_worker"}
+SPECIAL = {"restart_scheduler", "restart_frontend", "part_worker", "late_word"}
 """Kinds that profiles name: others have them among their own."""
 WEIGHTS = {"kill": 5, "terminate": 3, "freeze": 3, "cut": 3, "reset_links": 3}
 """Of the kinds that are drawn more often than once."""
