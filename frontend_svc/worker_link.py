@@ -62,6 +62,9 @@ class WorkerLink:
         """When the last stream ended."""
         self._asked_s = self._closed_s
         """When all was asked for last because nothing was heard."""
+        self._given_up = asyncio.Event()
+        """The open stream has been silent for too long: its connection may be dead, and the worker not. What was not
+        acknowledged comes again on the next one."""
         self._unsaid: list[Order] = []
         self._has_news = asyncio.Event()
         """There is something to acknowledge or to order."""
@@ -119,7 +122,7 @@ class WorkerLink:
             self._meet_log(response.log_number)
             self.is_open = True
             self._take(response)
-            await rpc.run_until_first_ends(self._read(call), self._write(call))
+            await rpc.run_until_first_ends(self._read(call), self._write(call), self._wait_for_its_end())
         finally:
             if self.is_open:
                 self.is_open, self._closed_s = False, self._table.clock()
@@ -150,6 +153,11 @@ class WorkerLink:
             )
             await call.write(request)
             await asyncio.sleep(ACKNOWLEDGE_EVERY_S)
+
+    async def _wait_for_its_end(self) -> None:
+        self._given_up.clear()
+        await self._given_up.wait()
+        log.warning("worker %s says nothing: another stream is opened", self.worker_id)
 
     # ---- what it says
 
@@ -205,6 +213,7 @@ class WorkerLink:
                     self._reach(Reach.UNREACHABLE)
                 self._check_all()
                 self._on_cut_off(self)
+                self._given_up.set()
 
     def _is_overdue(self, now: float) -> bool:
         """Nothing was heard for unreachable_s, and nothing was asked for since."""

@@ -123,7 +123,8 @@ class SchedulerSettings(Settings):
     hundredth of the time at most. 0: never."""
     start_grace_s: float = Field(5.0, ge=0)
     """How long a new scheduler waits for workers to say hello before unknown requests are lost, in seconds: at most,
-    where frontends name the workers that may have them, and no longer than until those are there."""
+    where frontends name the workers that may have them, and no longer than until those are there. Workers that a
+    frontend names and hears are waited for as long as worker_grace_s, if that is longer."""
     drain_s: float = Field(2.0, ge=0)
     """How long running calls may go on when the service is told to stop, in seconds."""
 

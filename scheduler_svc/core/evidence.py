@@ -72,6 +72,10 @@ class Evidence:
         """What a frontend has last said of a worker."""
         return self._reach.get(frontend, {}).get(process, Reach.HEARD)
 
+    def may_hear(self, frontend: str, worker_id: str) -> bool:
+        """A frontend has said nothing against any process of that name since it said hello."""
+        return all(process.worker_id != worker_id for process in self._reach.get(frontend, {}))
+
     def unheard_by(self, process: Process) -> frozenset[str]:
         """The frontends that do not hear a worker."""
         return frozenset(frontend for frontend, seen in self._reach.items() if process in seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from scheduler_svc.core.request import Request, RequestKey
@@ -20,15 +20,26 @@ class _Asked:
     """Workers that it named, and that have not been heard of since."""
     until: float = 0.0
     """They may say hello until then."""
+    heard_until: float = 0.0
+    """Those that the frontend hears may until then."""
 
 
 class Missing:
     """They are lost once every worker that could have them has spoken: one may still say hello with them. Their
-    frontend names the workers that could; while they have not come a time runs, and no longer than that."""
+    frontend names the workers that could; while they have not come a time runs, and no longer than that. It is longer
+    for those that the frontend hears: they live, and look for a scheduler."""
 
-    def __init__(self, grace_s: float, started_at: float) -> None:
-        """`grace_s`: how long workers may take to say hello, from the start on or from when they were named."""
+    def __init__(
+        self,
+        grace_s: float,
+        started_at: float,
+        heard_grace_s: float = 0.0,
+        may_hear: Callable[[str, str], bool] = lambda frontend, worker_id: False,
+    ) -> None:
+        """`grace_s`: how long workers may take to say hello, from the start on or from when they were named;
+        `heard_grace_s`: the same for those that the frontend hears, by `may_hear`, if that is longer."""
         self._grace_s, self._started_at = grace_s, started_at
+        self._heard_grace_s, self._may_hear = max(grace_s, heard_grace_s), may_hear
         self._asked: dict[str, _Asked] = {}
 
     def __len__(self) -> int:
@@ -44,7 +55,7 @@ class Missing:
         that are not known here."""
         asked = self._of(frontend_instance)
         asked.has_named, asked.awaited = True, set(unknown)
-        asked.until = now + self._grace_s
+        asked.until, asked.heard_until = now + self._grace_s, now + self._heard_grace_s
 
     def worker_spoke(self, worker_id: str) -> None:
         """The worker, or another process in its place, said hello; or it is known to be gone."""
@@ -64,7 +75,7 @@ class Missing:
         if not self._asked or not are_all_attached:
             return lost
         for instance, asked in self._asked.items():
-            if not asked.attempts or not self._is_settled(asked, now):
+            if not asked.attempts or not self._is_settled(instance, asked, now):
                 continue
             attempts, asked.attempts = asked.attempts, {}
             for request_id, attempt in attempts.items():
@@ -74,10 +85,12 @@ class Missing:
                     lost.append((key, attempt))
         return lost
 
-    def _is_settled(self, asked: _Asked, now: float) -> bool:
-        if asked.has_named:
-            return not asked.awaited or now >= asked.until
-        return now >= self._started_at + self._grace_s
+    def _is_settled(self, instance: str, asked: _Asked, now: float) -> bool:
+        if asked.has_named and now < asked.until:
+            return not asked.awaited
+        if asked.has_named and now < asked.heard_until:
+            return not any(self._may_hear(instance, worker_id) for worker_id in asked.awaited)
+        return asked.has_named or now >= self._started_at + self._grace_s
 
     def _of(self, frontend_instance: str) -> _Asked:
         return self._asked.setdefault(frontend_instance, _Asked())

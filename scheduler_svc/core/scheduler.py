@@ -61,7 +61,8 @@ class Scheduler:
         self.admission = Admission(config, self.workers, self.queues, now)
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
-        self.missing = Missing(config.start_grace_s, now)
+        evidence = self.liveness.evidence
+        self.missing = Missing(config.start_grace_s, now, config.worker_grace_s, evidence.may_hear)
         self.desk = FrontendDesk(self.register, self.frontends, self.missing, self.liveness, self.workers)
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
@@ -285,8 +286,7 @@ class Scheduler:
         self.liveness.leaves(self.workers[worker_id], reason, has_crashed=has_crashed)
 
     def worker_ended(self, process: Process, exit_: Exit, now: float) -> None:
-        """A guardian says how a worker's process has ended. With the end of its link, or without it after a moment, the
-        worker is gone."""
+        """A guardian says how a worker's process has ended. With the end of its link, or soon without, it is gone."""
         self.liveness.ended(process, exit_)
         self._remove_gone(now)
 

@@ -127,6 +127,8 @@ class ScriptedWorker(WorkerServiceServicer):
         reader = asyncio.create_task(self._read(requests))
         outbox = self.outbox = asyncio.Queue()
         try:
+            while self.is_stopped:
+                await asyncio.sleep(0.01)
             yield worker.StreamOutputsResponse(
                 worker_instance=self.instance, log_number=self.log_number, batches=self.log
             )

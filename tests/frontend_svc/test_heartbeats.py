@@ -79,6 +79,23 @@ async def test_a_silent_worker_is_reported_until_it_speaks(frontend: Frontend, c
     assert len(cluster.worker.hellos) == 1
 
 
+async def test_a_stream_that_stays_silent_is_dialled_anew_and_loses_nothing(
+    start: Start, cluster: Cluster
+) -> None:
+    """H4: its connection may be dead, and the worker not."""
+    frontend = await start(key_file=None, unreachable_s=1.2, worker_silence_ms=1000)
+    session = await place(frontend, cluster)
+    cluster.worker.is_stopped = True
+    cluster.worker.emit(Row(session.attempt, 0, [5, 6]))
+    await until(lambda: len(cluster.worker.hellos) == 2)
+    assert cluster.worker.hellos[1].log_number == cluster.worker.log_number
+    cluster.worker.is_stopped = False
+    await until(lambda: len(session.output) == 2)
+    cluster.worker.emit(Row(session.attempt, 2, [7]))
+    await until(lambda: len(session.output) == 3)
+    assert session.attempt == 1
+
+
 async def test_a_worker_that_nobody_listens_for_is_reported_at_once(
     frontend: Frontend, cluster: Cluster
 ) -> None:
@@ -157,6 +174,7 @@ async def test_requests_leave_a_worker_out_of_reach_when_they_can(
         assert (submit.ref.attempt, submit.meta.num_losses, submit.meta.num_crashes) == (2, 1, 0)
         await other.server.grpc.stop(0)
     else:
+        assert await reach_of(cluster) is Reach.UNREACHABLE, "another stream does not open"
         await cluster.scheduler.next("check")
         assert session.attempt == 1
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.evidence import Process, Reach
 from scheduler_svc.core.missing import Missing
 from scheduler_svc.core.notices import LossCause, Lost
 from scheduler_svc.core.recovery import WorkerSnapshot
@@ -58,6 +59,24 @@ def test_named_workers_are_waited_for_and_nobody_else() -> None:
     missing.name_workers("f", ["x"], 10.0)
     missing.add(KEY, 2)
     assert not missing.take_lost({}, True, 14.9) and missing.take_lost({}, True, 15.0) == [(KEY, 2)]
+
+
+@pytest.mark.parametrize("reach", [Reach.SILENT, Reach.REFUSED, Reach.UNREACHABLE])
+def test_a_named_worker_that_its_frontend_hears_is_waited_for_beyond_a_short_grace(reach: Reach) -> None:
+    """A4, E5: it lives, and has to find us first. One that nobody hears any more is not."""
+    scheduler = Scheduler(SchedulerConfig(start_grace_s=0.5, worker_grace_s=10.0), 1, 0.0)
+    scheduler.attach_frontend("f", [("r", 1)], [], 0.0, [WORKER])
+    for now in (0.4, 3.0, 9.9):
+        scheduler.tick(now)
+        assert not lost(scheduler)
+    scheduler.reach_worker("f", Process(WORKER, "i"), reach, 9.9)
+    scheduler.tick(9.95)
+    assert set(lost(scheduler)) == {"r"}
+    scheduler.attach_frontend("f", [("r", 2)], [], 20.0, [WORKER])
+    scheduler.tick(29.9)
+    assert not lost(scheduler), "a new hello says that it is heard again"
+    scheduler.tick(30.0)
+    assert set(lost(scheduler)) == {"r"}, "a worker that never comes is not waited for for ever"
 
 
 def test_one_frontend_does_not_wait_for_the_workers_of_another() -> None:
