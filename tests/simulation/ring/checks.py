@@ -49,6 +49,8 @@ class Checks:
         """What the scheduler that a worker obeys knows of it lags, and never leads."""
         if node.core is None or not node.is_running or not node.link.is_attached:
             return
+        if node.core.scheduler_epoch != node.link._terms.highest:
+            return  # the greeting stands behind a step that runs: its core obeys nobody yet
         for scheduler in self.ring.schedulers:
             core = scheduler.core if scheduler.is_running else None
             if core is None or core.epoch != node.core.scheduler_epoch:
