@@ -18,8 +18,8 @@ from tests.simulation.ring.scenario import CALM, draw
 from tests.simulation.ring.setup import Fault
 
 SEEDS_PER_TEST = 50
-SEEDS = {**dict.fromkeys(PROFILES, 50), "any": 200}
-"""By profile: 1,050 together."""
+SEEDS = {**dict.fromkeys(PROFILES, 50), "any": 150}
+"""By profile: 1,000 together."""
 RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in range(0, seeds, SEEDS_PER_TEST)]
 
 
