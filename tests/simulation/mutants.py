@@ -11,14 +11,12 @@ from frontend_svc.events import FinishReason
 from frontend_svc.session import Session
 from frontend_svc.sessions import SessionTable
 from scheduler_svc.core import recovery, report_reader, starts, step_builder
-from scheduler_svc.core import scheduler as scheduler_module
 from scheduler_svc.core.adoption import Adoption
 from scheduler_svc.core.frontend_desk import FrontendDesk
 from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.liveness import Liveness
 from scheduler_svc.core.missing import Missing
 from scheduler_svc.core.prefix_sharing import Prefix
-from scheduler_svc.core.recovery import WorkerSnapshot
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.request_table import RequestTable, SlotState
 from scheduler_svc.core.scheduler import Scheduler
@@ -147,18 +145,6 @@ def blocks_written_alone_are_trusted(patch: Patch) -> None:
         keep(worker, old, last, NOTHING)
 
     patch.setattr(recovery, "keep_cache", trust)
-
-
-def steps_are_counted_without_those_made_alone(patch: Patch) -> None:
-    """Goes on behind the last step that a scheduler had made, and not behind the last one (A1)."""
-    make = scheduler_module.make_worker
-
-    def forget(info: object, snapshot: WorkerSnapshot | None, *others: object) -> Worker:
-        if snapshot is not None and snapshot.last_scheduled_step_id:
-            snapshot.last_step_id = snapshot.last_scheduled_step_id
-        return make(info, snapshot, *others)  # type: ignore[arg-type]
-
-    patch.setattr(scheduler_module, "make_worker", forget)
 
 
 # -- of who is told and who is believed --
