@@ -14,6 +14,7 @@ from frontend_svc.half_close import HalfCloseProtocol
 from signalbox.errors import StartupError
 
 DATE_EVERY_S = 1
+_CLOSE = (b"connection", b"close")
 CLOSE_S = 2
 """How long connections may take to end when the server stops."""
 
@@ -57,15 +58,43 @@ class HttpServer:
             )
         )
         self._task: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
 
     async def start(self, address: str) -> int:
         """Listens on `host:port` (port 0: any) and returns the port. Raises StartupError when it cannot."""
-        listener = bind(address, reuse_port=self._reuse_port)
+        listener = self._listener = bind(address, reuse_port=self._reuse_port)
         self._task = asyncio.create_task(self._server.serve([listener]))
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.01)
         port: int = listener.getsockname()[1]
         return port
+
+    async def leave(self) -> None:
+        """Ends each connection with its next answer. A shared port is left to the others: first all are accepted
+        that wait there, as closing it would break them. A port of our own goes on to be served."""
+        self._server.config.encoded_headers.append(_CLOSE)
+        self._server.server_state.default_headers = [*self._server.server_state.default_headers, _CLOSE]
+        if self._reuse_port and self._listener is not None:
+            await self._hand_over(self._listener)
+
+    async def _hand_over(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        for _ in range(2):  # those that were accepted last find their server open
+            await asyncio.sleep(0)
+        waiting = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting.append(listener.accept()[0])
+        for server in self._server.servers:
+            server.close()
+        for connection in waiting:
+            connection.setblocking(False)
+            await loop.connect_accepted_socket(self._make_protocol, connection)
+
+    def _make_protocol(self) -> HalfCloseProtocol:
+        config, state = self._server.config, self._server.server_state
+        return HalfCloseProtocol(config=config, server_state=state, app_state={})
 
     async def stop(self) -> None:
         """Takes no connection any more, and ends those that are open."""

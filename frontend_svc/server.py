@@ -185,7 +185,7 @@ class Frontend:
     async def stop(self) -> None:
         """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
         self.intake.stopping = True
-        await self._grpc.set_serving(False)
+        await asyncio.gather(self._http.leave(), self._grpc.set_serving(False))
         await self._wait_empty(self._settings.drain_s)
         for session in self.table:
             session.cancel(UnavailableError("the server is stopping"))

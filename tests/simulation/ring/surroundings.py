@@ -134,6 +134,9 @@ class _NoServer:
         """As `HttpServer.start`."""
         return 0
 
+    async def leave(self) -> None:
+        """As `HttpServer.leave`."""
+
     async def stop(self) -> None:
         """As `HttpServer.stop`."""
 
