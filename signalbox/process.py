@@ -16,6 +16,8 @@ from signalbox import config
 from signalbox.errors import LeaseLostError, StartupError
 
 S = TypeVar("S", bound=config.Settings)
+PARENT = "SIGNALBOX_PARENT_PID"
+"""Environment variable by which whoever starts a service and wants it to end with itself says who it is."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -32,6 +34,7 @@ def run(
     `stop` is set by SIGTERM and SIGINT; `serve` then drains and returns. Exits 1 with one sentence on stderr when the
     service cannot start.
     """
+    die_with_parent()
     logging.basicConfig(
         level=os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO").upper(),
         format=f"%(asctime)s {name} %(levelname)s %(message)s",
@@ -62,7 +65,14 @@ def settle_memory() -> None:
 
 
 def die_with_parent() -> None:
-    """Asks the kernel (Linux) for SIGTERM when the parent dies, so that nothing is left running behind a killed one. It
-    is one system call, and takes no lock: it runs between fork and exec."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    """For a process that was started with PARENT in its environment: asks the kernel (Linux) for SIGTERM when that
+    parent dies, so that nothing is left running behind a killed one. Exits if it is gone already.
+
+    The child does it itself: code between fork and exec would keep the parent from starting it by vfork, and a fork
+    runs gRPC's handlers, which crash now and then where its threads are at work."""
+    parent = os.environ.pop(PARENT, "")
+    if _LIBC is None or not parent:
+        return
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        raise SystemExit(128 + signal.SIGTERM)

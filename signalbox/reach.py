@@ -10,7 +10,8 @@ ANSWER_S = 0.25
 
 
 async def refuses(address: str) -> bool:
-    """Nothing listens at `host:port`: a connect is refused. False for a place that nobody answers for, too."""
+    """Nothing listens at `host:port`: a connect is refused. False for a place that nobody answers for, and for what is
+    no address: that proves nothing."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     is_refused = False
@@ -23,7 +24,7 @@ async def refuses(address: str) -> bool:
                     is_refused = True
                 else:
                     return False
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):
         pass
     return is_refused
 

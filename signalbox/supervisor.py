@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from signalbox.errors import StartupError, UnavailableError
-from signalbox.process import die_with_parent
+from signalbox.process import PARENT
 
 POLL_S = 0.05
 STOP_GRACE_S = 40.0
@@ -70,14 +70,13 @@ class Child:
         self._ended_at: float | None = None
         with log.open("wb" if is_new else "ab") as output:
             self._reader = _LogReader(log, service.name)
-            # die_with_parent runs between fork and exec, where a lock that another thread holds would never come free.
             self.process = subprocess.Popen(
                 service.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509
+                env={**os.environ, PARENT: str(os.getpid())},
             )
 
     @property

@@ -118,10 +118,11 @@ class WorkerSettings(Settings):
     """Sim runner: a step that computes a part of a prompt with this token in that part kills the process by SIGSEGV.
     Unset: none does."""
 
-    @field_validator("scheduler")
+    @field_validator("scheduler", "advertise")
     @classmethod
-    def _names_addresses(cls, text: str) -> str:
-        read_addresses(text)
+    def _names_addresses(cls, text: str | None) -> str | None:
+        if text is not None:
+            read_addresses(text)
         return text
 
     @field_validator("speculative")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from signalbox.reach import refuses
 
 
@@ -40,3 +42,11 @@ async def test_a_place_that_nobody_answers_for_proves_nothing() -> None:
             await refuses(f"127.0.0.1:{port}")
         assert not await refuses(f"127.0.0.1:{port}")
         waiting[0][1].close()
+
+
+@pytest.mark.parametrize(
+    "address", ["worker-1", "unix:/x", "host:7310:", "a..b:7310", f"{'x' * 64}:1", "host:"]
+)
+async def test_what_is_no_address_proves_nothing(address: str) -> None:
+    """E9: and breaks nobody who asks."""
+    assert not await refuses(address)

@@ -234,3 +234,11 @@ def test_a_wildcard_is_dialled_at_this_machine(listened: str, dialled: str) -> N
 
 def test_an_address_is_split_at_its_last_colon() -> None:
     assert split_address("[::1]:8000") == ("::1", 8000)
+
+
+async def test_nothing_of_ours_runs_between_fork_and_exec(start: Start) -> None:
+    """gRPC's handlers of a fork crash now and then where its threads are at work, and with them the service."""
+    forks = []
+    os.register_at_fork(before=lambda: forks.append("a fork of Python's own"))
+    start([fake.patient("scheduler")])
+    assert not forks
