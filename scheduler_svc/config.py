@@ -9,6 +9,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.policy.deadlines import parse_ttft_targets
 from scheduler_svc.core.policy.spec import parse_policy
 from scheduler_svc.lease.spec import parse_lease, user_lease
+from signalbox.addresses import read_address
 from signalbox.config import Settings
 from signalbox.errors import StartupError
 
@@ -174,6 +175,11 @@ class SchedulerSettings(Settings):
     def _check_lease(cls, lease: str) -> str:
         parse_lease(lease)
         return lease
+
+    @field_validator("advertise")
+    @classmethod
+    def _check_advertise(cls, advertise: str | None) -> str | None:
+        return advertise if advertise is None else read_address(advertise)
 
     @property
     def contended_lease(self) -> str:

@@ -11,6 +11,7 @@ from scheduler_svc import metrics
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.leadership_servicer import LeadershipServicer
+from scheduler_svc.lease.alone import NoLease
 from scheduler_svc.lease.lease import Holder, Lease
 from scheduler_svc.lease.spec import open_lease, parse_lease
 from scheduler_svc.predecessor_link import tell_predecessor
@@ -37,11 +38,12 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     process.metrics.start(settings.metrics)
     try:
         port = await server.start(settings.listen)
-        lease = process.open_lease(port)
-        settle_memory()
-        await server.set_serving(True)
-        logger.info("listening on port %d", port)
+        lease: Lease = NoLease()
         try:
+            lease = process.open_lease(port)
+            settle_memory()
+            await server.set_serving(True)
+            logger.info("listening on port %d", port)
             await rpc.run_until_first_ends(_until(stop), process.lead(lease))
         finally:
             # Whoever stands by can go on at once, so nothing is gained by letting the links end slowly.
@@ -66,7 +68,7 @@ class SchedulerProcess:
         self.metrics.show(lambda: metrics.read_leads(self.servicer.leads))
 
     def open_lease(self, port: int) -> Lease:
-        """What makes it the leader; it listens on `port`."""
+        """What makes it the leader; it listens on `port`. Raises StartupError."""
         settings = self._settings
         holder = Holder(self.instance, settings.address(port))
         lease = open_lease(parse_lease(settings.contended_lease), holder, settings.lease_duration_s)

@@ -37,7 +37,7 @@ class Lease(Protocol):
 
     async def acquire(self) -> int:
         """Waits until it is ours. Returns a counter that is higher with each acquisition, whoever's; 0: there are no
-        others. Raises StartupError for what will not get better by itself."""
+        others."""
 
     async def keep(self) -> NoReturn:
         """Renews it. Raises LeaseLostError when it is not ours any more."""

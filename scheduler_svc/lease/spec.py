@@ -70,7 +70,9 @@ def open_lease(spec: LeaseSpec, us: Holder, duration_s: float) -> Lease:
         if spec.kind == "file":
             if Path(spec.where) == user_lease():
                 _make_private(user_lease().parent)
-            return FileLease(Path(spec.where), us)
+            lease = FileLease(Path(spec.where), us)
+            lease.check()
+            return lease
         if spec.kind == "etcd":
             return PolledLease(EtcdStore(Rest(spec.where, timeout_s), spec.name, us, duration_s), duration_s)
         if spec.kind == "kubernetes":

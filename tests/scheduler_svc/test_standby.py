@@ -26,7 +26,7 @@ from signalbox.scheduler_link import scheduler_link
 from signalbox.v1 import scheduler_pb2
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import dial, make_hello
-from tests.scheduler_svc.lease.contenders import START_S
+from tests.scheduler_svc.lease.contenders import START_S, locked_by_another
 
 
 @asynccontextmanager
@@ -118,8 +118,7 @@ async def test_a_leader_without_its_lease_ends(addresses: list[str], tmp_path: P
     first, _ = addresses
     async with scheduler(first, tmp_path / "lock") as task:
         await find(first)
-        (tmp_path / "lock").unlink()
-        with pytest.raises(LeaseLostError):
+        with locked_by_another(tmp_path / "lock"), pytest.raises(LeaseLostError):
             await asyncio.wait_for(task, START_S)
     with pytest.raises(SignalboxError):
         await LeaderSearch(first).find(timeout_s=0.2)
@@ -131,13 +130,38 @@ def test_the_process_says_why_it_ends(addresses: list[str], tmp_path: Path) -> N
     command += [f"--lease=file:{tmp_path / 'lock'}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    for line in process.stderr:
-        if "leading with term 2" in line:
-            (tmp_path / "lock").unlink()
-            break
-    said = process.stderr.read()
+    while "leading with term 2" not in process.stderr.readline():
+        assert process.poll() is None
+    with locked_by_another(tmp_path / "lock"):
+        said = process.stderr.read()
     assert process.wait(START_S) == 1 and "Traceback" not in said
     assert said.splitlines()[-1].startswith(f"scheduler: {tmp_path}/lock was removed or replaced")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--listen=0.0.0.0:0", "--lease=file:HERE/lock"], "is no address to tell others; add --advertise"),
+        (
+            ["--listen=127.0.0.1:0", "--lease=file:HERE/nowhere/lock"],
+            "cannot lock HERE/nowhere/lock: No such",
+        ),
+    ],
+)
+def test_a_lease_that_cannot_be_is_one_sentence(flags: list[str], sentence: str, tmp_path: Path) -> None:
+    """B1: nothing else is said: neither that it listens or stands by, nor what breaks when a server is left behind."""
+    command = [sys.executable, "-m", "scheduler_svc", *flags]
+    command = [word.replace("HERE", str(tmp_path)) for word in command]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    (said,) = ended.stderr.splitlines()
+    assert said.startswith("scheduler: ") and sentence.replace("HERE", str(tmp_path)) in said
+
+
+@pytest.mark.parametrize("address", ["nonsense", "", ":7300", "a:0", "a:70000", "a:1,b:2"])
+def test_what_is_no_address_is_not_told_to_others(address: str) -> None:
+    with pytest.raises(StartupError, match=r"--advertise .* is not HOST:PORT"):
+        config.load(SchedulerSettings, [f"--advertise={address}"])
 
 
 @pytest.mark.parametrize(

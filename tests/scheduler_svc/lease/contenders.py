@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import selectors
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from scheduler_svc.lease.lease import Holder
 from scheduler_svc.lease.spec import open_lease, parse_lease
@@ -87,6 +89,16 @@ def first_to_lead(waiting: list[Contender], timeout_s: float = START_S) -> tuple
             if (counter := contender.leads_within(0.01)) is not None:
                 return contender, counter
     raise AssertionError(f"nobody leads within {timeout_s} s")
+
+
+@contextmanager
+def locked_by_another(path: Path) -> Iterator[None]:
+    """The file of a lease is replaced by one that somebody else has locked."""
+    other = path.with_name("other")
+    with other.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        other.replace(path)
+        yield
 
 
 async def _run(spec: str, name: str, duration_s: float) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +66,17 @@ async def test_who_waits_knows_who_leads_and_leads_when_it_lets_go(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("content", "counter"),
-    [(b"", 1), (b"not json", 1), (b"[1]", 1), (b'{"counter": "x"}', 1), (b'{"counter": 41}', 42)],
+    [
+        (b"", 1),
+        (b"not json", 1),
+        (b"[1]", 1),
+        (b"[" * 60_000, 1),
+        (b'{"counter": "x"}', 1),
+        (b'{"counter": true}', 1),
+        (b'{"counter": -5}', 1),
+        (b'{"counter": 18446744073709551616}', 1),
+        (b'{"counter": 41}', 42),
+    ],
 )
 async def test_what_an_earlier_leader_left_is_counted_on_if_it_can_be_read(
     tmp_path: Path, content: bytes, counter: int
@@ -99,5 +111,76 @@ async def test_a_leader_whose_file_is_taken_away_leads_no_more(tmp_path: Path) -
 
 
 async def test_a_path_that_cannot_be_is_said_at_once(tmp_path: Path) -> None:
+    """Before it says that it stands by, and only then: a standby waits on (B5)."""
     with pytest.raises(StartupError, match=r"cannot lock .*: No such file or directory"):
-        await acquire(make(tmp_path / "nowhere" / "lock", "a"))
+        make(tmp_path / "nowhere" / "lock", "a").check()
+
+
+async def test_who_has_the_lock_leads_also_when_it_cannot_write_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B5: a directory stands where the record is written, as on a full disk; when it can be, it is."""
+    lease, record = make(tmp_path / "lock", "a"), tmp_path / "lock.holder"
+    (tmp_path / "lock.holder.new").mkdir()
+    assert await acquire(lease) == 1 and lease.is_held and not record.exists()
+    assert sum("cannot write" in each.message for each in caplog.records) == 1
+    keeping = asyncio.create_task(lease.keep())
+    (tmp_path / "lock.holder.new").rmdir()
+    while not record.exists():
+        await asyncio.sleep(0.02)
+    assert json.loads(record.read_text())["address"] == "a:7300"
+    await stop(keeping)
+    await lease.release()
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["removed", "a file stands there"])
+async def test_without_the_directory_the_leader_leads_on_and_who_waits_waits(
+    tmp_path: Path, is_file: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B5: neither ends, each says so once; when the directory is back one of them has the lease."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    leader, standby = make(folder / "lock", "a"), make(folder / "lock", "b")
+    await acquire(leader)
+    keeping, waiting = asyncio.create_task(leader.keep()), asyncio.create_task(standby.acquire())
+    await asyncio.sleep(0.1)
+    shutil.rmtree(folder)
+    if is_file:
+        folder.touch()
+    await asyncio.sleep(2.3)
+    assert not keeping.done() and leader.is_held and not waiting.done()
+    said = [each.message for each in caplog.records if "cannot be reached" in each.message]
+    assert len(said) == 2 and any("we lead on" in each for each in said)
+    if is_file:
+        folder.unlink()
+    folder.mkdir()
+    await asyncio.sleep(1.5)
+    assert leader.is_held != standby.is_held
+    await stop(keeping, waiting)
+    await leader.release()
+    await standby.release()
+
+
+async def test_a_leader_locks_anew_what_was_taken_away_if_nobody_else_has(tmp_path: Path) -> None:
+    """B5: it goes on, and who comes then waits for it and is told its address."""
+    leader, late = make(tmp_path / "lock", "a"), make(tmp_path / "lock", "b")
+    await acquire(leader)
+    keeping = asyncio.create_task(leader.keep())
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock.holder").unlink()
+    while not (tmp_path / "lock.holder").exists():
+        await asyncio.sleep(0.02)
+    waiting = asyncio.create_task(late.acquire())
+    await asyncio.sleep(0.2)
+    assert leader.is_held and not waiting.done() and late.holder_address == "a:7300"
+    await stop(keeping)
+    await leader.release()
+    assert await asyncio.wait_for(waiting, 5) == 2
+    await late.release()
+
+
+async def stop(*tasks: asyncio.Task[Any]) -> None:
+    """Cancels them, and takes whatever they have come to."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
