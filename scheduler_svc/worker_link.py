@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from google.protobuf.message import DecodeError
 
 from scheduler_svc.core.recovery import SnapshotError
+from scheduler_svc.core.term import TermError
 from scheduler_svc.link_arrivals import Arrival
 from scheduler_svc.links import Send, WorkerLink, close_nothing
 from scheduler_svc.step_loop import DivergenceError, StepLoop
@@ -19,6 +20,8 @@ from signalbox.v1 import scheduler_pb2
 logger = logging.getLogger(__name__)
 SNAPSHOT_FIELD = "hello.snapshot"
 """Named by the refusal of a hello whose snapshot nobody will ever take."""
+TERM_FIELD = "hello.scheduler_epoch"
+"""Named by the refusal of a term that no scheduler can have had."""
 
 
 class WorkerSession:
@@ -127,8 +130,7 @@ class WorkerSession:
             yield
         except (ValueError, DecodeError) as error:
             self._note(f"its hello was refused ({error})")
-            field = SNAPSHOT_FIELD if isinstance(error, SnapshotError) else "hello"
-            raise InvalidRequestError(str(error), field=field) from None
+            raise InvalidRequestError(str(error), field=_field_of(error)) from None
         except (SignalboxError, OutboxFullError):
             raise
         except Exception as error:
@@ -143,3 +145,9 @@ class WorkerSession:
         if not self.is_closed:
             self.is_closed = True
             self._close()
+
+
+def _field_of(error: Exception) -> str:
+    if isinstance(error, TermError):
+        return TERM_FIELD
+    return SNAPSHOT_FIELD if isinstance(error, SnapshotError) else "hello"
