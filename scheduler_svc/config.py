@@ -108,6 +108,9 @@ class SchedulerSettings(Settings):
     max_waiting_bytes: int = Field(384 << 20, ge=1 << 20)
     """Bytes that all waiting requests may take together (prompts, hashes, metadata); more are refused, and submitted
     again if they were accepted before. What is on its way to a worker that does not read comes on top."""
+    max_hello_bytes: int = Field(256 << 20, ge=1 << 20)
+    """Bytes that the hello of one worker may have with all that it tells of its requests (block tables, hashes and
+    metadata of each); a larger one is refused. 4,000 requests of 8,000 tokens have 40 MB."""
     no_worker_grace_s: float = Field(30.0, ge=0)
     """How long requests may wait for a model none of whose workers is there, in seconds."""
     worker_grace_s: float = Field(10.0, ge=0)

@@ -36,6 +36,10 @@ class Arrival:
     is_over: bool = False
     """The stream has ended, or the same process says hello on another one: nothing is to be sent on it."""
     sent_at: float = -math.inf
+    num_missing: int = -1
+    """Parts of its hello that were to come when it was last looked at; -1: it was not."""
+    heard_at: float = 0.0
+    """When one of them was first seen to have come."""
 
     @property
     def worker_id(self) -> str:
@@ -57,9 +61,12 @@ class Arrivals:
     """They are taken in in the order in which their hellos were whole, so that a newer hello of a worker is taken when
     the older one has been."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        """`call_soon` calls back when whatever else is ready has had its turn."""
-        self._call_soon = call_soon
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], silence_s: float = math.inf
+    ) -> None:
+        """`call_soon` calls back when whatever else is ready has had its turn. `silence_s`: how long the next part of
+        a hello may take (W1)."""
+        self._call_soon, self._silence_s = call_soon, silence_s
         self._of: dict[str, Arrival] = {}
         self._jobs: deque[tuple[Iterator[None], Callable[[Exception], None]]] = deque()
 
@@ -106,6 +113,17 @@ class Arrivals:
             self._jobs.popleft()
         if self._jobs:
             self._call_soon(self._do_piece)
+
+    def end_silent(self, now: float) -> None:
+        """Ends the streams whose hellos do not go on: nobody else could come under their names (H5)."""
+        for arrival in list(self._of.values()):
+            num_missing = arrival.greeting.num_missing
+            if num_missing != arrival.num_missing:
+                arrival.num_missing, arrival.heard_at = num_missing, now
+            elif num_missing and now - arrival.heard_at >= self._silence_s:
+                logger.warning("worker %s does not end its hello", arrival.worker_id)
+                self.leave(arrival)
+                arrival.end()
 
     def beat(self, now: float) -> None:
         """Says that we live to whoever waits to be taken in."""

@@ -2,39 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from google.protobuf.message import DecodeError
 
 from scheduler_svc import delta
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.offer import OfferError, check_offer
 from scheduler_svc.core.recovery import SnapshotError, check_slots, pieces_of
 from signalbox.v1 import scheduler_pb2
 
 
 class Greeting:
-    """A hello and the parts of its snapshot so far. Raises ValueError or DecodeError for what contradicts itself."""
+    """A hello and the parts of its snapshot so far, never more of them than its own figures allow (W1). Raises
+    ValueError or DecodeError for what contradicts itself."""
 
-    def __init__(self, hello: scheduler_pb2.WorkerHello, wall_ms: int = delta.LATEST_MS) -> None:
-        """`wall_ms`: our own clock, Unix time in milliseconds."""
+    def __init__(
+        self,
+        hello: scheduler_pb2.WorkerHello,
+        wall_ms: int = delta.LATEST_MS,
+        max_bytes: int = SchedulerConfig.max_hello_bytes,
+    ) -> None:
+        """`wall_ms`: our own clock, Unix time in milliseconds. `max_bytes`: of all parts together."""
         self.hello, self._wall_ms = hello, wall_ms
         self.info = delta.parse_offer(hello)
+        check_offer(self.info)
+        self.num_missing = hello.snapshot.num_parts
+        """Parts that are still to come."""
+        self._max_bytes = self._room = max_bytes
+        self._unread: list[scheduler_pb2.SlotSnapshot] = []
+        self._keep(hello.snapshot.slots, hello.ByteSize())
         self.snapshot = delta.parse_snapshot(hello.snapshot) if hello.HasField("snapshot") else None
-        self._num_missing = hello.snapshot.num_parts
-        self._unread = list(hello.snapshot.slots)
         self.is_small = True
         """It is done in one piece. Not known before it is read."""
 
     @property
     def is_whole(self) -> bool:
         """Nothing of it is missing."""
-        return not self._num_missing
+        return not self.num_missing
 
     def add(self, part: scheduler_pb2.SnapshotPart) -> None:
         """Takes the next part."""
-        if self.snapshot is None or not self._num_missing:
+        if self.snapshot is None or not self.num_missing:
             raise SnapshotError("a part of a snapshot comes behind the hello that has announced it")
-        self._unread += part.slots
-        self._num_missing -= 1
+        self.num_missing -= 1
+        self._keep(part.slots, part.ByteSize())
+
+    def _keep(self, slots: Sequence[scheduler_pb2.SlotSnapshot], num_bytes: int) -> None:
+        """Every part that is still to come has a slot of its own."""
+        self._room -= num_bytes
+        if self._room < 0:
+            raise OfferError(
+                "hello", f"has more than {self._max_bytes} bytes with its parts (max_hello_bytes)"
+            )
+        count = len(self._unread) + len(slots) + self.num_missing
+        if count > self.info.num_slots:
+            raise SnapshotError(
+                f"slots of a snapshot and parts that are announced are {count}, of {self.info.num_slots} slots"
+            )
+        self._unread += slots
 
     def read(self) -> Iterator[None]:
         """Reads and checks all slots, so that adopting them cannot fail half way. A yield stands between two pieces."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
+from scheduler_svc.link_names import check_name
 from scheduler_svc.links import MAX_OUTBOX, MAX_WORKER_BYTES
 from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.worker_link import WorkerSession
@@ -31,6 +32,8 @@ class RelayLink:
                 f"window_us is {first.hello.window_us}; at most {MAX_WINDOW_US} are allowed",
                 field="hello.window_us",
             )
+        if first.hello.relay_id:  # one without a name is only logged so
+            check_name("hello.relay_id", first.hello.relay_id)
         self.relay_id = first.hello.relay_id
         self.window_s = first.hello.window_us / 1e6
         self.outbox = Outbox[scheduler_pb2.RelayedResponse](

@@ -27,6 +27,7 @@ from scheduler_svc.link_messages import build_entry, build_notice
 from scheduler_svc.link_operations import operate
 from scheduler_svc.link_troubles import LinkTroubles
 from scheduler_svc.links import FrontendLink, Send, WorkerLink, close_nothing
+from scheduler_svc.safe_mode_log import log_safe_mode
 from scheduler_svc.tracing import QueueSpans
 from signalbox.errors import DuplicateWorkerError
 from signalbox.heartbeat import HEARTBEAT_S, Attention
@@ -60,10 +61,13 @@ class StepLoop:
         self._call_at = call_at
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
-        self.arrivals = Arrivals(lambda action: call_at(clock(), action))
+        silence_s = core.config.worker_silence_ms / 1e3
+        self.arrivals = Arrivals(lambda action: call_at(clock(), action), silence_s)
         self.troubles = LinkTroubles()
         self.idle_check = IdleCheck(core, clock)
         self._attention = Attention()
+        self._goes_on = False
+        """`_lose_more` is to come."""
         self._num_removed = 0
         """Workers that were gone when frontends were last told."""
         self.on_report: Callable[[Worker, StepReport], None] | None = None
@@ -95,7 +99,7 @@ class StepLoop:
 
     def greet(self, hello: scheduler_pb2.WorkerHello) -> Greeting:
         """The first part of what a worker says of itself. Raises ValueError and DecodeError."""
-        return Greeting(hello, self._wall_ms())
+        return Greeting(hello, self._wall_ms(), self.core.config.max_hello_bytes)
 
     def attach_worker(
         self, hello: scheduler_pb2.WorkerHello, send: Send, close: Callable[[], None] = close_nothing
@@ -108,9 +112,9 @@ class StepLoop:
 
     def take_in(self, arrival: Arrival) -> Generator[None, None, WorkerLink | None]:
         """Takes a worker in whose hello is whole, piece by piece. None: its stream has ended meanwhile. Raises as
-        `adopt`, and TermError."""
+        `adopt`."""
         hello = arrival.greeting.hello
-        self._meet_term(hello.scheduler_epoch, hello.scheduler_instance or hello.snapshot.scheduler_instance)
+        self._meet_term(hello.scheduler_epoch, hello.snapshot.scheduler_instance)
         worker = yield from adopt(self.core, arrival, self._clock, self._replace)
         return self._link_up(arrival) if worker is not None else None
 
@@ -220,7 +224,7 @@ class StepLoop:
     # -- frontends --
 
     def attach_frontend(self, hello: scheduler_pb2.FrontendHello) -> FrontendLink:
-        """A frontend said hello. Raises TermError, and nothing has changed then."""
+        """A frontend said hello."""
         instance = hello.frontend_instance
         if hello.scheduler_epoch > self.core.epoch or not self.core.frontends.has_met(instance):
             self._meet_term(hello.scheduler_epoch)
@@ -270,9 +274,10 @@ class StepLoop:
         if self._attention.is_whole(now):
             self.core.tick(now)
             self._close_links()
+            self.arrivals.end_silent(now)
             self._check_integrity(now)
         if self.core.safe_mode.budget_level != level:
-            self._log_safe_mode()
+            log_safe_mode(self.core.safe_mode, now)
         self._advance()
         self._beat(now)
 
@@ -312,20 +317,6 @@ class StepLoop:
                 self._forget_link(worker_id)
         liveness.news, liveness.closing = [], []
 
-    def _log_safe_mode(self) -> None:
-        mode = self.core.safe_mode
-        burn = mode.burn(self._clock())
-        if mode.budget_level is None:
-            logger.warning(
-                "safe mode by the error budget is lifted; it burns %.1f times as fast as it may", burn
-            )
-        else:
-            logger.warning(
-                "safe mode: classes below %d are suspended; the error budget burns %.1f times as fast as it may",
-                mode.budget_level,
-                burn,
-            )
-
     def _advance(self, concerned: str | None = None) -> None:
         """Sends every step that can be sent, then what frontends have to know. When only one worker is `concerned`,
         the others are looked at only if a request waits that an idle one might take."""
@@ -352,6 +343,15 @@ class StepLoop:
         if self.core.num_removed != self._num_removed:
             self._num_removed = self.core.num_removed
             self._tell_directory()
+        if self.core.missing.is_cut and not self._goes_on:
+            self._goes_on = True
+            self._call_at(self._clock(), self._lose_more)
+
+    def _lose_more(self) -> None:
+        """More requests are lost than are called so in one go."""
+        self._goes_on = False
+        self.core.desk.resolve_missing(self._clock())
+        self._advance()
 
     def _advance_worker(self, worker_id: str) -> None:
         link, worker = self._workers[worker_id], self.core.workers[worker_id]

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError
 
+from scheduler_svc.core.offer import OfferError
 from scheduler_svc.core.recovery import SnapshotError
-from scheduler_svc.core.term import TermError
 from scheduler_svc.link_arrivals import Arrival
+from scheduler_svc.link_names import check_worker_names
 from scheduler_svc.links import Send, WorkerLink, close_nothing
 from scheduler_svc.step_loop import DivergenceError, StepLoop
 from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
@@ -20,8 +21,10 @@ from signalbox.v1 import scheduler_pb2
 logger = logging.getLogger(__name__)
 SNAPSHOT_FIELD = "hello.snapshot"
 """Named by the refusal of a hello whose snapshot nobody will ever take."""
-TERM_FIELD = "hello.scheduler_epoch"
-"""Named by the refusal of a term that no scheduler can have had."""
+MAX_EARLY_BYTES = 8 << 20
+"""What a worker may say before it is taken in, its hello aside; whoever says more is to say hello again (W1)."""
+ITEM_BYTES = 256
+"""What an empty item takes here, about."""
 
 
 class WorkerSession:
@@ -45,12 +48,14 @@ class WorkerSession:
         """None until the worker is taken in."""
         self._early: list[scheduler_pb2.AttachWorkerRequest] = []
         """What came with the hello, or before the worker was taken in."""
+        self._early_room = MAX_EARLY_BYTES
         self.is_closed = False
         """The stream is to end."""
         self.refusal: SignalboxError | None = None
         """Why the hello was not taken, if that was found out between two messages."""
         self._is_queued = False
         """The hello is whole, and is taken or waits for its turn."""
+        check_worker_names(first.hello)
         loop.admit(first.hello)
         with self._hello_is_taken():
             self._greeting = loop.greet(first.hello)
@@ -101,10 +106,24 @@ class WorkerSession:
             with self._hello_is_taken():
                 self._greeting.add(message.snapshot_part)
         if message.outputs or message.events:
-            self._early.append(message)
+            self._keep(message)
+        if self.is_closed:
+            return
         if self._greeting.is_whole and not self._is_queued:
             self._is_queued = True
             self._loop.arrivals.put(self._be_taken_in(), self._refuse)
+
+    def _keep(self, early: scheduler_pb2.AttachWorkerRequest) -> None:
+        num_items = len(early.outputs) + len(early.events)
+        size = early.ByteSize() - early.hello.ByteSize() - early.snapshot_part.ByteSize()
+        self._early_room -= size + num_items * ITEM_BYTES
+        if self._early_room >= 0:
+            self._early.append(early)
+            return
+        logger.warning("worker %s says too much before it is taken in; its link is closed", self._worker_id)
+        self._note("it said too much before it was taken in")
+        self._early = []
+        self._on_close()
 
     def _be_taken_in(self) -> Iterator[None]:
         """Raises what is wrong."""
@@ -148,6 +167,7 @@ class WorkerSession:
 
 
 def _field_of(error: Exception) -> str:
-    if isinstance(error, TermError):
-        return TERM_FIELD
+    """What of a hello is refused."""
+    if isinstance(error, OfferError):
+        return error.field
     return SNAPSHOT_FIELD if isinstance(error, SnapshotError) else "hello"

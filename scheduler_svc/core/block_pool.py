@@ -33,6 +33,12 @@ class BlockRing:
         self._tail = 0
         self.num_live = 0
 
+    def fill(self, stamps: NDArray[np.int64]) -> None:
+        """All blocks, in order, with these stamps, into a ring that was never used."""
+        self._tail = self.num_live = len(stamps)
+        self._blocks[: self._tail] = np.arange(self._tail, dtype=np.int32)
+        self._stamps[: self._tail] = stamps
+
     def push(self, blocks: Blocks, stamps: NDArray[np.int64], own: NDArray[np.int64]) -> None:
         """Appends `blocks`; `own` is the pool's stamp per block, already set to `stamps` for them."""
         count = len(blocks)
@@ -92,9 +98,9 @@ class BlockPool:
         self.ref_counts = np.zeros(num_blocks, np.int32)
         """Number of block tables that a block stands in."""
         self.generations = np.zeros(num_blocks, np.uint32)
-        self._stamps = np.zeros(num_blocks, np.int64)
+        self._stamps = np.arange(1, num_blocks + 1)
         """Stamp of the block's live ring entry; 0 while it is held."""
-        self._next_stamp = 1
+        self._next_stamp = num_blocks + 1
         self._fenced = np.zeros(num_blocks, np.bool_)
         self.num_fenced = 0
         """Blocks that are copied beside the steps."""
@@ -106,7 +112,7 @@ class BlockPool:
         """The block's content is known; its hash stands in `_hash_of` and leads back to it in `_block_of`."""
         self.evicted: list[tuple[int, bytes]] | None = None
         """When a list: every (block, content) that loses its place is appended, for a host tier to save."""
-        self._enqueue(self._free, np.arange(num_blocks, dtype=np.int32))
+        self._free.fill(self._stamps)
 
     @property
     def num_free(self) -> int:

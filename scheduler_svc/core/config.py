@@ -75,6 +75,8 @@ class SchedulerConfig:
     """Requests that may wait for one model; more are refused."""
     max_waiting_bytes: int = 384 << 20
     """What waiting requests may take together, in bytes: prompts, hashes and metadata; more are refused."""
+    max_hello_bytes: int = 256 << 20
+    """What the hello of one worker may take with all parts of its snapshot, in bytes; a larger one is refused."""
     no_worker_grace_s: float = 30.0
     """How long requests may wait for a model none of whose workers is there."""
     worker_grace_s: float = 10.0

@@ -92,12 +92,14 @@ class FrontendDesk:
         request = self._register.requests.get(key)
         if request is None or request.attempt != attempt:
             self._missing.add(key, attempt)
-            self.resolve_missing(now)
+            if not self._missing.is_cut:
+                self.resolve_missing(now)
         elif request.worker_id == worker_id and worker_instance:
             request.in_doubt = self._workers[worker_id].info.instance != worker_instance
 
     def resolve_missing(self, now: float) -> None:
-        """Calls requests lost that nobody has, once every worker that could have them has spoken."""
+        """Calls requests lost that nobody has, once every worker that could have them has spoken. Some of them only,
+        if there are many: to be called again soon then (`Missing.is_cut`)."""
         are_all_attached = all(worker.attached for worker in self._workers.values())
         for key, attempt in self._missing.take_lost(self._register.requests, are_all_attached, now):
             self._frontends.withdraw(key, attempt)

@@ -20,7 +20,9 @@ class HostCache:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self._blocks: OrderedDict[bytes, int] = OrderedDict()
-        self._free = list(range(num_blocks - 1, -1, -1))
+        self._free: list[int] = []
+        self._num_touched = 0
+        """Blocks that were ever used: those behind them are free, too."""
         self._pins: Counter[int] = Counter()
         """Blocks that are copied beside the steps, and by how many groups of copies."""
         self._arriving: set[int] = set()
@@ -50,6 +52,8 @@ class HostCache:
             return None
         if self._free:
             block = self._free.pop()
+        elif self._num_touched < self.num_blocks:
+            block, self._num_touched = self._num_touched, self._num_touched + 1
         else:
             oldest = next(
                 (key for key, at in self._blocks.items() if at not in pinned and at not in self._pins), None
@@ -115,6 +119,7 @@ class HostCache:
 
     def check_integrity(self, pins: Iterable[int] = ()) -> None:
         """Asserts that every block is free or holds one content; `pins` are the blocks of all groups of copies."""
-        assert sorted([*self._free, *self._left, *self._blocks.values()]) == list(range(self.num_blocks))
+        assert self._num_touched <= self.num_blocks
+        assert sorted([*self._free, *self._left, *self._blocks.values()]) == list(range(self._num_touched))
         assert self._pins == Counter(pins), "blocks are pinned for nobody"
         assert (self._arriving | self._left) <= self._pins.keys(), "a block waits for nobody's copies"

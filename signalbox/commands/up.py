@@ -168,9 +168,7 @@ def run(args: argparse.Namespace) -> int:
         {"--scheduler": ring.scheduler, **standby, "--http": ring.http, "--grpc": ring.grpc, **workers}
     )
     logs = LogDir(args.log_dir)
-    if ring.standby is not None:
-        logs.check_lease()
-    ring = replace(ring, lease=logs.lease)
+    ring = replace(ring, lease=logs.path.absolute() / "scheduler.lease")
     supervisor = Supervisor(ring.stages(), logs.path, warn)
     status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
     logs.close(failed=status == 1)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.evidence import Process, Reach
-from scheduler_svc.core.missing import Missing
+from scheduler_svc.core.missing import MAX_LOST, Missing
 from scheduler_svc.core.notices import LossCause, Lost
 from scheduler_svc.core.recovery import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.step_loop import StepLoop
+from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_slot
 
 KEY = make_request("a", 3).key
@@ -126,8 +129,32 @@ def test_what_a_frontend_asks_at_a_restart_costs_the_same_for_each_request(count
                 scheduler.check(KEY._replace(request_id=name), attempt, "v", "", 0.0)
         scheduler.missing.worker_spoke("v")
         scheduler.missing.worker_spoke("w")
-        scheduler.tick(0.1)
+        for _ in range(count // MAX_LOST + 1):
+            scheduler.tick(0.1)
     finally:
         sys.setprofile(None)
     assert len(lost(scheduler)) == count
     assert calls < 60 * count
+
+
+def test_many_are_called_lost_in_several_turns() -> None:
+    """W1, W3: so many in each, whatever the frontend asks meanwhile, and what is said of others in between holds."""
+    turns: list[Callable[[], None]] = []
+    core = Scheduler(SchedulerConfig(start_grace_s=0.0), 1, 0.0)
+    loop = StepLoop(core, lambda: 0.0, lambda when, turn: turns.append(turn))
+    live = [scheduler_pb2.RequestRef(request_id=f"r{number}", attempt=1) for number in range(3 * MAX_LOST)]
+    link = loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance="f", live=live))
+
+    def told() -> list[str]:
+        return [each.ref.request_id for message in link.outbox._items for each in message.lost]
+
+    assert len(told()) == MAX_LOST and len(turns) == 1
+    check = scheduler_pb2.CheckRequest(ref=live[-1], worker_id="v")
+    operation = scheduler_pb2.FrontendOperation(check=check)
+    loop.on_frontend(link, scheduler_pb2.AttachFrontendRequest(operations=[operation] * 10))
+    assert len(told()) == MAX_LOST and len(turns) == 1
+    while turns:
+        before = len(told())
+        turns.pop()()
+        assert len(told()) - before <= MAX_LOST
+    assert told() == [ref.request_id for ref in live] and not len(core.missing)

@@ -1,0 +1,26 @@
+"""The names that peers give themselves: they are kept, logged and shown, so they are short and can be read (W1)."""
+
+from __future__ import annotations
+
+from signalbox.errors import InvalidRequestError
+from signalbox.v1 import scheduler_pb2
+
+MAX_NAME_BYTES = 256
+
+
+def check_name(field: str, name: str) -> None:
+    """Raises InvalidRequestError when `name` is none; `field` is its path from the message on."""
+    if not name.strip() or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
+        shown = ascii(name if len(name) <= 32 else f"{name[:32]}...")
+        raise InvalidRequestError(
+            f"{field.rpartition('.')[2]} is {shown}; 1 to {MAX_NAME_BYTES} bytes that can be read are allowed",
+            field=field,
+        )
+
+
+def check_worker_names(hello: scheduler_pb2.WorkerHello) -> None:
+    """Raises InvalidRequestError when the worker cannot be called what it says."""
+    check_name("hello.worker_id", hello.worker_id)
+    check_name("hello.worker_instance", hello.worker_instance)
+    check_name("hello.address", hello.address)
+    check_name("hello.model.model", hello.model.model)
