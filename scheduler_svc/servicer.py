@@ -14,6 +14,7 @@ import grpc
 from scheduler_svc.board_feed import BoardFeed
 from scheduler_svc.board_snapshot import HEALTH
 from scheduler_svc.core.evidence import ExitKind, Process
+from scheduler_svc.core.term import TermError
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.explanation_message import make_explanation
 from scheduler_svc.link_names import check_name
@@ -21,7 +22,7 @@ from scheduler_svc.links import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
 from scheduler_svc.relay_link import RelayLink
 from scheduler_svc.step_loop import StepLoop
 from scheduler_svc.tenant_file import TenantFile
-from scheduler_svc.worker_link import WorkerSession
+from scheduler_svc.worker_link import TERM_FIELD, WorkerSession
 from signalbox.errors import InvalidRequestError, SignalboxError, UnsupportedError
 from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.rpc import abort
@@ -93,9 +94,11 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             await abort(context, InvalidRequestError("the first message must carry hello", field="hello"))
         try:
             check_name("hello.frontend_instance", first.hello.frontend_instance)
+            link = self._loop.attach_frontend(first.hello)
         except SignalboxError as error:
             await abort(context, error)
-        link = self._loop.attach_frontend(first.hello)
+        except TermError as error:
+            await abort(context, InvalidRequestError(str(error), field=TERM_FIELD))
         await context.send_initial_metadata(())
         writer = asyncio.create_task(_write_to_frontend(link.outbox, context))
         try:

@@ -112,9 +112,9 @@ class StepLoop:
 
     def take_in(self, arrival: Arrival) -> Generator[None, None, WorkerLink | None]:
         """Takes a worker in whose hello is whole, piece by piece. None: its stream has ended meanwhile. Raises as
-        `adopt`."""
+        `adopt`, and TermError."""
         hello = arrival.greeting.hello
-        self._meet_term(hello.scheduler_epoch, hello.snapshot.scheduler_instance)
+        self._meet_term(hello.scheduler_epoch, hello.scheduler_instance or hello.snapshot.scheduler_instance)
         worker = yield from adopt(self.core, arrival, self._clock, self._replace)
         return self._link_up(arrival) if worker is not None else None
 
@@ -224,7 +224,7 @@ class StepLoop:
     # -- frontends --
 
     def attach_frontend(self, hello: scheduler_pb2.FrontendHello) -> FrontendLink:
-        """A frontend said hello."""
+        """A frontend said hello. Raises TermError, and nothing has changed then."""
         instance = hello.frontend_instance
         if hello.scheduler_epoch > self.core.epoch or not self.core.frontends.has_met(instance):
             self._meet_term(hello.scheduler_epoch)

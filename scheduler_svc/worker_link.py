@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from scheduler_svc.core.offer import OfferError
 from scheduler_svc.core.recovery import SnapshotError
+from scheduler_svc.core.term import TermError
 from scheduler_svc.link_arrivals import Arrival
 from scheduler_svc.link_names import check_worker_names
 from scheduler_svc.links import Send, WorkerLink, close_nothing
@@ -25,6 +26,8 @@ MAX_EARLY_BYTES = 8 << 20
 """What a worker may say before it is taken in, its hello aside; whoever says more is to say hello again (W1)."""
 ITEM_BYTES = 256
 """What an empty item takes here, about."""
+TERM_FIELD = "hello.scheduler_epoch"
+"""Named by the refusal of a term that no scheduler can have had."""
 
 
 class WorkerSession:
@@ -170,4 +173,6 @@ def _field_of(error: Exception) -> str:
     """What of a hello is refused."""
     if isinstance(error, OfferError):
         return error.field
+    if isinstance(error, TermError):
+        return TERM_FIELD
     return SNAPSHOT_FIELD if isinstance(error, SnapshotError) else "hello"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,6 +22,26 @@ class LogDir:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StartupError(f"cannot make the log directory {chosen}: {error.strerror}") from None
+
+    @property
+    def lease(self) -> Path:
+        """File that the ring's scheduler that leads has locked, if there are two of them."""
+        return self.path.absolute() / "scheduler.lease"
+
+    def check_lease(self) -> None:
+        """Raises StartupError when another ring's scheduler has locked it: the two would be one ring."""
+        try:
+            with self.lease.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return
+        except BlockingIOError:
+            sentence = (
+                f"another ring with --standby runs in {self.path}; choose another directory with --log-dir"
+            )
+            raise StartupError(sentence) from None
+        except OSError as error:
+            raise StartupError(f"cannot lock {self.lease}: {error.strerror}") from None
 
     def close(self, *, failed: bool) -> bool:
         """To be called when the services have ended. Returns whether there are logs to look at."""

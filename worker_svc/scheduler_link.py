@@ -162,7 +162,7 @@ class SchedulerLink:
         """One stream, from hello to its end. Returns what ended it, if anything is known of it."""
         hello = self._make_hello()
         snapshot = await asyncio.wrap_future(self._steps.snapshot())
-        hello.scheduler_epoch = self._terms.highest
+        hello.scheduler_epoch, hello.scheduler_instance = self._terms.highest, self._terms.instance
         parts: list[scheduler_pb2.SnapshotPart] = []
         if snapshot is not None:
             hello.scheduler_epoch = max(hello.scheduler_epoch, snapshot.scheduler_epoch)

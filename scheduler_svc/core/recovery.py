@@ -16,13 +16,15 @@ from scheduler_svc.core.config import SchedulerConfig, resolve
 from scheduler_svc.core.kept_cache import is_same_cache, keep_cache
 from scheduler_svc.core.refusal import malformation_of
 from scheduler_svc.core.request import HASH_BYTES, Request
-from scheduler_svc.core.term import Term
+from scheduler_svc.core.term import Term, TermError
 from scheduler_svc.core.worker import Worker
 from scheduler_svc.core.worker_info import WorkerInfo
 
 T = TypeVar("T")
 PIECE_SLOTS = 128
 """What is done in one go: half of 20 ms on a slow machine, reading or adopting."""
+MAX_STEP_ID = 1 << 62
+"""No worker has made more steps."""
 BLOCKS_PER_SLOT = 256
 """So many blocks cost as much as another slot, about."""
 
@@ -91,6 +93,8 @@ def make_worker(
     Raises ValueError with a sentence when its offer and our settings, or its snapshot and itself, contradict each
     other.
     """
+    if snapshot is not None:
+        check_numbers(snapshot, term)
     limits = resolve(
         config,
         num_slots=info.num_slots,
@@ -112,6 +116,17 @@ def make_worker(
         if same is not None and same.reset_at:
             worker.reset_at = worker.next_step_id
     return worker
+
+
+def check_numbers(snapshot: WorkerSnapshot, term: Term) -> None:
+    """Raises SnapshotError for a term or a step that nobody has come to, and that would leave no number behind it."""
+    try:
+        term.check(snapshot.scheduler_epoch, snapshot.scheduler_instance)
+    except TermError as error:
+        raise SnapshotError(str(error)) from None
+    last = max(snapshot.last_step_id, snapshot.last_scheduled_step_id)
+    if last > MAX_STEP_ID:
+        raise SnapshotError(f"its last step is {last}, above {MAX_STEP_ID}, which nobody has come to")
 
 
 def pieces_of(slots: Sequence[T], num_blocks: Callable[[T], int]) -> list[list[T]]:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from signalbox.terms import MAX_TERM
+
+
+class TermError(ValueError):
+    """A term is named that no scheduler can have had, or that leaves none for us."""
+
 
 class Term:
     """A number that no other process uses on the same worker: it rises above whatever others are heard to have had, and
@@ -16,8 +22,16 @@ class Term:
         """That process is this one."""
         return bool(instance) and instance == self.instance
 
+    def check(self, number: int, instance: str = "") -> None:
+        """Raises TermError for a term that cannot be met (T4)."""
+        highest = MAX_TERM if self.is_own(instance) else MAX_TERM - 1
+        if number > highest:
+            raise TermError(f"its term {number} is above {highest}, which no scheduler can have had")
+
     def meet(self, number: int, instance: str = "") -> bool:
-        """A hello names the term of a process; empty: it does not say whose. True: ours has risen above it."""
+        """A hello names the term of a process; empty: it does not say whose. True: ours has risen above it. Raises as
+        `check`."""
+        self.check(number, instance)
         if number < self.number or self.is_own(instance):
             return False
         self.number = number + 1

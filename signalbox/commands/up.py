@@ -168,7 +168,9 @@ def run(args: argparse.Namespace) -> int:
         {"--scheduler": ring.scheduler, **standby, "--http": ring.http, "--grpc": ring.grpc, **workers}
     )
     logs = LogDir(args.log_dir)
-    ring = replace(ring, lease=logs.path.absolute() / "scheduler.lease")
+    if ring.standby is not None:
+        logs.check_lease()
+    ring = replace(ring, lease=logs.lease)
     supervisor = Supervisor(ring.stages(), logs.path, warn)
     status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
     logs.close(failed=status == 1)

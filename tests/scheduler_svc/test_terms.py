@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import grpc
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.term import Term
+from scheduler_svc.core.term import Term, TermError
 from scheduler_svc.step_loop import StepLoop
+from signalbox.errors import InvalidRequestError
+from signalbox.rpc_errors import error_of
+from signalbox.terms import MAX_TERM
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
 from tests.scheduler_svc.harness import make_info, make_request, make_slot
@@ -28,6 +34,11 @@ def hello_of(term: int, instance: str) -> scheduler_pb2.WorkerHello:
         scheduler_epoch=term, scheduler_instance=instance, last_step_id=term
     )
     return make_hello("w", snapshot=snapshot, scheduler_epoch=term).hello
+
+
+def snapshot(**fields: Any) -> scheduler_pb2.WorkerSnapshot:
+    """Of a worker without requests."""
+    return scheduler_pb2.WorkerSnapshot(**{"scheduler_epoch": 1, "last_step_id": 1} | fields)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +86,70 @@ def test_a_frontend_tells_of_a_term_that_no_worker_has_met() -> None:
     hello.scheduler_epoch = 5
     loop.attach_frontend(hello)
     assert loop.core.epoch == 6, "it was elsewhere meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"scheduler_epoch": (1 << 64) - 1}, "hello.scheduler_epoch"),
+        ({"scheduler_epoch": MAX_TERM}, "hello.scheduler_epoch"),
+        ({"scheduler_epoch": MAX_TERM + 1, "scheduler_instance": "ours"}, "hello.scheduler_epoch"),
+        ({"snapshot": snapshot(scheduler_epoch=(1 << 64) - 2)}, "hello.snapshot"),
+        ({"snapshot": snapshot(last_step_id=(1 << 64) - 1)}, "hello.snapshot"),
+        ({"snapshot": snapshot(last_scheduled_step_id=(1 << 62) + 1)}, "hello.snapshot"),
+    ],
+)
+async def test_a_number_that_nobody_has_come_to_is_refused_by_name(
+    fields: dict[str, Any], named: str
+) -> None:
+    """T4: and nothing has changed: questions are answered, and the next worker is taken."""
+    async with serve() as (loop, address), dial(address) as stub:
+        loop.core.term.instance = "ours"
+        bad = stub.AttachWorker()
+        await bad.write(make_hello("bad", **fields))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            while await bad.read() is not grpc.aio.EOF:
+                pass
+        error = error_of(refused.value, address)
+        assert isinstance(error, InvalidRequestError) and error.field == named
+        assert list(loop.core.workers) == [] and loop.core.epoch == 7
+        assert (await stub.FindLeader(scheduler_pb2.FindLeaderRequest())).scheduler_epoch == 7
+        assert (await stub.GetStatus(scheduler_pb2.GetStatusRequest())).scheduler_epoch == 7
+        good = stub.AttachWorker()
+        await good.write(make_hello("good"))
+        assert (await good.read()).scheduler_epoch == 7
+
+
+async def test_a_frontend_that_names_such_a_term_is_refused_by_name() -> None:
+    """T4."""
+    async with serve() as (loop, address), dial(address) as stub:
+        stream = stub.AttachFrontend()
+        hello = scheduler_pb2.FrontendHello(frontend_instance="f", scheduler_epoch=(1 << 64) - 1)
+        await stream.write(scheduler_pb2.AttachFrontendRequest(hello=hello))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream.read()
+        error = error_of(refused.value, address)
+        assert isinstance(error, InvalidRequestError) and error.field == "hello.scheduler_epoch"
+        assert (loop.num_frontends, loop.core.epoch) == (0, 7)
+
+
+def test_the_highest_term_is_for_its_own_workers() -> None:
+    """T4: whoever has risen to it goes on with the workers that have obeyed it."""
+    term = Term("ours", 5)
+    assert term.meet(MAX_TERM - 1, "theirs") and term.number == MAX_TERM
+    assert not term.meet(MAX_TERM, "ours")
+    with pytest.raises(TermError):
+        term.meet(MAX_TERM, "theirs")
+
+
+@pytest.mark.parametrize(("instance", "then"), [("ours", 3), ("theirs", 4), ("", 4)])
+def test_an_idle_worker_says_whose_its_highest_term_is(instance: str, then: int) -> None:
+    """T5: each new link of a worker that has never made a step has raised the term by one."""
+    loop = make_loop(first_term=3)
+    hello = make_hello("w", scheduler_epoch=3, scheduler_instance=instance).hello
+    for _ in range(3):
+        loop.attach_worker(hello, Sent().append)
+    assert loop.core.epoch == then
 
 
 async def test_both_ends_are_told_who_speaks() -> None:

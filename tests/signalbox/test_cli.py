@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import signal
 import socket
 import subprocess
@@ -232,6 +233,20 @@ def test_a_standby_shares_a_lease_with_the_scheduler_and_all_know_both() -> None
         assert "--scheduler=127.0.0.1:7300,127.0.0.1:7400" in command_line(ring, stage)
     assert make_ring("--standby").standby == "127.0.0.1:7302"
     assert {service.group for stage in make_ring().stages() for service in stage} == {""}
+
+
+def test_two_rings_with_a_standby_do_not_share_a_log_directory(tmp_path: Path, capsys: Capture) -> None:
+    """B1: their schedulers would contend for one lease, and be one ring."""
+    http, grpc, scheduler, standby, worker = (f"127.0.0.1:{port}" for port in free_ports(5))
+    flags = [f"--http={http}", f"--grpc={grpc}", f"--scheduler={scheduler}", f"--standby={standby}"]
+    flags += [f"--worker-listen={worker}", f"--log-dir={tmp_path}"]
+    with (tmp_path / "scheduler.lease").open("w") as leader:
+        fcntl.flock(leader, fcntl.LOCK_EX)
+        assert run_main("up", *flags) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"signalbox: another ring with --standby runs in {tmp_path}; choose another directory with --log-dir"
+    ]
 
 
 @pytest.mark.parametrize("command", ["status", "drain", "top --once", "safe-mode off", "reload-tenants"])

@@ -45,3 +45,16 @@ async def test_a_refused_step_is_followed_by_a_hello_with_all_that_the_worker_ho
         scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=[out_of_turn]))
         snapshot = (await scheduler.hellos.get()).snapshot
         assert [slot.ref.request_id for slot in snapshot.slots] == ["r0"]
+
+
+async def test_a_hello_without_a_snapshot_says_whose_the_highest_term_is() -> None:
+    """T5: of a worker that has made no step."""
+    async with asyncio.timeout(100), worker_process("--runner=sim") as (scheduler, _):
+        first = await scheduler.hellos.get()
+        assert (first.scheduler_epoch, first.scheduler_instance) == (0, "")
+        greeting = scheduler_pb2.AttachWorkerResponse(scheduler_epoch=5, scheduler_instance="theirs")
+        scheduler.messages.put_nowait(greeting)
+        scheduler.messages.put_nowait(None)
+        second = await scheduler.hellos.get()
+        assert (second.scheduler_epoch, second.scheduler_instance) == (5, "theirs")
+        assert not second.HasField("snapshot")

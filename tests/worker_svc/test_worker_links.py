@@ -14,6 +14,7 @@ import pytest
 from signalbox import rpc
 from signalbox.errors import DuplicateWorkerError, InvalidRequestError, SignalboxError, UnavailableError
 from signalbox.heartbeat import HEARTBEAT_S
+from signalbox.terms import MAX_TERM
 from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.step import FrontendOutput
@@ -367,3 +368,5 @@ def test_terms_never_fall() -> None:
     assert terms.refusal_of(8, "b") is None
     terms.obey(8, "b")
     assert terms.highest == 8
+    assert terms.refusal_of(MAX_TERM, "c") is None
+    assert terms.refusal_of(MAX_TERM + 1, "c"), "T4: nobody could lead it afterwards"
