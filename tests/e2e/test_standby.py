@@ -140,6 +140,12 @@ async def test_streams_go_on_and_requests_start_when_leaders_are_killed(standby_
     assert ring.stop() == 0, "".join(ring.output)
 
 
+def is_dead(process: psutil.Process) -> bool:
+    """With all its threads, and waits for its parent."""
+    threads = list(Path(f"/proc/{process.pid}/task").iterdir())
+    return process.status() == psutil.STATUS_ZOMBIE and len(threads) == 1
+
+
 async def test_a_ring_ends_when_both_schedulers_do(standby_ring: StandbyRing) -> None:
     """B1: with nobody to stand in, as without a standby. Between two looks, else the first would be started again."""
     schedulers = [each for each in standby_ring.ring.children() if "scheduler_svc" in each.cmdline()]
@@ -148,6 +154,9 @@ async def test_a_ring_ends_when_both_schedulers_do(standby_ring: StandbyRing) ->
     supervisor.suspend()
     for scheduler in schedulers:
         scheduler.kill()
+    async with asyncio.timeout(30):  # whichever is there for a moment longer would stand in
+        while not all(is_dead(scheduler) for scheduler in schedulers):
+            await asyncio.sleep(0.01)
     supervisor.resume()
     assert standby_ring.ring.wait_for_end() == 1
     _, alive = psutil.wait_procs(schedulers, timeout=5)

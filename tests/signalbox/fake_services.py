@@ -1,4 +1,5 @@
-"""Stand-ins for the services: real processes, a few lines each. Every one writes `pid N` to its log first."""
+"""Stand-ins for the services: real processes, a few lines each. Every one writes `pid N` to its log first, and ends
+with whoever started it, as services do."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ import psutil
 
 from signalbox.supervisor import Service
 
-_START = "import os, signal, subprocess, sys, time; print('pid', os.getpid(), flush=True)\n"
+_START = """
+import os, signal, subprocess, sys, time
+from signalbox.process import die_with_parent
+die_with_parent()
+print('pid', os.getpid(), flush=True)
+"""
 _WAIT = "time.sleep(600)\n"
 _NOTE_STOP = """
 def stop(*_):

@@ -151,8 +151,9 @@ async def test_a_service_with_a_stand_in_is_started_again(
     changed = {name for name, pid in supervisor.pids().items() if pid != first[name]}
     assert changed == {"scheduler-0"}
     for name in ("scheduler-0", "scheduler-1"):
-        os.kill(supervisor.pids()[name], signal.SIGSTOP)
         os.kill(supervisor.pids()[name], signal.SIGKILL)
+    for name in ("scheduler-0", "scheduler-1"):  # whichever is there for a moment longer would stand in
+        os.waitid(os.P_PID, supervisor.pids()[name], os.WEXITED | os.WNOWAIT)
     with pytest.raises(UnavailableError, match="was ended by SIGKILL"):
         await asyncio.wait_for(watching, 20)
 
