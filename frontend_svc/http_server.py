@@ -78,19 +78,21 @@ class HttpServer:
             await self._hand_over(self._listener)
 
     async def _hand_over(self, listener: socket.socket) -> None:
+        """Nothing that goes wrong with a connection here keeps the server from stopping."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
         for _ in range(2):  # those that were accepted last find their server open
             await asyncio.sleep(0)
         waiting = []
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # there are no more, or no handles for them
             while True:
                 waiting.append(listener.accept()[0])
         for server in self._server.servers:
             server.close()
         for connection in waiting:
             connection.setblocking(False)
-            await loop.connect_accepted_socket(self._make_protocol, connection)
+            with contextlib.suppress(OSError):  # its client is gone
+                await loop.connect_accepted_socket(self._make_protocol, connection)
 
     def _make_protocol(self) -> HalfCloseProtocol:
         config, state = self._server.config, self._server.server_state

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from signalbox.addresses import read_addresses
+from signalbox.addresses import read_address, read_addresses
 from signalbox.config import Settings, flag_of
 from signalbox.speculation import parse_speculation
 
@@ -118,12 +118,16 @@ class WorkerSettings(Settings):
     """Sim runner: a step that computes a part of a prompt with this token in that part kills the process by SIGSEGV.
     Unset: none does."""
 
-    @field_validator("scheduler", "advertise")
+    @field_validator("scheduler")
     @classmethod
-    def _names_addresses(cls, text: str | None) -> str | None:
-        if text is not None:
-            read_addresses(text)
+    def _names_addresses(cls, text: str) -> str:
+        read_addresses(text)
         return text
+
+    @field_validator("advertise")
+    @classmethod
+    def _is_an_address(cls, text: str | None) -> str | None:
+        return None if text is None else read_address(text)
 
     @field_validator("speculative")
     @classmethod
