@@ -5,7 +5,7 @@ BIN := .venv/bin
 # More extras, each with a comma before it: make install EXTRAS=,routers
 EXTRAS ?=
 STAMP := .venv/.installed
-# Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.plots --help`.
+# Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.benchmarks.plots --help`.
 FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 
 .PHONY: help install up test lint soak rehearse plots protos clean FORCE
@@ -46,7 +46,7 @@ plots: $(FIGURES)  ## draw the figures of docs/ from docs/data/
 
 docs/figures/%.svg: docs/data/%.jsonl FORCE | $(STAMP)
 	@mkdir -p $(@D)
-	$(BIN)/python -m signalbox.plots $(firstword $(subst -, ,$*)) $@ $<
+	$(BIN)/python -m signalbox.benchmarks.plots $(firstword $(subst -, ,$*)) $@ $<
 
 protos: install  ## write signalbox/v1 anew from protos/
 	$(BIN)/python protos/generate.py

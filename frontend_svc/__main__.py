@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frontend_svc.config import FrontendSettings
 from frontend_svc.server import serve
-from signalbox import process
+from signalbox.runtime import process
 
 
 def main() -> None:

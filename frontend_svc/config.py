@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
-from signalbox.addresses import read_addresses
-from signalbox.config import Settings
+from signalbox.links.addresses import read_addresses
+from signalbox.runtime.config import Settings
 
 
 def _check_address(value: str) -> str:

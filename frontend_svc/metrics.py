@@ -10,15 +10,15 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from frontend_svc.clock import loop_time
-from frontend_svc.events import Finished
-from frontend_svc.losses import LossCause
-from frontend_svc.session import Session
-from frontend_svc.worker_process import Reach
+from frontend_svc.links.worker_process import Reach
+from frontend_svc.requests.events import Finished
+from frontend_svc.requests.losses import LossCause
+from frontend_svc.requests.session import Session
 from signalbox import __version__
-from signalbox import attributes as names
 from signalbox.errors import SignalboxError, code_of
-from signalbox.metrics_server import span_counts
-from signalbox.telemetry import SpanCounts
+from signalbox.telemetry import attributes as names
+from signalbox.telemetry.metrics_server import span_counts
+from signalbox.telemetry.spans import SpanCounts
 
 # Buckets of the GenAI semantic conventions.
 _DURATION_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)

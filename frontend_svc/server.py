@@ -7,32 +7,33 @@ import contextlib
 import logging
 from uuid import uuid4
 
-from frontend_svc import vllm_faces
-from frontend_svc.board_stream import BoardStream
+from frontend_svc.access.gate import Gate
+from frontend_svc.access.key_file import KeyFile
+from frontend_svc.api.grpc.auth import GrpcAuth
+from frontend_svc.api.grpc.servicer import SERVICE, GenerationServicer
+from frontend_svc.api.http.app import HttpApi
+from frontend_svc.api.http.server import HttpServer
+from frontend_svc.api.page.board_stream import BoardStream
+from frontend_svc.api.page.page import WebPage
+from frontend_svc.api.vllm import faces
 from frontend_svc.clock import loop_time
 from frontend_svc.config import FrontendSettings, is_loopback
-from frontend_svc.gate import Gate
-from frontend_svc.grpc_api import SERVICE, GenerationServicer
-from frontend_svc.grpc_auth import GrpcAuth
-from frontend_svc.http_api import HttpApi
-from frontend_svc.http_server import HttpServer
-from frontend_svc.intake import Intake
-from frontend_svc.key_file import KeyFile
+from frontend_svc.links.operations import OperationQueue
+from frontend_svc.links.orders import Orders
+from frontend_svc.links.scheduler_link import SchedulerLink
+from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.operations import OperationQueue
-from frontend_svc.orders import Orders
-from frontend_svc.scheduler_link import SchedulerLink
-from frontend_svc.sessions import SessionTable
-from frontend_svc.structured_output import FormCheck
-from frontend_svc.tokenizer import load_tokenizer
+from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.structured_output import FormCheck
+from frontend_svc.text.tokenizer import load_tokenizer
 from frontend_svc.tracing import TracedSessions
-from frontend_svc.web_page import WebPage
-from frontend_svc.worker_links import WorkerLinks
-from signalbox import rpc, telemetry
 from signalbox.errors import UnavailableError
-from signalbox.heartbeat import HEARTBEAT_S
-from signalbox.process import settle_memory
+from signalbox.links import rpc
+from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.runtime.process import settle_memory
+from signalbox.telemetry import spans
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Frontend:
         silence_s = settings.scheduler_silence_ms / 1e3
         orders = Orders(loop_time, recent_s=2 * silence_s)
         queue = OperationQueue(orders)
-        self._tracer = telemetry.start("frontend", settings.name or instance)
+        self._tracer = spans.start("frontend", settings.name or instance)
         self.metrics = Metrics(settings.name, instance, self._tracer.counts)
         self.directory = ModelDirectory(
             tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
@@ -113,7 +114,7 @@ class Frontend:
         """Our own face over gRPC, and those for routers of other projects."""
         settings = self._settings
         server = rpc.Server(
-            [SERVICE, *(vllm_faces.SERVICES if settings.vllm_faces else ())],
+            [SERVICE, *(faces.SERVICES if settings.vllm_faces else ())],
             [GrpcAuth(self.gate, self.metrics)] if self.gate.has_keys else [],
             reuse_port=settings.reuse_port,
             max_receive_bytes=settings.max_request_bytes,
@@ -121,7 +122,7 @@ class Frontend:
         servicer = GenerationServicer(self.intake, self.directory, self.metrics)
         add_GenerationServiceServicer_to_server(servicer, server.grpc)
         if settings.vllm_faces:
-            vllm_faces.add_faces(
+            faces.add_faces(
                 server.grpc,
                 self.intake,
                 self.metrics,

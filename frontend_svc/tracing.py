@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from frontend_svc.events import Finished, FinishReason
-from frontend_svc.generate_input import Asked, Trace
-from frontend_svc.losses import LossCause
-from frontend_svc.session import Observer, Session
-from signalbox import attributes as names
-from signalbox import trace_context
+from frontend_svc.requests.events import Finished, FinishReason
+from frontend_svc.requests.generate_input import Asked, Trace
+from frontend_svc.requests.losses import LossCause
+from frontend_svc.requests.session import Observer, Session
 from signalbox.errors import SignalboxError, code_of
-from signalbox.telemetry import Span, Tracer
+from signalbox.telemetry import attributes as names
+from signalbox.telemetry import trace_context
+from signalbox.telemetry.spans import Span, Tracer
 
 
 def begin(tracer: Tracer, asked: Asked) -> Span | None:

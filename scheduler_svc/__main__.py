@@ -2,7 +2,7 @@
 
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.server import serve
-from signalbox import process
+from signalbox.runtime import process
 
 
 def main() -> None:

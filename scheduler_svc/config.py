@@ -6,12 +6,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.policy.deadlines import parse_ttft_targets
-from scheduler_svc.core.policy.spec import parse_policy
+from scheduler_svc.core.queue.deadlines import parse_ttft_targets
+from scheduler_svc.core.queue.spec import parse_policy
 from scheduler_svc.lease.spec import parse_lease, user_lease
-from signalbox.addresses import read_address
-from signalbox.config import Settings
 from signalbox.errors import StartupError
+from signalbox.links.addresses import read_address
+from signalbox.runtime.config import Settings
 
 
 class SchedulerSettings(Settings):

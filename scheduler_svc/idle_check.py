@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from scheduler_svc.core.integrity import check_requests, check_worker
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.worker import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
-from scheduler_svc.core.vitals import Health
-from scheduler_svc.core.worker import Worker
-from scheduler_svc.core.worker_stats import WorkerStats
+from scheduler_svc.core.cluster.worker_stats import WorkerStats
+from scheduler_svc.core.liveness.vitals import Health
+from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
-from signalbox import attributes as names
-from signalbox.metrics_server import Labels, counter, gauge, span_counts
-from signalbox.telemetry import SpanCounts
+from signalbox.telemetry import attributes as names
+from signalbox.telemetry.metrics_server import Labels, counter, gauge, span_counts
+from signalbox.telemetry.spans import SpanCounts
 
 _GAUGES: tuple[tuple[str, str, Callable[[Worker], float]], ...] = (
     (

@@ -8,22 +8,23 @@ import uuid
 from typing import NoReturn
 
 from scheduler_svc import metrics
+from scheduler_svc.admin.tenant_file import Limits, TenantFile
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.leadership_servicer import LeadershipServicer
 from scheduler_svc.lease.alone import NoLease
+from scheduler_svc.lease.leadership_servicer import LeadershipServicer
 from scheduler_svc.lease.lease import Holder, Lease
+from scheduler_svc.lease.predecessor_link import tell_predecessor
 from scheduler_svc.lease.spec import open_lease, parse_lease
-from scheduler_svc.predecessor_link import tell_predecessor
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
-from scheduler_svc.tenant_file import Limits, TenantFile
-from signalbox import rpc, telemetry
 from signalbox.errors import StartupError
-from signalbox.heartbeat import HEARTBEAT_S
-from signalbox.metrics_server import MetricsServer
-from signalbox.process import settle_memory
-from signalbox.telemetry import Tracer
+from signalbox.links import rpc
+from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.runtime.process import settle_memory
+from signalbox.telemetry import spans
+from signalbox.telemetry.metrics_server import MetricsServer
+from signalbox.telemetry.spans import Tracer
 from signalbox.v1 import scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class SchedulerProcess:
         self._limits = read_limits(settings.tenants)
         self.instance = str(uuid.uuid4())
         self.servicer = LeadershipServicer()
-        self.tracer: Tracer = telemetry.start("scheduler", self.instance)
+        self.tracer: Tracer = spans.start("scheduler", self.instance)
         self.metrics = MetricsServer()
         self.metrics.show(lambda: metrics.read_leads(self.servicer.leads))
 

@@ -11,21 +11,21 @@ from typing import Any
 
 import grpc
 
-from scheduler_svc.board_feed import BoardFeed
-from scheduler_svc.board_snapshot import HEALTH
-from scheduler_svc.core.evidence import ExitKind, Process
-from scheduler_svc.core.term import TermError
-from scheduler_svc.core.worker import Worker
-from scheduler_svc.explanation_message import make_explanation
-from scheduler_svc.link_names import check_name
-from scheduler_svc.links import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
-from scheduler_svc.relay_link import RelayLink
+from scheduler_svc.admin.board_feed import BoardFeed
+from scheduler_svc.admin.board_snapshot import HEALTH
+from scheduler_svc.admin.explanation_message import make_explanation
+from scheduler_svc.admin.tenant_file import TenantFile
+from scheduler_svc.core.cluster.term import TermError
+from scheduler_svc.core.liveness.evidence import ExitKind, Process
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.links.directory import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
+from scheduler_svc.links.names import check_name
+from scheduler_svc.links.relay_link import RelayLink
+from scheduler_svc.links.worker_link import TERM_FIELD, WorkerSession
 from scheduler_svc.step_loop import StepLoop
-from scheduler_svc.tenant_file import TenantFile
-from scheduler_svc.worker_link import TERM_FIELD, WorkerSession
 from signalbox.errors import InvalidRequestError, SignalboxError, UnsupportedError
-from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
-from signalbox.rpc import abort
+from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
+from signalbox.links.rpc import abort
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)

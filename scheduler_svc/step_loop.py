@@ -9,30 +9,30 @@ import logging
 import time
 from collections.abc import Callable, Generator
 
-from scheduler_svc import delta
-from scheduler_svc.board_snapshot import make_safe_mode
-from scheduler_svc.core.evidence import Exit, ExitKind, Process
+from scheduler_svc.admin.board_snapshot import make_safe_mode
+from scheduler_svc.admin.safe_mode_log import log_safe_mode
+from scheduler_svc.core.cluster.notices import Notice
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
-from scheduler_svc.core.notices import Notice
+from scheduler_svc.core.liveness.evidence import Exit, ExitKind, Process
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
-from scheduler_svc.core.step import StepReport
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.idle_check import IdleCheck
-from scheduler_svc.link_arrivals import Arrival, Arrivals, adopt, finish, send_greeting
-from scheduler_svc.link_events import take_event
-from scheduler_svc.link_greeting import Greeting
-from scheduler_svc.link_messages import build_entry, build_notice
-from scheduler_svc.link_operations import operate
-from scheduler_svc.link_troubles import LinkTroubles
-from scheduler_svc.links import FrontendLink, Send, WorkerLink, close_nothing
-from scheduler_svc.safe_mode_log import log_safe_mode
+from scheduler_svc.links import delta
+from scheduler_svc.links.arrivals import Arrival, Arrivals, adopt, finish, send_greeting
+from scheduler_svc.links.directory import FrontendLink, Send, WorkerLink, close_nothing
+from scheduler_svc.links.events import take_event
+from scheduler_svc.links.greeting import Greeting
+from scheduler_svc.links.messages import build_entry, build_notice
+from scheduler_svc.links.operations import operate
+from scheduler_svc.links.troubles import LinkTroubles
 from scheduler_svc.tracing import QueueSpans
 from signalbox.errors import DuplicateWorkerError
-from signalbox.heartbeat import HEARTBEAT_S, Attention
-from signalbox.outbox import MAX_BATCH_BYTES, OutboxFullError
-from signalbox.telemetry import OFF, Tracer
+from signalbox.links.heartbeat import HEARTBEAT_S, Attention
+from signalbox.links.outbox import MAX_BATCH_BYTES, OutboxFullError
+from signalbox.telemetry.spans import OFF, Tracer
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ changes cost, and only for requests that carry a trace context.
 from __future__ import annotations
 
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.step import StepDecision
-from scheduler_svc.core.worker import Worker
-from signalbox import attributes as names
-from signalbox.telemetry import Attributes, Span, Tracer
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import StepDecision
+from signalbox.telemetry import attributes as names
+from signalbox.telemetry.spans import Attributes, Span, Tracer
 
 _ENDS = {
     RequestStatus.FINISHED_STOPPED: "stop",

@@ -1,5 +1,5 @@
 """`python -m signalbox` is the command line."""
 
-from signalbox.cli import main
+from signalbox.cli.main import main
 
 raise SystemExit(main())

@@ -15,9 +15,10 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 import grpc
 
-from signalbox import rpc
 from signalbox.api_keys import key_from_environment
-from signalbox.generation import (
+from signalbox.links import rpc
+from signalbox.links.rpc_errors import error_of
+from signalbox.protocol.generation import (
     Delta,
     Finished,
     FinishReason,
@@ -26,7 +27,6 @@ from signalbox.generation import (
     Sampling,
     TokenLogprobs,
 )
-from signalbox.rpc_errors import error_of
 from signalbox.v1 import frontend_pb2, frontend_pb2_grpc, generation_pb2
 
 __all__ = [

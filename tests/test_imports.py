@@ -12,40 +12,40 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ("frontend_svc", "scheduler_svc", "worker_svc")
 PACKAGES = ("signalbox", *SERVICES)
-EDGE_FILES = (
-    "*servicer*.py",
-    "*link*.py",
-    "delta.py",
+EDGES = (
+    "*links/*",
+    "*servicer.py",
+    "api/grpc/*",
+    "api/vllm/*",
+    "admin/*",
+    "board/*",
+    "benchmarks/*",
+    "cli/admin_client.py",
+    "cli/explanation_view.py",
+    "cli/commands/status.py",
     "guardian/telling.py",
-    "payload.py",
+    "relay/*",
+    "steps/*",
     "step_loop.py",
-    "step_items.py",
-    "step_inbox.py",
-    "step_engine.py",
-    "bench*.py",
+    "lease/*_link.py",
+    "protocol/generation.py",
     "client.py",
-    "generation.py",
-    "leader.py",
-    "grpc_*.py",
     "server.py",
     "worker.py",
-    "submission.py",
-    "outputs.py",
-    "output_logs.py",
-    "snapshot.py",
-    "board_*.py",
-    "explanation_*.py",
-    "vllm_*.py",
-    "commands/status.py",
-    "commands/bench*",
 )
-"""Where the protocol's messages may be touched."""
+"""Where the protocol's messages may be touched: patterns for paths inside a package."""
+GENERATED = {ROOT / "signalbox" / "v1", ROOT / "signalbox" / "vllm"}
+BENCHMARKS = "signalbox.benchmarks"
 
 
 def sources(package: str) -> list[Path]:
     """Source files of a package, without the generated ones."""
-    files = sorted((ROOT / package).rglob("*.py"))
-    return [path for path in files if not {"v1", "vllm"} & set(path.parts)]
+    return [path for path in sorted((ROOT / package).rglob("*.py")) if path.parent not in GENERATED]
+
+
+def common() -> list[Path]:
+    """Source files of the common package, without the benches: those reach into the services that they measure."""
+    return [path for path in sources("signalbox") if "benchmarks" not in path.parts]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -83,11 +83,21 @@ def test_no_service_imports_another(package: str) -> None:
 
 
 def test_the_common_package_imports_no_service() -> None:
-    assert offenders(sources("signalbox"), SERVICES) == []
+    assert offenders(common(), SERVICES) == []
 
 
 def test_the_common_package_needs_neither_torch_nor_numpy() -> None:
-    assert offenders(sources("signalbox"), ("torch", "numpy", "transformers")) == []
+    assert offenders(common(), ("torch", "numpy", "transformers")) == []
+
+
+@pytest.mark.parametrize("package", SERVICES)
+def test_no_service_needs_the_command_line_or_the_benches(package: str) -> None:
+    assert offenders(sources(package), ("signalbox.cli", BENCHMARKS)) == []
+
+
+def test_only_the_command_for_benches_knows_them() -> None:
+    command = ROOT / "signalbox" / "cli" / "commands" / "bench.py"
+    assert offenders([path for path in common() if path != command], (BENCHMARKS,)) == []
 
 
 def test_the_frontend_needs_neither_torch_nor_transformers() -> None:
@@ -109,6 +119,14 @@ def test_messages_stay_at_the_edge(package: str) -> None:
     assert offenders(inner, ("signalbox.v1", "signalbox.vllm")) == []
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_folder_is_a_package(package: str) -> None:
+    folders = {path.parent for path in sources(package)}
+    assert [
+        str(folder.relative_to(ROOT)) for folder in folders if not (folder / "__init__.py").exists()
+    ] == []
+
+
 def is_edge(path: Path) -> bool:
-    """A pattern with a folder is for the whole path inside the package, one without for the file's name."""
-    return any(fnmatch(str(path) if "/" in pattern else path.name, pattern) for pattern in EDGE_FILES)
+    """Whether a file, by its path inside its package, belongs to the edge."""
+    return any(fnmatch(str(path), pattern) for pattern in EDGES)

@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import sys
 
-from signalbox import process
+from signalbox.runtime import process
 from worker_svc.config import WorkerSettings
 from worker_svc.guardian.guarded import GuardedService, Serve
 

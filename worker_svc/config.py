@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from signalbox.addresses import read_address, read_addresses
-from signalbox.config import Settings, flag_of
-from signalbox.speculation import parse_speculation
+from signalbox.links.addresses import read_address, read_addresses
+from signalbox.protocol.speculation import parse_speculation
+from signalbox.runtime.config import Settings, flag_of
 
 
 class WorkerSettings(Settings):

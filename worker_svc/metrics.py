@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from prometheus_client.core import Metric
 
-from signalbox import attributes as names
-from signalbox.metrics_server import counter, gauge, span_counts
-from signalbox.telemetry import SpanCounts
-from worker_svc.core.drafting import DraftTotals
-from worker_svc.core.request_state import RequestTable, SlotStatus
-from worker_svc.outputs import Outputs
-from worker_svc.step_loop import StepLoop
+from signalbox.telemetry import attributes as names
+from signalbox.telemetry.metrics_server import counter, gauge, span_counts
+from signalbox.telemetry.spans import SpanCounts
+from worker_svc.core.drafts.drafting import DraftTotals
+from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.links.outputs import Outputs
+from worker_svc.steps.loop import StepLoop
 
 _STATES = {
     "free": SlotStatus.FREE,

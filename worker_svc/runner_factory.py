@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from signalbox.cores import threads_per_worker
 from signalbox.errors import StartupError
-from signalbox.speculation import parse_speculation
+from signalbox.protocol.speculation import parse_speculation
+from signalbox.runtime.cores import threads_per_worker
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import AheadRunner, ModelRunner, RunnerInfo
-from worker_svc.core.drafter import Drafter
-from worker_svc.drafting.ngram import NgramDrafter
-from worker_svc.runner.sim import SimDrafter, SimRunner, SimTiming
-from worker_svc.runner.sim_failures import SimFailures
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.drafts.ngram import NgramDrafter
+from worker_svc.runner.sim.failures import SimFailures
+from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming
 from worker_svc.runner.threaded_runner import ThreadedRunner
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
 
     runner_class: Callable[..., TorchRunner] = TorchRunner
     if settings.device == "cuda" or settings.attention == "triton":
-        from worker_svc.runner.cuda_runner import CudaRunner  # noqa: PLC0415
+        from worker_svc.runner.cuda.runner import CudaRunner  # noqa: PLC0415
 
         runner_class = partial(CudaRunner, num_slots=settings.num_slots, attention=settings.attention)
     speculation = parse_speculation(settings.speculative) if settings.speculative else None

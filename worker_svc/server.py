@@ -7,14 +7,15 @@ import logging
 import time
 import uuid
 
-from signalbox import rpc, telemetry
-from signalbox.metrics_server import MetricsServer
-from signalbox.process import settle_memory
+from signalbox.links import rpc
+from signalbox.runtime.process import settle_memory
+from signalbox.telemetry import spans
+from signalbox.telemetry.metrics_server import MetricsServer
 from signalbox.v1 import worker_pb2_grpc
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner
-from worker_svc.core.drafter import Drafter
-from worker_svc.outputs import Outputs, WorkerServicer
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.links.outputs import Outputs, WorkerServicer
 from worker_svc.runner_factory import make_runner
 from worker_svc.worker import Worker
 
@@ -24,7 +25,7 @@ STOP_STREAMS_S = 0.5
 
 async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str | None = None) -> None:
     """Runs until `stop` is set. Raises StartupError. instance: UUID of this process; None: a new one."""
-    tracer = telemetry.start("worker", settings.worker_id)
+    tracer = spans.start("worker", settings.worker_id)
     outputs = Outputs(instance or uuid.uuid4().hex, settings.outbound_log_bytes, settings.frontend_timeout_s)
     server = rpc.Server(["signalbox.v1.WorkerService"])
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(outputs), server.grpc)

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
-from signalbox import rpc
-from signalbox.telemetry import Tracer
+from signalbox.links import rpc
+from signalbox.telemetry.spans import Tracer
 from signalbox.v1 import scheduler_pb2
 from worker_svc import metrics
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner, RunnerInfo
-from worker_svc.core.drafter import Drafter
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.core.step import Failure
-from worker_svc.core.unfit import UnfitError
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.desk import Verdict
 from worker_svc.grammar.preparation import make_preparation
-from worker_svc.outputs import Outputs
+from worker_svc.links.outputs import Outputs
+from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.runner.threaded_runner import ThreadedRunner
-from worker_svc.scheduler_link import SchedulerLink
-from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.steps.loop import StepLoop, StepResult
 from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)

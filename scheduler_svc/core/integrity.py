@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from scheduler_svc.core.request import Request, RequestKey
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.worker import Worker
 
 if TYPE_CHECKING:
     from scheduler_svc.core.scheduler import Scheduler

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from scheduler_svc.core.fence import Fence
-    from scheduler_svc.core.policy.account import Account
+    from scheduler_svc.core.blocks.fence import Fence
+    from scheduler_svc.core.queue.account import Account
 
 HASH_BYTES = 16
 OVERHEAD_BYTES = 2048

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scheduler_svc.core.admission import Admission
-from scheduler_svc.core.adoption import Adoption
+from scheduler_svc.core.admission.admission import Admission
+from scheduler_svc.core.admission.refusal import refuse
+from scheduler_svc.core.admission.safe_mode import SafeMode
+from scheduler_svc.core.blocks.side_copies import end_fence
+from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
+from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.missing import Missing
+from scheduler_svc.core.cluster.notices import Notice, Placed
+from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.cluster.term import Term
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.evidence import Exit, Process, Reach
-from scheduler_svc.core.frontend_desk import FrontendDesk
-from scheduler_svc.core.frontends import Frontends
 from scheduler_svc.core.integrity import check_integrity
-from scheduler_svc.core.liveness import Departure, Liveness
-from scheduler_svc.core.missing import Missing
-from scheduler_svc.core.notices import Notice, Placed
-from scheduler_svc.core.pauses import suspend
-from scheduler_svc.core.policy.tenants import Tenants
-from scheduler_svc.core.queues import Queues
-from scheduler_svc.core.recovery import WorkerSnapshot, make_worker
-from scheduler_svc.core.refusal import refuse
-from scheduler_svc.core.register import Register
-from scheduler_svc.core.report_reader import DivergenceError, first_tokens, read_report
+from scheduler_svc.core.liveness.evidence import Exit, Process, Reach
+from scheduler_svc.core.liveness.judgement import Departure, Liveness
+from scheduler_svc.core.liveness.solo import absolve
+from scheduler_svc.core.liveness.unreachable import Unreachable
+from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.queue.tenants import Tenants
+from scheduler_svc.core.queue.waiting_queue import WaitingQueue
+from scheduler_svc.core.recovery.adoption import Adoption
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot, make_worker
+from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.request_table import SlotState
-from scheduler_svc.core.safe_mode import SafeMode
-from scheduler_svc.core.side_copies import end_fence
-from scheduler_svc.core.solo import absolve
-from scheduler_svc.core.step import StepDecision, StepReport
-from scheduler_svc.core.step_maker import StepMaker
-from scheduler_svc.core.term import Term
-from scheduler_svc.core.unreachable import Unreachable
-from scheduler_svc.core.waiting_queue import WaitingQueue
-from scheduler_svc.core.withdrawal import withdraw
-from scheduler_svc.core.worker import Worker
-from scheduler_svc.core.worker_info import WorkerInfo
+from scheduler_svc.core.slots.pauses import suspend
+from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.maker import StepMaker
+from scheduler_svc.core.step.report import DivergenceError, first_tokens, read_report
+from scheduler_svc.core.step.step import StepDecision, StepReport
 
 __all__ = ["DivergenceError", "Scheduler"]
 

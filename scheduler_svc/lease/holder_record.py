@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from signalbox.terms import MAX_TERM
+from signalbox.protocol.terms import MAX_TERM
 
 logger = logging.getLogger(__name__)
 MAX_BYTES = 1 << 16

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from signalbox.addresses import read_addresses
 from signalbox.errors import UnavailableError
-from signalbox.leader import leader_search
-from signalbox.reach import refuses
+from signalbox.links.addresses import read_addresses
+from signalbox.links.leader import leader_search
+from signalbox.links.reach import refuses
 
 NUM_REFUSALS = 2
 REACH_S = 0.5

@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 from selenium.webdriver.common.by import By
 
-from signalbox.bench.local_ring import LocalRing, free_addresses
-from signalbox.ring import DEMO_MODEL, Ring, flags
+from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.cli.ring.ring import DEMO_MODEL, Ring, flags
 from tests.e2e.browser import open_browser
 
 CLIENTS = 64

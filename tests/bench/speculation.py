@@ -19,8 +19,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from signalbox.cli.admin_client import scheduler_link
 from signalbox.client import Client
-from signalbox.scheduler_link import scheduler_link
 from tests.bench.rings import start
 from tests.e2e.conftest import RunningRing
 

@@ -14,7 +14,7 @@ import grpc
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from tests.chaos.ring import Ring, Shape, keep_logs, open_ring
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 
 POISON = 4000
 """The token that the simulated model does not survive."""

@@ -18,9 +18,9 @@ from typing import Any
 import grpc
 import httpx
 
-from signalbox import rpc
-from signalbox.readiness import http_get
-from signalbox.ring import DEMO_MODEL, flags
+from signalbox.cli.ring.readiness import http_get
+from signalbox.cli.ring.ring import DEMO_MODEL, flags
+from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.chaos.proxy import Proxy
 from tests.chaos.service import Service

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from signalbox.ring import DEMO_MODEL, Ring
+from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from tests.ports import free_ports
 
 START_TIMEOUT_S = 60

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.contract.processes import Process, ServiceRing
 
 pytestmark = pytest.mark.skipif(

@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.e2e.test_ring import openai_client, read_status
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.contract.processes import Process, ServiceRing
 from tests.contract.router_contract import HEALTH_FLAGS, PROMPT, Router, RouterContract, ask
 from tests.ports import free_ports

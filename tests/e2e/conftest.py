@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.ports import free_ports
 
 MODEL = Path(os.environ.get("SIGNALBOX_TEST_MODEL", DEMO_MODEL))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import grpc
 
-from signalbox import rpc
+from signalbox.cli.ring.ring import flags
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from signalbox.ring import flags
+from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.e2e.conftest import MODEL, START_TIMEOUT_S
 from tests.ports import free_ports

@@ -13,7 +13,7 @@ import pytest
 
 from signalbox.client import Client
 from tests.e2e.conftest import RunningRing, StartRing
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 
 SIM = ("--runner", "sim", "--worker-set", "sim-base-ms=1", "--block-size", "4")
 VOCAB_SIZE = 4096

@@ -17,8 +17,8 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from signalbox.cli.admin_client import scheduler_link
 from signalbox.client import Client
-from signalbox.scheduler_link import scheduler_link
 from tests.e2e.browser import IS_THERE, open_browser
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.ports import free_ports

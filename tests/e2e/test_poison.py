@@ -13,7 +13,7 @@ from signalbox.client import Client, Result
 from signalbox.errors import SignalboxError
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.e2e.test_sim_failures import BAD, OUTPUT_TOKENS, VOCAB_SIZE, assert_right, make_prompts, run
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 
 RING = (
     *("--runner", "sim", "--block-size", "4", "--workers", "3", "--restart-workers"),

@@ -12,7 +12,7 @@ import pytest
 
 from signalbox.client import Client, Delta, Generation
 from tests.e2e.relayed_ring import WORKERS, RelayedRing
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 
 VOCAB_SIZE = 4096
 OUTPUT_TOKENS = 150

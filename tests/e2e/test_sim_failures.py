@@ -11,11 +11,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from signalbox import rpc
 from signalbox.client import Client, FinishReason, Result
 from signalbox.errors import InternalError
+from signalbox.links import rpc
 from tests.e2e.conftest import RunningRing, StartRing
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 
 SIM = ("--runner", "sim", "--worker-set", "sim-base-ms=2", "--block-size", "4")
 VOCAB_SIZE = 4096

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from signalbox.client import Client, Delta
-from signalbox.leader import Leader, leader_search
+from signalbox.links.leader import Leader, leader_search
 from tests.e2e.conftest import Launch, RunningRing
 from tests.ports import free_ports
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 
 VOCAB_SIZE = 4096
 NUM_STREAMS = 8

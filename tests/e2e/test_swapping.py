@@ -6,7 +6,7 @@ import asyncio
 
 from signalbox.client import Client
 from tests.e2e.conftest import StartRing
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 
 VOCAB_SIZE = 4096
 OPTIONS = (

@@ -14,11 +14,11 @@ import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from frontend_svc import key_file
+from frontend_svc.access import key_file
 from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer, load_tokenizer
-from signalbox import rpc
+from frontend_svc.text.tokenizer import Tokenizer, load_tokenizer
+from signalbox.links import rpc
 from signalbox.vllm.engine_pb2_grpc import VllmEngineStub
 from signalbox.vllm.inference_pb2_grpc import InferenceStub
 from tests.frontend_svc.guarded import KeyRing, Start

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
 from tests.frontend_svc.scripted_cluster import Cluster
 

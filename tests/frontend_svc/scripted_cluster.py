@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from signalbox import rpc
-from signalbox.heartbeat import HEARTBEAT_S
+from signalbox.links import rpc
+from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1 import worker_pb2 as worker

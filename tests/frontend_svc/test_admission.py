@@ -15,18 +15,19 @@ from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from starlette.routing import Route
 
-from frontend_svc import grpc_api, vllm_faces
+from frontend_svc.api.grpc import servicer
+from frontend_svc.api.http.auth import OPEN, OPEN_PREFIX
+from frontend_svc.api.vllm import faces
 from frontend_svc.config import FrontendSettings, is_loopback
-from frontend_svc.http_auth import OPEN, OPEN_PREFIX
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
-from signalbox import rpc
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.api_keys import make_key
 from signalbox.errors import (
     AuthenticationError,
     StartupError,
 )
-from signalbox.hash_chain import root_hash
+from signalbox.links import rpc
+from signalbox.protocol.hash_chain import root_hash
 from tests.frontend_svc.guarded import KeyRing, Start, ask, grpc_of, http_of, sdk_of
 from tests.frontend_svc.helpers import serve_text
 from tests.frontend_svc.scripted_cluster import Cluster
@@ -133,7 +134,7 @@ async def test_every_route_that_is_not_open_needs_a_key(guarded: Frontend) -> No
 async def test_every_method_needs_a_key(guarded: Frontend) -> None:
     pool = descriptor_pool.Default()
     async with rpc.channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
-        for name in (grpc_api.SERVICE, *vllm_faces.SERVICES):
+        for name in (servicer.SERVICE, *faces.SERVICES):
             for method in pool.FindServiceByName(name).methods:
                 call = channel.unary_stream(f"/{name}/{method.name}")(b"")
                 with pytest.raises(grpc.aio.AioRpcError) as caught:

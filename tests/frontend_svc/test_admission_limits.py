@@ -10,14 +10,14 @@ import openai
 import pytest
 
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
-from signalbox import rpc
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import (
     DeadlineExceededError,
     PermissionDeniedError,
     RequestTooLargeError,
     ResourceExhaustedError,
 )
+from signalbox.links import rpc
 from signalbox.v1 import frontend_pb2
 from tests.frontend_svc.guarded import COMPLETION, KeyRing, Start, ask, grpc_of, http_of, sdk_of
 from tests.frontend_svc.helpers import STOP, serve_text, until

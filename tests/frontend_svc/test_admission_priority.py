@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import (
     PermissionDeniedError,
 )

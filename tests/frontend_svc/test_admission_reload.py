@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.api_keys import make_key
 from signalbox.errors import (
     AuthenticationError,

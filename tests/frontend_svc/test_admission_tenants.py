@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from frontend_svc.tokenizer import Tokenizer
-from signalbox import rpc
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import (
     CancelledError,
 )
-from signalbox.hash_chain import root_hash
+from signalbox.links import rpc
+from signalbox.protocol.hash_chain import root_hash
 from signalbox.vllm import control_pb2, control_pb2_grpc, engine_pb2, engine_pb2_grpc
 from tests.frontend_svc.guarded import KeyRing, Start, ask, grpc_of
 from tests.frontend_svc.helpers import serve_text, until

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import frontend_pb2, generation_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from tests.frontend_svc.helpers import STOP, character_ids, choices_of, make_logprobs, until

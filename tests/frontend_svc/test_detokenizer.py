@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from frontend_svc.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer, make_detokenizer
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer, make_detokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 
 CUTS = st.lists(st.integers(1, 5), min_size=1)
 TEXTS = st.text(st.sampled_from("abc the\n éß東🚂👩‍🚀 ▁.,'"), max_size=40)

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from frontend_svc import half_close
+from frontend_svc.api.http import half_close
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from tests.frontend_svc.helpers import serve_text, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 

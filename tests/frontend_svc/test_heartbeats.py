@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
+from frontend_svc.links.worker_links import WorkerLinks
+from frontend_svc.links.worker_process import Reach
+from frontend_svc.requests.session import Session
 from frontend_svc.server import Frontend
-from frontend_svc.session import Session
-from frontend_svc.worker_links import WorkerLinks
-from frontend_svc.worker_process import Reach
 from signalbox.v1 import scheduler_pb2
 from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import until

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
 from tests.frontend_svc.helpers import character_ids, choices_of, make_logprobs, serve_text, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from frontend_svc.keys import Key, read_keys
+from frontend_svc.access.keys import Key, read_keys
 from signalbox.api_keys import hash_key, id_of, make_key
-from signalbox.cli import main
+from signalbox.cli.main import main
 from signalbox.errors import StartupError
 
 HASH = hash_key("x")

@@ -8,12 +8,12 @@ from typing import Any
 import grpc
 import pytest
 
-from frontend_svc.events import Delta
-from frontend_svc.outputs import read_outputs
+from frontend_svc.links.outputs import read_outputs
+from frontend_svc.requests.events import Delta
+from frontend_svc.requests.session import Session
 from frontend_svc.server import Frontend
-from frontend_svc.session import Session
-from frontend_svc.tokenizer import Tokenizer
-from signalbox import rpc
+from frontend_svc.text.tokenizer import Tokenizer
+from signalbox.links import rpc
 from signalbox.v1 import frontend_pb2, worker_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from signalbox.v1.scheduler_pb2 import WorkerDirectory

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from frontend_svc.orders import Action, Order, Orders
+from frontend_svc.links.orders import Action, Order, Orders
+from frontend_svc.requests.session import Session
 from frontend_svc.server import Frontend
-from frontend_svc.session import Session
 from signalbox.errors import UnavailableError
 from signalbox.v1 import worker_pb2
 from tests.frontend_svc.guarded import Start

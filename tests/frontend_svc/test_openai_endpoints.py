@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox import __version__
 from signalbox.client import Client
 from signalbox.errors import InvalidRequestError

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from frontend_svc.board_stream import BoardStream
+from frontend_svc.api.page.board_stream import BoardStream
+from frontend_svc.api.page.page import WEB
 from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
-from frontend_svc.web_page import WEB
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import ResourceExhaustedError
@@ -145,7 +145,7 @@ async def test_boards_say_when_the_scheduler_is_away_and_go_on_when_it_is_back()
 
 
 async def test_too_many_boards_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontend_svc.board_stream.MAX_BOARDS", 1)
+    monkeypatch.setattr("frontend_svc.api.page.board_stream.MAX_BOARDS", 1)
     async with serve() as (_, address):
         board = BoardStream(lambda: address)
         async with aclosing(board.events()) as events:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontend_svc.prompt_logprobs import PromptLogprobs
+from frontend_svc.text.prompt_logprobs import PromptLogprobs
 from signalbox.v1 import generation_pb2
 
 

@@ -16,9 +16,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend, serve
-from frontend_svc.tokenizer import Tokenizer
-from signalbox import config, rpc
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import StartupError
+from signalbox.links import rpc
+from signalbox.runtime import config
 from tests.frontend_svc.helpers import character_ids, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from frontend_svc.events import Finished, FinishReason
-from frontend_svc.generate_input import GenerateInput, Sampling
-from frontend_svc.losses import LossCause
-from frontend_svc.session import Session
-from frontend_svc.sessions import SessionTable
-from frontend_svc.submission import make_submit
-from frontend_svc.text_stream import TextStream
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.links.submission import make_submit
+from frontend_svc.requests.events import Finished, FinishReason
+from frontend_svc.requests.generate_input import GenerateInput, Sampling
+from frontend_svc.requests.losses import LossCause
+from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.text.text_stream import TextStream
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import (
     CancelledError,
     DuplicateRequestError,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from frontend_svc.http_server import HttpServer
+from frontend_svc.api.http.server import HttpServer
 from tests.ports import free_ports
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontend_svc.stop_strings import StopStrings
-from frontend_svc.text_stream import TextStream
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.stop_strings import StopStrings
+from frontend_svc.text.text_stream import TextStream
+from frontend_svc.text.tokenizer import Tokenizer
 from tests.frontend_svc.helpers import character_ids
 
 ALPHABET = st.text("ab", max_size=12)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from frontend_svc import structured_output
-from frontend_svc.generate_input import Asked, Sampling, StructuredOutput
-from frontend_svc.structured_output import FormCheck, check_company
+from frontend_svc.requests import structured_output
+from frontend_svc.requests.generate_input import Asked, Sampling, StructuredOutput
+from frontend_svc.requests.structured_output import FormCheck, check_company
+from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
 from signalbox.grammar import vetting
 from signalbox.grammar.form import FormKind
-from signalbox.ring import DEMO_MODEL
 
 ENDLESS = "start: W\nW: ~/(.*a.{%d}b.*)/ & /(a|b){100}/"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from frontend_svc.chat_template import ChatTemplate
-from frontend_svc.tokenizer import Tokenizer, load_tokenizer
+from frontend_svc.text.chat_template import ChatTemplate
+from frontend_svc.text.tokenizer import Tokenizer, load_tokenizer
 from signalbox.errors import InvalidRequestError, StartupError
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontend_svc.tool_call_reader import CallStart, Text
-from frontend_svc.tool_calls import ListedCalls, NamedCall, TaggedCalls
+from frontend_svc.text.tool_call_reader import CallStart, Text
+from frontend_svc.text.tool_calls import ListedCalls, NamedCall, TaggedCalls
 
 Found = tuple[str, list[tuple[str, str]]]
 

@@ -12,9 +12,9 @@ import httpx
 import openai
 import pytest
 
-from frontend_svc.chat_template import ChatTemplate
 from frontend_svc.server import Frontend
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.chat_template import ChatTemplate
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
 from tests.frontend_svc.helpers import STOP, character_ids, serve_text
 from tests.frontend_svc.scripted_cluster import Cluster, Row

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontend_svc.keys import Key
-from frontend_svc.usage import Bucket, Usage
+from frontend_svc.access.keys import Key
+from frontend_svc.access.usage import Bucket, Usage
 from signalbox.api_keys import make_key
 from signalbox.errors import PermissionDeniedError, ResourceExhaustedError
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from frontend_svc import validation
 from frontend_svc.config import Limits
-from frontend_svc.generate_input import Asked, Sampling, read_trace
-from frontend_svc.intake import Intake
 from frontend_svc.models import Model, ModelDirectory, Worker
-from frontend_svc.session import Session
-from frontend_svc.sessions import SessionTable
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.requests import validation
+from frontend_svc.requests.generate_input import Asked, Sampling, read_trace
+from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError, UnsupportedError
-from signalbox.hash_chain import chain_hashes, root_hash
+from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from tests.frontend_svc.test_sessions import Recorder, make_table
 
 MODEL = Model("toy", max_model_len=64, max_request_tokens=40, block_size=4, vocab_size=100, num_workers=1)

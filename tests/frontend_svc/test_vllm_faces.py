@@ -15,12 +15,12 @@ from typing import Any
 import grpc
 import pytest
 
+from frontend_svc.api.vllm.model_facts import read_model_facts
 from frontend_svc.config import FrontendSettings
+from frontend_svc.requests.session import SessionStatus
 from frontend_svc.server import Frontend
-from frontend_svc.session import SessionStatus
-from frontend_svc.vllm_model_facts import read_model_facts
-from signalbox import rpc
 from signalbox.errors import StartupError
+from signalbox.links import rpc
 from signalbox.v1 import generation_pb2
 from signalbox.vllm import common_pb2 as common
 from signalbox.vllm import control_pb2 as control

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frontend_svc.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
 from signalbox.vllm import engine_pb2 as engine
 from signalbox.vllm import inference_pb2 as inference

@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 
 from frontend_svc.config import FrontendSettings
-from signalbox import config
+from signalbox.runtime import config
 from tests.k8s.conftest import render_with
 from tools.rehearsal.cluster import Cluster
 from tools.rehearsal.environment import environment_of

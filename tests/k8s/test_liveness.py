@@ -15,7 +15,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from signalbox import rpc
+from signalbox.links import rpc
 from tests.ports import free_ports
 from worker_svc import worker as worker_shell
 from worker_svc.config import WorkerSettings

@@ -10,8 +10,9 @@ import pytest
 import signalbox
 from frontend_svc.config import FrontendSettings
 from scheduler_svc.config import SchedulerSettings
-from signalbox import config, rpc
-from signalbox.config import Settings
+from signalbox.links import rpc
+from signalbox.runtime import config
+from signalbox.runtime.config import Settings
 from tests.k8s.conftest import SERVICES
 from tools.rehearsal.cluster import Cluster, Pod, container_port
 from tools.rehearsal.environment import environment_of

@@ -11,7 +11,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
-from signalbox import rpc
+from signalbox.links import rpc
 from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 MODEL = "m"

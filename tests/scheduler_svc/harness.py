@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus
+from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import StepDecision, StepReport
-from scheduler_svc.core.worker import Worker
-from scheduler_svc.core.worker_info import WorkerInfo
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import StepDecision, StepReport
 
 MODEL = "m"
 WORKER = "w"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.notices import Rejected
-from scheduler_svc.core.policy.tenants import TenantLimits
+from scheduler_svc.core.cluster.notices import Rejected
+from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step

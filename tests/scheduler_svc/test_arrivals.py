@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core import recovery
-from scheduler_svc.core.adoption import Adoption
+from scheduler_svc.core.cluster.notices import Lost
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.notices import Lost
+from scheduler_svc.core.recovery import snapshot as recovery
+from scheduler_svc.core.recovery.adoption import Adoption
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop
-from scheduler_svc.worker_link import WorkerSession
 from signalbox.errors import DuplicateWorkerError, InternalError, SignalboxError
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import MODEL, make_event, make_hello, make_report

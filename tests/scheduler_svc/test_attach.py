@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from tests.scheduler_svc.harness import (

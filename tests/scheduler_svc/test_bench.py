@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.bench import run, summarize
-from scheduler_svc.bench_tables import Load, make_scheduler
+from signalbox.benchmarks.scheduler.step import run, summarize
+from signalbox.benchmarks.scheduler.tables import Load, make_scheduler
 
 
 def run_bench(module: str, *options: str) -> tuple[int, list[dict[str, Any]]]:
@@ -39,7 +39,7 @@ SMALL = ("--running", "4", "--step-ms", "10", "--seconds", "1")
 
 def test_scale_measures_workers_behind_relays() -> None:
     options = ("--workers", "3", "4", "--per-relay", "2", "--window-ms", "5")
-    status, lines = run_bench("scheduler_svc.bench_scale", *SMALL, *options)
+    status, lines = run_bench("signalbox.benchmarks.scheduler.scale", *SMALL, *options)
     assert status == 0, lines
     assert [line["workers"] for line in lines[:2]] == [3, 4]
     for line in lines[:2]:
@@ -54,7 +54,7 @@ def test_scale_measures_workers_behind_relays() -> None:
 
 def test_scale_says_so_when_not_all_requests_run_in_time() -> None:
     options = ("--workers", "2", "--start-limit-s", "0.2", "--one-way-ms", "300")
-    status, lines = run_bench("scheduler_svc.bench_scale", *SMALL, *options)
+    status, lines = run_bench("signalbox.benchmarks.scheduler.scale", *SMALL, *options)
     assert status == 1
     assert not lines[0]["held"]
     assert "after 0.2 s only" in lines[0]["error"]

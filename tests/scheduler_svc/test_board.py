@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc import board_snapshot
-from scheduler_svc.board_snapshot import block_map, make_snapshot
-from scheduler_svc.board_times import WINDOW_S, ReportTimes, SampleRing
-from scheduler_svc.core.block_pool import HASH_DTYPE, BlockPool
-from scheduler_svc.core.request_table import CLIENT_PAUSED, DISPLACED, HELD
+from scheduler_svc.admin import board_snapshot
+from scheduler_svc.admin.board_snapshot import block_map, make_snapshot
+from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
+from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import StepReport
-from scheduler_svc.core.vitals import Health
+from scheduler_svc.core.slots.request_table import CLIENT_PAUSED, DISPLACED, HELD
+from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.servicer import worker_status
-from signalbox.board_link import read_board, watch_board
-from signalbox.commands.status import to_table
+from signalbox.board.link import read_board, watch_board
+from signalbox.cli.commands.status import to_table
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step

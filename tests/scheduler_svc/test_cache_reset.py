@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.block_pool import HASH_DTYPE
-from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
 

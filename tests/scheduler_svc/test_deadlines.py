@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from scheduler_svc.config import SchedulerSettings
-from scheduler_svc.core.policy.class_queue import ClassQueue
-from scheduler_svc.core.policy.deadline_queue import TURN, DeadlineQueue, Turns
-from scheduler_svc.core.policy.deadlines import parse_ttft_targets
-from scheduler_svc.core.policy.ledger import Ledger
-from scheduler_svc.core.policy.prospects import MEMORY_S, Prospects
-from scheduler_svc.core.policy.sorted_queue import ArrivalQueue
-from scheduler_svc.core.policy.tenants import TenantLimits
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.queue.class_queue import ClassQueue
+from scheduler_svc.core.queue.deadline_queue import TURN, DeadlineQueue, Turns
+from scheduler_svc.core.queue.deadlines import parse_ttft_targets
+from scheduler_svc.core.queue.ledger import Ledger
+from scheduler_svc.core.queue.prospects import MEMORY_S, Prospects
+from scheduler_svc.core.queue.sorted_queue import ArrivalQueue
+from scheduler_svc.core.queue.tenants import TenantLimits
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.metrics import read
 from scheduler_svc.step_loop import StepLoop
-from signalbox.attributes import METRIC_TTFT_DEADLINES
-from signalbox.config import load
+from signalbox.benchmarks.qos import bench
 from signalbox.errors import StartupError
-from signalbox.telemetry import SpanCounts
-from tests.bench import qos
+from signalbox.runtime.config import load
+from signalbox.telemetry.attributes import METRIC_TTFT_DEADLINES
+from signalbox.telemetry.spans import SpanCounts
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,
@@ -429,8 +429,8 @@ def test_the_metrics_show_them_for_every_priority_with_a_target() -> None:
 
 
 def test_many_more_come_in_time_than_by_arrival_at_an_overload() -> None:
-    by_arrival = qos.run_deadline(1.5, "fcfs", duration_s=15.0)
-    by_deadline = qos.run_deadline(1.5, "deadline", duration_s=15.0)
+    by_arrival = bench.run_deadline(1.5, "fcfs", duration_s=15.0)
+    by_deadline = bench.run_deadline(1.5, "deadline", duration_s=15.0)
     assert float(by_deadline["in_time"]) > 0.5 > 2 * float(by_arrival["in_time"])
     assert float(by_deadline["done_per_s"]) >= 0.97 * float(by_arrival["done_per_s"])
 

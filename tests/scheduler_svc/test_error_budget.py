@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.error_budget import ErrorBudget
-from scheduler_svc.core.safe_mode import MIN_LATE, SafeMode
+from scheduler_svc.core.admission.error_budget import ErrorBudget
+from scheduler_svc.core.admission.safe_mode import MIN_LATE, SafeMode
 from tests.scheduler_svc.harness import make_request, make_scheduler
 
 SETTINGS = {

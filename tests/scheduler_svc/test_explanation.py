@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from scheduler_svc.admin.explanation_message import make_explanation
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.obstacle import Reason
 from scheduler_svc.core.explain.queue_place import Group, Key, Order
-from scheduler_svc.core.policy.tenants import TenantLimits
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.queue.tenants import TenantLimits
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.explanation_message import make_explanation
+from signalbox.cli.admin_client import scheduler_link
 from signalbox.errors import InvalidRequestError
-from signalbox.scheduler_link import scheduler_link
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.harness import (

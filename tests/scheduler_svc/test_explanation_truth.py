@@ -8,11 +8,11 @@ import pytest
 
 from scheduler_svc.core.explain.explanation import Explanation, explain
 from scheduler_svc.core.explain.obstacle import Reason
-from scheduler_svc.core.policy.tenants import TenantLimits
+from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.request import RequestStatus
-from scheduler_svc.core.request_table import SlotState
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import FinishReason, StepDecision
+from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.step.step import FinishReason, StepDecision
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
 
 

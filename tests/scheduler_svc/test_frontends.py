@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.frontends import Frontends
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import FinishReason, StepReport
+from scheduler_svc.core.step.step import FinishReason, StepReport
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,

@@ -11,11 +11,11 @@ import grpc
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.vitals import Health
 from scheduler_svc.step_loop import StepLoop
-from signalbox.heartbeat import HEARTBEAT_S
-from signalbox.outbox import OutboxFullError
+from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.links.outbox import OutboxFullError
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import (
     RelayStream,

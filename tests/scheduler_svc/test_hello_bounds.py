@@ -7,14 +7,14 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler_svc import worker_link
-from scheduler_svc.core.block_pool import BlockPool
+from scheduler_svc.core.blocks.block_pool import BlockPool
+from scheduler_svc.core.blocks.host_cache import HostCache
+from scheduler_svc.core.cluster.offer import MAX_BLOCKS
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.host_cache import HostCache
-from scheduler_svc.core.offer import MAX_BLOCKS
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links import worker_link
+from scheduler_svc.links.worker_link import SNAPSHOT_FIELD, WorkerSession
 from scheduler_svc.step_loop import StepLoop
-from scheduler_svc.worker_link import SNAPSHOT_FIELD, WorkerSession
 from signalbox.errors import InvalidRequestError
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import RelayStream, dial, make_event, make_hello, serve

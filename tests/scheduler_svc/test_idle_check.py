@@ -8,7 +8,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.idle_check import IdleCheck
 from scheduler_svc.step_loop import StepLoop
-from signalbox.heartbeat import HEARTBEAT_S
+from signalbox.links.heartbeat import HEARTBEAT_S
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step
 

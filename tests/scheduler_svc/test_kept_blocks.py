@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.pauses import displace
-from scheduler_svc.core.step import StepDecision
+from scheduler_svc.core.slots.pauses import displace
+from scheduler_svc.core.step.step import StepDecision
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step, tokens_by_name
 
 

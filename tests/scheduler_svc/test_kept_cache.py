@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.block_pool import HASH_DTYPE
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.blocks.fence import Fence
+from scheduler_svc.core.blocks.host_cache import HOST_BIT
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.fence import Fence
-from scheduler_svc.core.host_cache import HOST_BIT
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import FinishReason, StepRecord
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import FinishReason, StepRecord
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,

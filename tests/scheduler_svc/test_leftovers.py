@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.grants import grant
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey
-from scheduler_svc.core.step import FinishReason, StepDecision
-from scheduler_svc.core.worker_info import WorkerInfo
+from scheduler_svc.core.step.grants import grant
+from scheduler_svc.core.step.step import FinishReason, StepDecision
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, report_for, run_step
 
 

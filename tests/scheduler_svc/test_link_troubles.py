@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from scheduler_svc.link_troubles import LONGEST_DELAY_S, LinkTroubles
+from scheduler_svc.links.troubles import LONGEST_DELAY_S, LinkTroubles
 from signalbox.errors import UnavailableError
 from tests.scheduler_svc.attached import dial, make_hello, make_report, serve
 

@@ -8,15 +8,15 @@ import grpc
 import pytest
 
 from scheduler_svc import step_loop
+from scheduler_svc.core.cluster.notices import LossCause, Lost
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.notices import LossCause, Lost
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker_info import WorkerInfo
+from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import FrontendLink, StepLoop
-from scheduler_svc.worker_link import WorkerSession
 from signalbox.errors import SignalboxError
-from signalbox.outbox import Outbox, OutboxFullError
+from signalbox.links.outbox import Outbox, OutboxFullError
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import attach_frontend, dial, make_event, make_hello, serve, submit
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, run_step

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler_svc.core.cluster.notices import LossCause, Lost, Placed, Rejected
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.evidence import Exit, ExitKind, Process, Reach
 from scheduler_svc.core.explain.explanation import explain
-from scheduler_svc.core.notices import LossCause, Lost, Placed, Rejected
+from scheduler_svc.core.liveness.evidence import Exit, ExitKind, Process, Reach
+from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.vitals import Health
 from tests.scheduler_svc.harness import make_info, make_request
 
 A, B = Process("a", "a-1"), Process("b", "b-1")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.block_pool import HASH_DTYPE
-from scheduler_svc.core.policy.tenants import TenantLimits
-from scheduler_svc.core.recovery import SlotStatus, WorkerSnapshot
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.queue.tenants import TenantLimits
+from scheduler_svc.core.recovery.snapshot import SlotStatus, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.step_loop import StepLoop
 from signalbox.v1 import scheduler_pb2

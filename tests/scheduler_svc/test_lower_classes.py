@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from scheduler_svc.config import SchedulerSettings
-from scheduler_svc.core.recent_classes import LATELY_S, RecentClasses
+from scheduler_svc.core.admission.recent_classes import LATELY_S, RecentClasses
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import StepDecision
-from signalbox.config import load
+from scheduler_svc.core.step.step import StepDecision
+from signalbox.benchmarks.qos import bench
 from signalbox.errors import StartupError
-from tests.bench import qos
+from signalbox.runtime.config import load
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,
@@ -104,9 +104,9 @@ def test_a_request_that_has_risen_is_not_cut_and_cuts_nobody() -> None:
 def test_short_prompts_of_the_high_class_start_as_soon_as_on_an_idle_system_at_three_times_the_capacity() -> (
     None
 ):
-    figures = qos.run_priority((20, 100), duration_s=30.0, lower_class_prefill_tokens=112)
+    figures = bench.run_priority((20, 100), duration_s=30.0, lower_class_prefill_tokens=112)
     assert float(figures["ratio"]) <= 1.5
-    without = qos.run_priority((20, 100), duration_s=30.0)
+    without = bench.run_priority((20, 100), duration_s=30.0)
     assert float(without["ratio"]) > 2
     assert float(figures["batch_done_per_s"]) > 0.9 * float(without["batch_done_per_s"])
 

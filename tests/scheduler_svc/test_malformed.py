@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from scheduler_svc.core import refusal
+from scheduler_svc.core.admission import refusal
+from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.notices import Rejected
-from scheduler_svc.core.request_table import RequestTable
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.slots.request_table import RequestTable
 from scheduler_svc.server import tick_for_ever
 from scheduler_svc.step_loop import StepLoop
 from signalbox.v1 import scheduler_pb2

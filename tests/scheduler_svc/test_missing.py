@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from scheduler_svc.core.cluster.missing import MAX_LOST, Missing
+from scheduler_svc.core.cluster.notices import LossCause, Lost
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.evidence import Process, Reach
-from scheduler_svc.core.missing import MAX_LOST, Missing
-from scheduler_svc.core.notices import LossCause, Lost
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.liveness.evidence import Process, Reach
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.step_loop import StepLoop
 from signalbox.v1 import scheduler_pb2

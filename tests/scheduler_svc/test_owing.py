@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.owing import owing_slots
-from scheduler_svc.core.recovery import SlotStatus, WorkerSnapshot
+from scheduler_svc.core.recovery.snapshot import SlotStatus, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.owing import owing_slots
+from scheduler_svc.core.slots.worker import Worker
 from tests.scheduler_svc.harness import make_info, make_request, make_slot
 
 AGING_S = 60.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc import bench_plan
-from scheduler_svc.core import shortage
+from scheduler_svc.core.step import shortage
+from signalbox.benchmarks.scheduler import plan as bench_plan
 
 PRESSURE = ["--requests", "300", "--rate", "20", "--blocks", "500", "--output", "100", "500"]
 

@@ -1,33 +1,33 @@
-"""What the policies promise, in simulated time; the whole figures are those of `python -m tests.bench.qos`."""
+"""What the policies promise, in simulated time; `python -m signalbox.benchmarks.qos.bench` makes the whole figures."""
 
 from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.policy.spec import parse_policy
-from tests.bench import qos
-from tests.bench.qos_plan import Stream, make_qos_plan
+from scheduler_svc.core.queue.spec import parse_policy
+from signalbox.benchmarks.qos import bench
+from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
 
 
-@pytest.mark.parametrize("mix", sorted(qos.MIXES))
+@pytest.mark.parametrize("mix", sorted(bench.MIXES))
 def test_two_backlogged_tenants_stay_within_the_bound_at_every_step(mix: str) -> None:
-    figures = qos.run_fairness(mix, duration_s=30.0)
+    figures = bench.run_fairness(mix, duration_s=30.0)
     assert figures["largest_difference"] <= figures["bound"]
     assert figures["largest_difference"] > 0
 
 
 def test_first_come_first_served_does_not_keep_the_bound() -> None:
     """The test above can fail."""
-    figures = qos.run_fairness("short against long", policy="fcfs", duration_s=30.0)
+    figures = bench.run_fairness("short against long", policy="fcfs", duration_s=30.0)
     assert figures["largest_difference"] > figures["bound"]
 
 
 def test_weights_of_three_to_one_are_kept_within_two_percent() -> None:
-    assert qos.run_weights(3.0, duration_s=90.0)["measured"] == pytest.approx(3.0, rel=0.02)
+    assert bench.run_weights(3.0, duration_s=90.0)["measured"] == pytest.approx(3.0, rel=0.02)
 
 
 def test_fairness_costs_no_throughput() -> None:
-    figures = qos.run_throughput("short against long", num_requests=300)
+    figures = bench.run_throughput("short against long", num_requests=300)
     assert all(float(figures[policy]) >= 0.97 for policy in ("priority", "fair", "priority+fair"))
 
 
@@ -43,27 +43,27 @@ def test_one_tenant_alone_gets_everything() -> None:
 
 
 def test_a_flood_hardly_moves_the_other_tenants_first_tokens() -> None:
-    figures = qos.run_flood(duration_s=120.0)
+    figures = bench.run_flood(duration_s=120.0)
     assert float(figures["ratio"]) < 1.2
-    assert float(qos.run_flood("fcfs", duration_s=40.0)["ratio"]) > 2
+    assert float(bench.run_flood("fcfs", duration_s=40.0)["ratio"]) > 2
 
 
 def test_first_tokens_of_the_high_class_at_three_times_the_capacity() -> None:
-    figures = qos.run_priority(duration_s=60.0)
+    figures = bench.run_priority(duration_s=60.0)
     assert float(figures["ratio"]) <= 1.5
     assert int(figures["displacements"]) > 0
 
 
 def test_the_lowest_class_starts_within_the_aging_bound_and_never_without_aging() -> None:
-    figures = qos.run_aging(aging_s=4.0)
+    figures = bench.run_aging(aging_s=4.0)
     assert int(figures["finished"]) > 10
     assert float(figures["longest_wait_s"]) <= 2 * 4.0 + 1.0
     assert figures["finished_without_aging"] == 0
 
 
 def test_safe_mode_keeps_first_tokens_of_the_high_class_in_time() -> None:
-    off = qos.run_safe_mode(surge_s=10.0)
-    on = qos.run_safe_mode(surge_s=10.0, safe_mode_ttft_ms=20.0)
+    off = bench.run_safe_mode(surge_s=10.0)
+    on = bench.run_safe_mode(surge_s=10.0, safe_mode_ttft_ms=20.0)
     assert (off["times_set"], on["times_set"]) == (0, 1)
     assert float(on["late"]) < float(off["late"]) / 2
 

@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler_svc.relay_link import MAX_WINDOW_US
+from scheduler_svc.links.relay_link import MAX_WINDOW_US
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError
-from signalbox.rpc_errors import error_of
+from signalbox.links.rpc_errors import error_of
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import (
     PROMPT_TOKENS,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.notices import Rejected
+from scheduler_svc.core.cluster.notices import Rejected
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey, RequestStatus
-from scheduler_svc.core.shortage import certain_to_end
-from scheduler_svc.core.step import FinishReason, StepReport
-from scheduler_svc.core.worker_info import WorkerInfo
+from scheduler_svc.core.step.shortage import certain_to_end
+from scheduler_svc.core.step.step import FinishReason, StepReport
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,

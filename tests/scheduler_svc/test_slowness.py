@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.notices import LossCause
+from scheduler_svc.core.cluster.notices import LossCause
+from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import StepReport
-from scheduler_svc.core.vitals import Health
-from signalbox.heartbeat import HEARTBEAT_S
+from scheduler_svc.core.step.step import StepReport
+from signalbox.links.heartbeat import HEARTBEAT_S
 from tests.scheduler_svc.test_liveness import A, B, losses, make_scheduler, run_on_a, submit
 
 Cost = Callable[[int, int], float]

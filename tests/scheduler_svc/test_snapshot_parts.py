@@ -6,8 +6,8 @@ import grpc
 import numpy as np
 import pytest
 
-from scheduler_svc.core import recovery
-from scheduler_svc.worker_link import SNAPSHOT_FIELD
+from scheduler_svc.core.recovery import snapshot as recovery
+from scheduler_svc.links.worker_link import SNAPSHOT_FIELD
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import RelayStream, dial, make_hello, serve
 

@@ -17,12 +17,12 @@ from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.lease.lease import Holder
 from scheduler_svc.lease.spec import open_lease, parse_lease
 from scheduler_svc.server import serve
-from signalbox import config
-from signalbox.board_link import watch_board
+from signalbox.board.link import watch_board
+from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.ring.readiness import tell_serving
 from signalbox.errors import LeaseLostError, SignalboxError, StartupError
-from signalbox.leader import Leader, LeaderSearch
-from signalbox.readiness import tell_serving
-from signalbox.scheduler_link import scheduler_link
+from signalbox.links.leader import Leader, LeaderSearch
+from signalbox.runtime import config
 from signalbox.v1 import scheduler_pb2
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import dial, make_hello

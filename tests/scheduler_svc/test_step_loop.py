@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.step_loop import StepLoop
-from signalbox.outbox import OutboxFullError
+from signalbox.links.outbox import OutboxFullError
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import make_request

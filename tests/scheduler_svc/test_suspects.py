@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.evidence import Exit, ExitKind
+from scheduler_svc.core.cluster.notices import LossCause, Lost
 from scheduler_svc.core.explain.explanation import explain
-from scheduler_svc.core.notices import LossCause, Lost
+from scheduler_svc.core.liveness.evidence import Exit, ExitKind
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import StepDecision, StepReport
+from scheduler_svc.core.step.step import StepDecision, StepReport
 from tests.scheduler_svc.harness import (
     WORKER,
     make_request,

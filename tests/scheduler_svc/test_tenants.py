@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_svc.core.notices import Rejected
-from scheduler_svc.core.policy.tenants import TenantLimits, Tenants
+from scheduler_svc.admin.tenant_file import TenantFile, parse_tenants
+from scheduler_svc.core.cluster.notices import Rejected
+from scheduler_svc.core.queue.tenants import TenantLimits, Tenants
 from scheduler_svc.server import read_limits
-from scheduler_svc.tenant_file import TenantFile, parse_tenants
+from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
+from signalbox.cli.admin_client import scheduler_link
 from signalbox.errors import InvalidRequestError, StartupError
-from signalbox.scheduler_link import scheduler_link
-from tests.bench.qos_plan import Stream, make_qos_plan
 from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.harness import make_request, make_scheduler, run_step
 

@@ -7,15 +7,15 @@ from typing import Any
 import grpc
 import pytest
 
+from scheduler_svc.core.cluster.term import Term, TermError
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.recovery import WorkerSnapshot
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.term import Term, TermError
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError
-from signalbox.rpc_errors import error_of
-from signalbox.terms import MAX_TERM
+from signalbox.links.rpc_errors import error_of
+from signalbox.protocol.terms import MAX_TERM
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
 from tests.scheduler_svc.harness import make_info, make_request, make_slot

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_svc.core.block_pool import HASH_DTYPE
-from scheduler_svc.core.notices import LossCause, Lost
-from scheduler_svc.core.recovery import SlotSnapshot, SlotStatus, WorkerSnapshot
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.cluster.notices import LossCause, Lost
+from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step import FinishReason
-from scheduler_svc.core.worker import Worker
-from scheduler_svc.delta import parse_report
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import FinishReason
+from scheduler_svc.links.delta import parse_report
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.harness import (
     WORKER,

@@ -6,9 +6,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from signalbox.bring_up import BringUp, warn
-from signalbox.ring import Ring
-from signalbox.supervisor import Service, Supervisor
+from signalbox.cli.ring.bring_up import BringUp, warn
+from signalbox.cli.ring.ring import Ring
+from signalbox.cli.ring.supervisor import Service, Supervisor
 from tests.signalbox import fake_services
 
 MODEL = Path(__file__).parent

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from signalbox.supervisor import Service
+from signalbox.cli.ring.supervisor import Service
 
 _START = """
 import os, signal, subprocess, sys, time
-from signalbox.process import die_with_parent
+from signalbox.runtime.process import die_with_parent
 die_with_parent()
 print('pid', os.getpid(), flush=True)
 """
@@ -91,7 +91,7 @@ def with_helper(name: str) -> Service:
 
 
 def refusing(name: str, sentence: str, status: int = 1) -> Service:
-    """Says why it cannot start, as signalbox.process.run does."""
+    """Says why it cannot start, as signalbox.runtime.process.run does."""
     return _service(name, _REFUSE, sentence, status)
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.bench import reference
-from signalbox.bench.batch import decode_rate, median_of
-from signalbox.bench.deliveries import parse_deliveries
-from signalbox.bench.record import Record
-from signalbox.bench.reference import Machine, Shape
-from signalbox.bench.self_watch import judge
-from signalbox.bench.summary import Slo, percentile, summarize
-from signalbox.bench.worker_metrics import parse_totals
-from signalbox.bench.workload import Lengths, Workload, arrivals
+from signalbox.benchmarks.load.deliveries import parse_deliveries
+from signalbox.benchmarks.load.record import Record
+from signalbox.benchmarks.load.self_watch import judge
+from signalbox.benchmarks.load.summary import Slo, percentile, summarize
+from signalbox.benchmarks.load.worker_metrics import parse_totals
+from signalbox.benchmarks.load.workload import Lengths, Workload, arrivals
+from signalbox.benchmarks.serve import reference
+from signalbox.benchmarks.serve.batch import decode_rate, median_of
+from signalbox.benchmarks.serve.reference import Machine, Shape
 from signalbox.errors import InternalError, ResourceExhaustedError
 
 METRICS = """\

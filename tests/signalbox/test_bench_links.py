@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from signalbox import rpc
-from signalbox.bench.driver import Limit, closed_loop, open_loop
-from signalbox.bench.grpc_link import GrpcLink
-from signalbox.bench.http_link import HttpLink
-from signalbox.bench.record import Record
-from signalbox.bench.workload import GREEDY, Draw, Lengths, Plan, Workload
+from signalbox.benchmarks.load.driver import Limit, closed_loop, open_loop
+from signalbox.benchmarks.load.grpc_link import GrpcLink
+from signalbox.benchmarks.load.http_link import HttpLink
+from signalbox.benchmarks.load.record import Record
+from signalbox.benchmarks.load.workload import GREEDY, Draw, Lengths, Plan, Workload
 from signalbox.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
+from signalbox.links import rpc
 from signalbox.v1 import frontend_pb2, frontend_pb2_grpc, generation_pb2
 from tests.ports import free_ports
 

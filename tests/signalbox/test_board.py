@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from signalbox.board import Board, Percentiles, Queue, Request, Times, Worker
-from signalbox.board_rates import Rates
-from signalbox.safe_mode import SafeMode
+from signalbox.board.rates import Rates
+from signalbox.board.snapshot import Board, Percentiles, Queue, Request, Times, Worker
+from signalbox.cli.safe_mode import SafeMode
 from tests.scheduler_svc.attached import dial, make_hello, serve
 
 pytest.importorskip("rich", reason="rich is not installed: pip install 'signalbox[terminal]'")
 
 from rich.console import Console
 
-from signalbox.board_view import render
+from signalbox.cli.board_view import render
 
 NONE = Percentiles(0, 0, 0, 0)
 WORKER = Worker(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.bring_up import next_steps
-from signalbox.ring import Ring
+from signalbox.cli.ring.bring_up import next_steps
+from signalbox.cli.ring.ring import Ring
 from tests.ports import free_ports
 from tests.signalbox.fake_services import alive, pids, wait_until
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import __version__, cores
-from signalbox.cli import COMMANDS, main, make_parser
-from signalbox.commands import status as status_command
-from signalbox.commands import up
-from signalbox.ring import DEMO_MODEL, Ring
+from signalbox import __version__
+from signalbox.cli.commands import status as status_command
+from signalbox.cli.commands import up
+from signalbox.cli.main import COMMANDS, main, make_parser
+from signalbox.cli.ring.ring import DEMO_MODEL, Ring
+from signalbox.runtime import cores
 from signalbox.v1 import scheduler_pb2
 from tests.ports import free_ports
 
@@ -56,7 +57,7 @@ def test_every_help_has_an_example(command: str, capsys: Capture) -> None:
 
 def test_help_imports_no_command() -> None:
     code = (
-        "import sys; from signalbox.cli import main\n"
+        "import sys; from signalbox.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "assert not {'pydantic', 'google.protobuf', 'signalbox.client'} & set(sys.modules)"

@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import pytest
 
-from signalbox import rpc
 from signalbox.client import Client, Delta, FinishReason, Model
 from signalbox.errors import (
     CancelledError,
@@ -21,6 +20,7 @@ from signalbox.errors import (
     UnknownModelError,
     UnsupportedError,
 )
+from signalbox.links import rpc
 from signalbox.v1 import frontend_pb2, frontend_pb2_grpc, generation_pb2
 from tests.ports import free_ports
 

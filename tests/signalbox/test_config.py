@@ -6,8 +6,8 @@ import pytest
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from signalbox import config
 from signalbox.errors import StartupError
+from signalbox.runtime import config
 
 
 class Sample(config.Settings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from signalbox.explanation_view import to_json, to_text
+from signalbox.cli.explanation_view import to_json, to_text
 from signalbox.v1 import scheduler_pb2
 
 

@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.hash_chain import HASH_BYTES, TOKEN_BYTES, block_hash, chain_hashes, root_hash
+from signalbox.protocol.hash_chain import HASH_BYTES, TOKEN_BYTES, block_hash, chain_hashes, root_hash
 
 ROOT = root_hash("demo")
 TOKENS = st.lists(st.integers(0, 50_000), max_size=40)

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from signalbox.cli.http_client import HttpClient
 from signalbox.errors import (
     AuthenticationError,
     InternalError,
@@ -17,7 +18,6 @@ from signalbox.errors import (
     SignalboxError,
     UnavailableError,
 )
-from signalbox.http_client import HttpClient
 from tests.ports import free_ports
 
 

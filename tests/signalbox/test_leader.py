@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from signalbox import rpc
-from signalbox.addresses import read_addresses
 from signalbox.errors import UnavailableError
-from signalbox.leader import LeaderSearch
+from signalbox.links import rpc
+from signalbox.links.addresses import read_addresses
+from signalbox.links.leader import LeaderSearch
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.ports import free_ports
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.outbox import Outbox, OutboxFullError
+from signalbox.links.outbox import Outbox, OutboxFullError
 
 
 async def test_bytes_are_bounded_and_one_item_may_come_on_top() -> None:

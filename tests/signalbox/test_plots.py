@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'signalbox[plots]'")
 
+from signalbox.benchmarks.plots import check_plot, draw
+from signalbox.benchmarks.plots.__main__ import read
+from signalbox.benchmarks.plots.frame import panels
+from signalbox.benchmarks.plots.peers import SCHEDULERS
 from signalbox.errors import InvalidRequestError
-from signalbox.plots import check_plot, draw
-from signalbox.plots.__main__ import read
-from signalbox.plots.frame import panels
-from signalbox.plots.peers import SCHEDULERS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIGURE = re.compile(r"\]\(figures/([\w-]+)\.svg\)")
@@ -153,7 +153,9 @@ def test_the_scheduler_bench_draws_what_it_prints(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert out.read_bytes().startswith(b"\x89PNG")
     (tmp_path / "lines.jsonl").write_text(done.stdout)
-    done = run("signalbox.plots", "scheduler", str(tmp_path / "again.pdf"), str(tmp_path / "lines.jsonl"))
+    done = run(
+        "signalbox.benchmarks.plots", "scheduler", str(tmp_path / "again.pdf"), str(tmp_path / "lines.jsonl")
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "again.pdf").read_bytes().startswith(b"%PDF")
 
@@ -168,6 +170,6 @@ def test_benches_refuse_a_wrong_file_at_once(bench: tuple[str, ...]) -> None:
 def test_notes_among_the_lines_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text(json.dumps(STEPS[0]) + "\nnot json\n")
-    done = run("signalbox.plots", "scheduler", str(tmp_path / "out.svg"), str(path))
+    done = run("signalbox.benchmarks.plots", "scheduler", str(tmp_path / "out.svg"), str(path))
     assert done.returncode == 1
     assert "line 2: not a JSON object" in done.stderr

@@ -9,12 +9,12 @@ import sys
 
 import psutil
 
-from signalbox.process import PARENT
+from signalbox.runtime.process import PARENT
 from tests.signalbox.fake_services import wait_until
 
 SERVICE = """
 import time
-from signalbox.process import die_with_parent
+from signalbox.runtime.process import die_with_parent
 die_with_parent()
 print('up', flush=True)
 time.sleep(600)

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from signalbox.reach import refuses
+from signalbox.links.reach import refuses
 
 
 def listen(host: str = "127.0.0.1") -> socket.socket:

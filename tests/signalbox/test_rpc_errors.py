@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from signalbox.errors import ResourceExhaustedError
-from signalbox.rpc_errors import error_of
+from signalbox.links.rpc_errors import error_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from signalbox.rpc import run_until_first_ends
+from signalbox.links.rpc import run_until_first_ends
 
 
 async def fail() -> None:

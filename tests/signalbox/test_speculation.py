@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.speculation import Speculation, parse_speculation
+from signalbox.protocol.speculation import Speculation, parse_speculation
 
 
 @pytest.mark.parametrize(

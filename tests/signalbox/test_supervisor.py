@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from signalbox import supervisor as supervisor_module
+from signalbox.cli.ring import supervisor as supervisor_module
+from signalbox.cli.ring.supervisor import Service, Supervisor, check_free, dialable, split_address
 from signalbox.errors import StartupError, UnavailableError
-from signalbox.supervisor import Service, Supervisor, check_free, dialable, split_address
 from tests.signalbox import fake_services as fake
 from tests.signalbox.fake_services import alive, pids, wait_until
 

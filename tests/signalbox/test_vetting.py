@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar import vetting
 from signalbox.grammar.form import MAX_FORM_BYTES, Form, FormError, FormKind
 from signalbox.grammar.vetting import Vetter
-from signalbox.ring import DEMO_MODEL
 
 DEEP = 3000
 NESTED_RULES = "start: r0\n" + "\n".join(f"r{i}: r{i + 1}" for i in range(DEEP)) + f'\nr{DEEP}: "a"'

@@ -14,7 +14,7 @@ from tests.simulation.vectors import PoolingSimRunner
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
 from worker_svc.core.run_ahead import is_plain
 from worker_svc.core.step import StepDelta
-from worker_svc.runner.sim import SimTiming
+from worker_svc.runner.sim.model import SimTiming
 
 Mask = NDArray[np.bool_]
 NO_TOKEN = -1

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tests.simulation.ahead import AheadSimRunner, DeviceError, Mask
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
-from worker_svc.runner.sim import SimTiming
+from worker_svc.runner.sim.model import SimTiming
 from worker_svc.runner.threaded_runner import LaunchedBatch, ThreadedRunner
 
 MOST_SLOTS = 1000

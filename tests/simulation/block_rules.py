@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import SideCopies, StepDelta
-from worker_svc.runner.sim import SimRunner
+from worker_svc.runner.sim.model import SimRunner
 
 
 def check_untouched(fences: list[SideCopies], delta: StepDelta, step: RunningStep, block_size: int) -> None:

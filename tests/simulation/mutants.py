@@ -7,27 +7,28 @@ import math
 import numpy as np
 import pytest
 
-from frontend_svc.events import FinishReason
-from frontend_svc.session import Session
-from frontend_svc.sessions import SessionTable
-from scheduler_svc.core import recovery, report_reader, starts, step_builder
-from scheduler_svc.core.adoption import Adoption
-from scheduler_svc.core.frontend_desk import FrontendDesk
-from scheduler_svc.core.frontends import Frontends
-from scheduler_svc.core.liveness import Liveness
-from scheduler_svc.core.missing import Missing
-from scheduler_svc.core.prefix_sharing import Prefix
+from frontend_svc.requests.events import FinishReason
+from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions import SessionTable
+from scheduler_svc.core.blocks.prefix_sharing import Prefix
+from scheduler_svc.core.blocks.side_copies import end_fence
+from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
+from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.missing import Missing
+from scheduler_svc.core.cluster.term import Term
+from scheduler_svc.core.liveness.judgement import Liveness
+from scheduler_svc.core.recovery import snapshot
+from scheduler_svc.core.recovery.adoption import Adoption
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.request_table import RequestTable, SlotState
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.side_copies import end_fence
-from scheduler_svc.core.step import Chunk, StepDecision
-from scheduler_svc.core.term import Term
-from scheduler_svc.core.worker import Worker
-from signalbox import heartbeat
+from scheduler_svc.core.slots.request_table import RequestTable, SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step import builder, report, starts
+from scheduler_svc.core.step.step import Chunk, StepDecision
 from signalbox.errors import SignalboxError
-from worker_svc.core.loan import Loan
-from worker_svc.core.terms import Terms
+from signalbox.links import heartbeat
+from worker_svc.core.alone.loan import Loan
+from worker_svc.core.alone.terms import Terms
 
 Patch = pytest.MonkeyPatch
 NOTHING = np.empty(0, np.int32)
@@ -42,19 +43,19 @@ def seal_without_generation_check(patch: Patch) -> None:
     def always(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
         return np.ones(len(slots), np.bool_)
 
-    patch.setattr(report_reader, "still_theirs", always)
+    patch.setattr(report, "still_theirs", always)
 
 
 def slot_reused_before_its_report(patch: Patch) -> None:
     """Frees a slot when its release is sent, not when the step's report is back."""
-    release = step_builder.release_ended
+    release = builder.release_ended
 
     def release_and_free(worker: Worker, step: StepDecision) -> None:
         release(worker, step)
         for slot in step.finished_slots:
             worker.table.free(slot)
 
-    patch.setattr(step_builder, "release_ended", release_and_free)
+    patch.setattr(builder, "release_ended", release_and_free)
     real = RequestTable.free
     patch.setattr(
         RequestTable, "free", lambda table, slot: real(table, slot) if table.state[slot] == 4 else None
@@ -139,12 +140,12 @@ def loan_outlives_its_blocks(patch: Patch) -> None:
 
 def blocks_written_alone_are_trusted(patch: Patch) -> None:
     """Hits blocks by what they held before a worker without a scheduler wrote into them (A5)."""
-    keep = recovery.keep_cache
+    keep = snapshot.keep_cache
 
     def trust(worker: Worker, old: Worker, last: int, written: np.ndarray) -> None:  # type: ignore[type-arg]
         keep(worker, old, last, NOTHING)
 
-    patch.setattr(recovery, "keep_cache", trust)
+    patch.setattr(snapshot, "keep_cache", trust)
 
 
 # -- of who is told and who is believed --

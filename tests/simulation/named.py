@@ -7,7 +7,7 @@ import random
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.step_builder import build_step
+from scheduler_svc.core.step.builder import build_step
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session, Setup
 from worker_svc.core.step import SlotStart, StepDelta, StepReport
@@ -70,7 +70,7 @@ def preemptions(simulation: Simulation) -> int:
 
 def preempt_at_will(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[int]:
     """Takes the blocks of the request of that name whenever it decodes, so many times; the steps are listed."""
-    from scheduler_svc.core import step_maker  # noqa: PLC0415
+    from scheduler_svc.core.step import maker  # noqa: PLC0415
 
     taken: list[int] = []
 
@@ -81,7 +81,7 @@ def preempt_at_will(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> l
                 worker.refused.append(slot)
         return build_step(worker, config, offers, now)
 
-    monkeypatch.setattr(step_maker, "build_step", build)
+    monkeypatch.setattr(maker, "build_step", build)
     return taken
 
 

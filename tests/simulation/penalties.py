@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.simulation.vectors import PoolingSimRunner
 from worker_svc.core.batch import Batch, Sampled
-from worker_svc.runner.sim import content, next_token
+from worker_svc.runner.sim.model import content, next_token
 
 
 def first_unseen(token: int, seen: set[int], vocab_size: int) -> int:

@@ -7,7 +7,7 @@ import random
 from scheduler_svc.core.config import SchedulerConfig
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session, Setup
-from worker_svc.core.pooling import PoolingMode
+from worker_svc.core.requests.pooling import PoolingMode
 
 
 class Scenario(Simulation):

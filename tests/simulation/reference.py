@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.request_table import SlotState
-from scheduler_svc.core.worker import Worker
-from worker_svc.core.request_state import RequestTable as WorkerTable
-from worker_svc.core.request_state import SlotStatus
+from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.worker import Worker
+from worker_svc.core.requests.request_state import RequestTable as WorkerTable
+from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import SideCopies
 
 

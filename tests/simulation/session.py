@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tests.simulation.penalties import continuation_without_repeats
 from tests.simulation.vectors import expected_vector
-from worker_svc.core.pooling import PoolingMode
-from worker_svc.runner.sim import continuation
+from worker_svc.core.requests.pooling import PoolingMode
+from worker_svc.runner.sim.model import continuation
 
 MODEL = "sim"
 

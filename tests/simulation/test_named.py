@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scheduler_svc.core import report_reader
-from scheduler_svc.core.report_reader import still_theirs
-from scheduler_svc.core.step_builder import build_step
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step import report as report_reader
+from scheduler_svc.core.step.builder import build_step
+from scheduler_svc.core.step.report import still_theirs
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from tests.simulation.named import (
     INFLIGHT,
@@ -22,11 +22,11 @@ from tests.simulation.named import (
 )
 from tests.simulation.penalties import NoRepeatRunner
 from tests.simulation.session import Session
-from worker_svc import delta as worker_delta
-from worker_svc.core.request_state import SlotStatus
+from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import StepDelta, StepReport
 from worker_svc.core.worker_core import WorkerCore
+from worker_svc.links import delta as worker_delta
 
 
 @pytest.mark.parametrize("inflight", [1, 2, 3, 4])
@@ -274,7 +274,7 @@ def test_a_request_that_fits_the_cache_exactly() -> None:
 @INFLIGHT
 def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most one victim falls per need, and everybody ends."""
-    from scheduler_svc.core import step_maker  # noqa: PLC0415
+    from scheduler_svc.core.step import maker  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
 
@@ -285,7 +285,7 @@ def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.Mon
         victims.append((len(step.preempted_slots), needy))
         return step
 
-    monkeypatch.setattr(step_maker, "build_step", watch)
+    monkeypatch.setattr(maker, "build_step", watch)
     simulation = simulate(inflight, num_blocks=16)
     for number in range(10):
         simulation.plan(request(f"r{number}", 6 + number, 20 + number, 70 * number), at=1.5 + 0.03 * number)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.request_table import RequestTable
+from scheduler_svc.core.slots.request_table import RequestTable
 from tests.simulation.named import INFLIGHT, request, simulate
-from worker_svc.core import draft_policy
+from worker_svc.core.drafts import policy
 
 MOST = 4
 
@@ -14,9 +14,9 @@ MOST = 4
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every limit that the scheduler takes over; requests change theirs every few steps."""
-    monkeypatch.setattr(draft_policy, "FIRST_PAUSE", 2)
-    monkeypatch.setattr(draft_policy, "LONGEST_PAUSE", 3)
-    monkeypatch.setattr(draft_policy, "TRIAL_STEPS", 2)
+    monkeypatch.setattr(policy, "FIRST_PAUSE", 2)
+    monkeypatch.setattr(policy, "LONGEST_PAUSE", 3)
+    monkeypatch.setattr(policy, "TRIAL_STEPS", 2)
     limit_drafts, seen = RequestTable.limit_drafts, []
 
     def watch(table: RequestTable, slot: int, limit: int) -> None:

@@ -6,11 +6,12 @@ import functools
 
 import pytest
 
-from scheduler_svc.core import side_copies, starts
-from scheduler_svc.core.prefix_sharing import Prefix
-from scheduler_svc.core.step import StepDecision
-from scheduler_svc.core.step_builder import build_step
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.blocks import side_copies
+from scheduler_svc.core.blocks.prefix_sharing import Prefix
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step import starts
+from scheduler_svc.core.step.builder import build_step
+from scheduler_svc.core.step.step import StepDecision
 from tests.simulation.named import INFLIGHT, request, simulate
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session
@@ -162,7 +163,7 @@ def test_what_is_being_fetched_is_not_overwritten(inflight: int) -> None:
 @INFLIGHT
 def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody ends, at most one victim falls per need, and nobody waits for copies twice per start."""
-    from scheduler_svc.core import step_maker  # noqa: PLC0415
+    from scheduler_svc.core.step import maker  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
 
@@ -186,7 +187,7 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
         waits[worker.request(slot).key.request_id] = 0
         return start(worker, slot, *args)
 
-    monkeypatch.setattr(step_maker, "build_step", watch)
+    monkeypatch.setattr(maker, "build_step", watch)
     monkeypatch.setattr(starts, "copy_aside", count_wait)
     monkeypatch.setattr(Worker, "start", count_start)
     simulation = simulate(inflight, num_blocks=16, num_host_blocks=24, side_copy_blocks=2, copy_s=0.2)

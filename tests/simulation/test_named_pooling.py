@@ -6,8 +6,8 @@ import pytest
 
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.named import INFLIGHT, request, simulate
-from worker_svc import delta
-from worker_svc.core.pooling import PoolingMode
+from worker_svc.core.requests.pooling import PoolingMode
+from worker_svc.links import delta
 
 
 @INFLIGHT

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from worker_svc.core.batch import Batch, Sampled
-from worker_svc.core.pooling import PoolingMode, PoolingParams
-from worker_svc.runner.sim import U64, SimRunner, content, mix
+from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
+from worker_svc.runner.sim.model import U64, SimRunner, content, mix
 
 
 def hidden_state(totals: U64) -> np.ndarray:  # type: ignore[type-arg]

@@ -14,10 +14,9 @@ from tests.simulation.scheduler_node import SchedulerNode
 from tests.simulation.session import MODEL, Setup
 from tests.simulation.vectors import PoolingSimRunner
 from tests.simulation.world import Link, World
-from worker_svc import delta
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.outbound_log import OutboundLog
-from worker_svc.core.request_state import SlotStatus
+from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import (
     Failure,
     FinishReason,
@@ -29,7 +28,8 @@ from worker_svc.core.step import (
 )
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
-from worker_svc.runner.sim import SimDrafter, SimRunner
+from worker_svc.links import delta
+from worker_svc.runner.sim.model import SimDrafter, SimRunner
 
 if TYPE_CHECKING:
     from tests.simulation.frontend_node import FrontendNode

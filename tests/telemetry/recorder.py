@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from signalbox import trace_context
-from signalbox.telemetry import Span, SpanCounts, Tracer, new_span_id
-from signalbox.trace_context import TraceContext
+from signalbox.telemetry import trace_context
+from signalbox.telemetry.spans import Span, SpanCounts, Tracer, new_span_id
+from signalbox.telemetry.trace_context import TraceContext
 
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 

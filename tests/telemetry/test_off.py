@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from signalbox import telemetry
+from signalbox.telemetry import spans
 from tests.telemetry.conftest import environment
 
 PROGRAM = """
@@ -32,7 +32,7 @@ URL = "http://collector:4317"
 )
 def test_tracing_is_off(variables: dict[str, str]) -> None:
     with environment(**variables):
-        assert telemetry.start("test", "0") is telemetry.OFF
+        assert spans.start("test", "0") is spans.OFF
 
 
 def test_opentelemetry_is_not_even_imported() -> None:
@@ -42,10 +42,10 @@ def test_opentelemetry_is_not_even_imported() -> None:
 
 def test_the_endpoint_of_traces_goes_before_the_general_one() -> None:
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": URL, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t:1"}
-    assert telemetry.endpoint(variables) == "http://t:1"
-    assert telemetry.endpoint({"OTEL_EXPORTER_OTLP_ENDPOINT": URL}) == URL
+    assert spans.endpoint(variables) == "http://t:1"
+    assert spans.endpoint({"OTEL_EXPORTER_OTLP_ENDPOINT": URL}) == URL
 
 
 def test_a_tracer_that_is_off_makes_no_span() -> None:
     parent = f"00-{'a' * 32}-{'b' * 16}-01"
-    assert telemetry.OFF.start("x", parent, "", 0.0, is_entry=True) is None
+    assert spans.OFF.start("x", parent, "", 0.0, is_entry=True) is None

@@ -8,9 +8,9 @@ from collections import deque
 
 import pytest
 
-from signalbox import telemetry, trace_context
-from signalbox.telemetry import RecordingTracer, Span, SpanCounts
-from signalbox.trace_context import TraceContext
+from signalbox.telemetry import spans, trace_context
+from signalbox.telemetry.spans import RecordingTracer, Span, SpanCounts
+from signalbox.telemetry.trace_context import TraceContext
 from tests.ports import free_ports
 from tests.telemetry.conftest import environment
 from tests.telemetry.receiver import Receiver
@@ -104,12 +104,12 @@ def test_a_trace_context_survives_the_wire() -> None:
 
 def test_stopping_waits_for_a_dead_collector_no_longer_than_it_may() -> None:
     with environment(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_ports(1)[0]}"):
-        tracer = telemetry.start("test", "0")
+        tracer = spans.start("test", "0")
     assert isinstance(tracer, RecordingTracer)
     record(tracer, 100)
     started = time.monotonic()
     tracer.stop()
-    assert time.monotonic() - started < telemetry.FLUSH_S + 0.5
+    assert time.monotonic() - started < spans.FLUSH_S + 0.5
 
 
 def test_the_variables_of_opentelemetry_count(receiver: Receiver) -> None:
@@ -119,7 +119,7 @@ def test_the_variables_of_opentelemetry_count(receiver: Receiver) -> None:
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
     }
     with environment(**variables):
-        tracer = telemetry.start("test", "0")
+        tracer = spans.start("test", "0")
     assert tracer.start("root", "", "", 0.0, is_entry=True) is None
     child = tracer.start("child of mine", TRACEPARENT, "", 0.0)
     assert child is not None

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_svc import delta as scheduler_delta
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links import delta as scheduler_delta
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client
 from tests.worker_svc.threaded_ring import WAIT_S, ThreadedRing
 from worker_svc.core.batch import ModelRunner
-from worker_svc.step_loop import StepResult
+from worker_svc.steps.loop import StepResult
 
 
 class _Told(Future[None]):

@@ -6,7 +6,7 @@ import threading
 
 from tests.simulation.ahead import AheadSimRunner, DeviceError, Mask
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
-from worker_svc.runner.sim import SimRunner, SimTiming
+from worker_svc.runner.sim.model import SimRunner, SimTiming
 from worker_svc.runner.threaded_runner import LaunchedBatch, ThreadedRunner
 
 NUM_SLOTS = 16

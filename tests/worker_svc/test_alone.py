@@ -19,8 +19,8 @@ from tests.worker_svc.lone_ring import LoneRing
 from tests.worker_svc.sim_in_thread import SimInThread
 from worker_svc.core.batch import ModelRunner, RunnerInfo
 from worker_svc.core.step import FinishReason
-from worker_svc.runner.sim import SimDrafter, SimRunner, SimTiming, continuation
-from worker_svc.runner.sim_failures import SimFailures
+from worker_svc.runner.sim.failures import SimFailures
+from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming, continuation
 from worker_svc.runner.threaded_runner import ThreadedRunner
 
 VOCAB = 200

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from signalbox.outbox import Outbox
+from signalbox.links.outbox import Outbox
 from signalbox.v1 import scheduler_pb2
-from worker_svc.scheduler_link import write_all
+from worker_svc.links.scheduler_link import write_all
 
 Message = scheduler_pb2.AttachWorkerRequest
 

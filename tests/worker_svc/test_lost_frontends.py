@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from signalbox import rpc
+from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2, worker_pb2, worker_pb2_grpc
 from tests.worker_svc.test_worker_process import (
     ScriptedScheduler,

@@ -12,7 +12,7 @@ from tests.worker_svc.drafting.local_ring import GREEDY
 from tests.worker_svc.sim_in_thread import NUM_SLOTS, WAIT_S, HeldSim
 from tests.worker_svc.threaded_ring import ThreadedRing
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.runner.sim import continuation
+from worker_svc.runner.sim.model import continuation
 from worker_svc.runner.threaded_runner import ThreadedRunner
 
 INFO = RunnerInfo("sim", num_blocks=40, block_size=4, max_model_len=32, vocab_size=100, eos_token_ids=())

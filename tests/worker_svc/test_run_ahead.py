@@ -19,13 +19,13 @@ from tests.worker_svc.drafting.local_ring import Client
 from tests.worker_svc.sim_in_thread import NUM_SLOTS, WAIT_S, SimInThread
 from tests.worker_svc.threaded_ring import InTurn, ThreadedRing, ThreadedSimRunner
 from tools.make_random_model import make_model
-from worker_svc import step_loop
 from worker_svc.core.batch import Batch, ModelRunner, RunnerInfo
 from worker_svc.core.step import FinishReason
-from worker_svc.runner.cuda_runner import CudaRunner, Launched
-from worker_svc.runner.sim import SimTiming, continuation
+from worker_svc.runner.cuda.runner import CudaRunner, Launched
+from worker_svc.runner.sim.model import SimTiming, continuation
 from worker_svc.runner.threaded_runner import LaunchedBatch, ThreadedRunner
 from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.steps import loop
 
 VOCAB = 200
 MANY_BLOCKS, FEW_BLOCKS = 400, 22
@@ -170,7 +170,7 @@ def test_a_device_that_cannot_be_asked_does_not_end_the_loop(monkeypatch: pytest
 def test_a_step_that_tells_when_it_is_done_is_not_waited_for_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(step_loop, "POLL_S", 1e6)
+    monkeypatch.setattr(loop, "POLL_S", 1e6)
     wish = replace(draw_wish(random.Random(9)), leaves_after=None)
     with threaded_ring(simulated(SimInThread), 1) as ring:
         (client,) = serve(ring, [wish])

@@ -19,13 +19,13 @@ from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate
 from tests.worker_svc.threaded_ring import ThreadedRing
 from tools.make_random_model import make_model
 from worker_svc.core.batch import BlockCopy, RunnerInfo
-from worker_svc.core.isolation import RunnerBrokenError
+from worker_svc.core.faults.isolation import RunnerBrokenError
 from worker_svc.core.step import Failure, SideCopies
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.delta import HOST_BIT
-from worker_svc.runner.sim import SimRunner
-from worker_svc.side_copier import SideCopier
-from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.links.delta import HOST_BIT
+from worker_svc.runner.sim.model import SimRunner
+from worker_svc.steps.loop import StepLoop, StepResult
+from worker_svc.steps.side_copier import SideCopier
 
 INFO = RunnerInfo("sim", 8, 4, max_model_len=32, vocab_size=100, eos_token_ids=(), num_host_blocks=8)
 WAIT_S = 60
@@ -158,7 +158,7 @@ def test_a_process_that_fails_does_not_wait_for_its_copies() -> None:
     script = """
         import threading
         from worker_svc.core.step import SideCopies
-        from worker_svc.side_copier import SideCopier
+        from worker_svc.steps.side_copier import SideCopier
 
         class Runner:
             def copies_aside(self, copies):

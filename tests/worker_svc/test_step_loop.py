@@ -13,8 +13,8 @@ from worker_svc.core.step import Failure, RequestRef
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.desk import Verdict
 from worker_svc.grammar.preparation import Prepared
-from worker_svc.runner.sim import SimRunner
-from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.runner.sim.model import SimRunner
+from worker_svc.steps.loop import StepLoop, StepResult
 
 INFO = RunnerInfo("sim", num_blocks=8, block_size=4, max_model_len=32, vocab_size=100, eos_token_ids=())
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import grpc
 import pytest
 
-from signalbox import rpc
+from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2, worker_pb2, worker_pb2_grpc
 from tests.ports import free_ports
 from tests.worker_svc.test_worker_ends import exit_status

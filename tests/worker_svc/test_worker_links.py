@@ -11,20 +11,20 @@ import grpc
 import numpy as np
 import pytest
 
-from signalbox import rpc
 from signalbox.errors import DuplicateWorkerError, InvalidRequestError, SignalboxError, UnavailableError
-from signalbox.heartbeat import HEARTBEAT_S
-from signalbox.terms import MAX_TERM
+from signalbox.links import rpc
+from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.protocol.terms import MAX_TERM
 from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
+from worker_svc.core.alone.terms import Terms
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.step import FrontendOutput
-from worker_svc.core.terms import Terms
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.delta import PART_BYTES, split_snapshot
-from worker_svc.redial import MOST_REFUSALS, Redial
-from worker_svc.runner.sim import SimRunner, SimTiming, continuation
-from worker_svc.scheduler_link import SNAPSHOT_FIELD, SchedulerLink
-from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.links.delta import PART_BYTES, split_snapshot
+from worker_svc.links.redial import MOST_REFUSALS, Redial
+from worker_svc.links.scheduler_link import SNAPSHOT_FIELD, SchedulerLink
+from worker_svc.runner.sim.model import SimRunner, SimTiming, continuation
+from worker_svc.steps.loop import StepLoop, StepResult
 
 VOCAB = 200
 INFO = RunnerInfo("sim", 200, 4, 400, VOCAB, eos_token_ids=())

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from signalbox import rpc
-from signalbox.heartbeat import HEARTBEAT_S
+from signalbox.links import rpc
+from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.ports import free_ports
 from tools.make_random_model import make_model

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from scheduler_svc import delta as scheduler_delta
 from scheduler_svc.core.request import RequestKey
+from scheduler_svc.links import delta as scheduler_delta
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client, LocalRing
 from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, RunnerInfo, Sampled
-from worker_svc.core.drafter import Drafter
-from worker_svc.runner.sim import SimTiming
-from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.runner.sim.model import SimTiming
+from worker_svc.steps.loop import StepLoop, StepResult
 
 WAIT_S = 100
 

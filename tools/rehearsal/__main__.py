@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from signalbox.cli import INTERRUPTED
+from signalbox.cli.main import INTERRUPTED
 from signalbox.errors import SignalboxError
 from tools.rehearsal.cluster import OVERLAYS, RehearsalError
 from tools.rehearsal.rehearse import rehearse

@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tools.rehearsal.cluster import Cluster, Document, Pod, RehearsalError
 
 IMAGE_PATHS = {"/models/demo": DEMO_MODEL}

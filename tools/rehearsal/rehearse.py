@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
+from signalbox.cli.http_client import HttpClient
 from signalbox.client import Client
-from signalbox.http_client import HttpClient
 from tools.rehearsal.cluster import Cluster, Document, RehearsalError, render
 from tools.rehearsal.running import Running, say
 

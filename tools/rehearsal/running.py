@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from signalbox.supervisor import Child, Service
+from signalbox.cli.ring.supervisor import Child, Service
 from tools.rehearsal.cluster import Cluster, Pod, RehearsalError
 from tools.rehearsal.environment import (
     IMAGE_PATHS,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from worker_svc.core.batch import Sampled
-from worker_svc.core.grammar import GrammarTable
-from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.grammar import GrammarTable
+from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.stop_tokens import StopTokens, tokens_up_to_stop
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import I32, I64, Failure, FinishReason
-from worker_svc.core.stop_tokens import StopTokens, tokens_up_to_stop
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.masks import Masks
-from worker_svc.core.pooling import PoolingMode
-from worker_svc.core.sampling import SamplingTable
+from worker_svc.core.requests.masks import Masks
+from worker_svc.core.requests.pooling import PoolingMode
+from worker_svc.core.requests.sampling import SamplingTable
 
 I32 = NDArray[np.int32]
 

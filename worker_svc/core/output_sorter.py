@@ -9,8 +9,8 @@ import numpy as np
 
 from worker_svc.core.acceptance import NewTokens
 from worker_svc.core.batch import Sampled, TokenLogprobs
-from worker_svc.core.prompt_reading import PromptResults
-from worker_svc.core.request_state import RequestTable
+from worker_svc.core.requests.prompt_reading import PromptResults
+from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import Failure, FinishReason, FrontendOutput
 
 V = TypeVar("V")

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch
-from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.sampling import NO_LOGPROBS, SamplingTable
 from worker_svc.core.running_step import RunningStep
-from worker_svc.core.sampling import NO_LOGPROBS, SamplingTable
 from worker_svc.core.step import StepDelta
 
 I32 = NDArray[np.int32]

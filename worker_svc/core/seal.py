@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from signalbox.hash_chain import block_hash
-from worker_svc.core.request_state import RequestTable
+from signalbox.protocol.hash_chain import block_hash
+from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import I32, StepReport
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
-from worker_svc.core.pooling import F32, PoolingParams
-from worker_svc.core.sampling import SamplingParams
+from worker_svc.core.requests.pooling import F32, PoolingParams
+from worker_svc.core.requests.sampling import SamplingParams
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled, TellsWhenDone
-from worker_svc.core.isolation import run_step
-from worker_svc.core.request_state import RequestTable
+from worker_svc.core.faults.isolation import run_step
+from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.run_ahead import may_launch
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import SideCopies

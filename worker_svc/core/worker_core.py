@@ -7,18 +7,19 @@ import logging
 import numpy as np
 
 from worker_svc.core.acceptance import accept, grammar_failure
-from worker_svc.core.alone import author_step
-from worker_svc.core.aside import Aside
-from worker_svc.core.bad_streak import BadStreak
+from worker_svc.core.alone.loan import Loan
+from worker_svc.core.alone.steps import author_step
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.batch_builder import build_batch, ready_rows
-from worker_svc.core.drafter import Drafter
-from worker_svc.core.drafting import Drafting, DraftTotals
-from worker_svc.core.grammar import Automaton, GrammarTable
-from worker_svc.core.loan import Loan
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.drafts.drafting import Drafting, DraftTotals
+from worker_svc.core.faults.aside import Aside
+from worker_svc.core.faults.bad_streak import BadStreak
 from worker_svc.core.output_sorter import OutputSorter
-from worker_svc.core.prompt_reading import skips_unread, take_readings
-from worker_svc.core.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.grammar import Automaton, GrammarTable
+from worker_svc.core.requests.prompt_reading import skips_unread, take_readings
+from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.stop_tokens import StopTokens
 from worker_svc.core.run_ahead import needs_commit
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.seal import seal_blocks
@@ -33,7 +34,6 @@ from worker_svc.core.step import (
     StepDelta,
     StepReport,
 )
-from worker_svc.core.stop_tokens import StopTokens
 
 logger = logging.getLogger(__name__)
 NOT_FINITE = "the model's numbers for the request are not finite (NaN or infinity)"

@@ -9,13 +9,13 @@ from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from signalbox.grammar.compilation import reason_of
-from worker_svc.core.grammar import GrammarError
+from worker_svc.core.requests.grammar import GrammarError
 
 I32 = NDArray[np.int32]
 
 
 class MatcherAutomaton:
-    """See `worker_svc.core.grammar.Automaton`. One thread at a time."""
+    """See `worker_svc.core.requests.grammar.Automaton`. One thread at a time."""
 
     def __init__(
         self, matcher: LLMatcher, eos_token_ids: frozenset[int], on_failure: Callable[[], None]

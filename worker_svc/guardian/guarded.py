@@ -9,10 +9,10 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable
 
-from signalbox.addresses import read_addresses
 from signalbox.errors import StartupError
+from signalbox.links.addresses import read_addresses
 from worker_svc.config import WorkerSettings
-from worker_svc.core.unfit import UnfitError
+from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.guardian import guardian
 from worker_svc.guardian.ending import Ending, Exit
 from worker_svc.guardian.telling import Ward

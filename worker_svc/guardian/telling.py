@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from signalbox import rpc
+from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.guardian.ending import Ending, Exit
 

@@ -1,6 +1,6 @@
 """`python -m worker_svc.relay`."""
 
-from signalbox import process
+from signalbox.runtime import process
 from worker_svc.relay.config import RelaySettings
 from worker_svc.relay.server import serve
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from signalbox.addresses import read_addresses
-from signalbox.config import Settings
+from signalbox.links.addresses import read_addresses
+from signalbox.runtime.config import Settings
 
 
 class RelaySettings(Settings):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from signalbox import attributes as names
-from signalbox.metrics_server import Samples, counter, gauge
+from signalbox.telemetry import attributes as names
+from signalbox.telemetry.metrics_server import Samples, counter, gauge
 from worker_svc.relay.scheduler_link import SchedulerLink
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import grpc
 
-from signalbox import rpc
 from signalbox.errors import SignalboxError, UnavailableError, from_code
-from signalbox.heartbeat import HEARTBEAT_S, Silence
-from signalbox.leader import Leader, LeaderSearch
-from signalbox.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
+from signalbox.links import rpc
+from signalbox.links.heartbeat import HEARTBEAT_S, Silence
+from signalbox.links.leader import Leader, LeaderSearch
+from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.relay.worker_link import WorkerLink
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from signalbox import rpc
-from signalbox.metrics_server import MetricsServer
-from signalbox.process import settle_memory
+from signalbox.links import rpc
+from signalbox.runtime.process import settle_memory
+from signalbox.telemetry.metrics_server import MetricsServer
 from worker_svc.relay import metrics
 from worker_svc.relay.config import RelaySettings
 from worker_svc.relay.scheduler_link import SchedulerLink

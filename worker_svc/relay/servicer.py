@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 
-from signalbox import rpc
 from signalbox.errors import UnavailableError
-from signalbox.outbox import MAX_BATCH_BYTES, split
+from signalbox.links import rpc
+from signalbox.links.outbox import MAX_BATCH_BYTES, split
 from worker_svc.relay.scheduler_link import SchedulerLink
 from worker_svc.relay.worker_link import WorkerLink
 

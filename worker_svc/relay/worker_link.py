@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from signalbox.errors import ResourceExhaustedError, SignalboxError
-from signalbox.outbox import Outbox, OutboxFullError
+from signalbox.links.outbox import Outbox, OutboxFullError
 
 MAX_OUTBOX = 10_000
 

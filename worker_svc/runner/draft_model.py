@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 from worker_svc.core.batch import BlockCopy
-from worker_svc.core.drafter import I32, I64, Drafter, DraftRows
-from worker_svc.drafting.coverage import DraftCoverage
-from worker_svc.runner import attention
-from worker_svc.runner.direct_forward import forward_of
+from worker_svc.core.drafts.coverage import DraftCoverage
+from worker_svc.core.drafts.drafter import I32, I64, Drafter, DraftRows
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
+from worker_svc.runner.cpu.direct_forward import forward_of
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.kv_cache import KVCache, bytes_per_block
-from worker_svc.runner.model import LoadedModel
-from worker_svc.runner.sampler import argmax
+from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.sampling.sampler import argmax
 from worker_svc.runner.torch_runner import TorchRunner, load_checked, tokenizer_fingerprint
 
 SHORT_SPAN = 33

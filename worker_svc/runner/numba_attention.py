@@ -12,8 +12,8 @@ import torch
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from worker_svc.runner.kv_cache import LayerCache
-from worker_svc.runner.torch_attention import Scores
+from worker_svc.runner.attention.kv_cache import LayerCache
+from worker_svc.runner.attention.torch_attention import Scores
 
 I32 = NDArray[np.int32]
 

@@ -16,30 +16,31 @@ import torch
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, BlockCopy, RequestKind, RunnerInfo, Sampled
-from worker_svc.core.pooling import PoolingMode
-from worker_svc.runner import attention, checkpoint
-from worker_svc.runner.attention import PagedBatch
-from worker_svc.runner.direct_forward import Forwarded, ModuleForward, forward_of
+from worker_svc.core.requests.pooling import PoolingMode
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
+from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
+from worker_svc.runner.cpu.optimize import optimize
+from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads, set_threads
+from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.finite import bad_rows, chosen_logits, state_sums, with_bad_sums
-from worker_svc.runner.kv_cache import KVCache, bytes_per_block
-from worker_svc.runner.memory import (
+from worker_svc.runner.model import checkpoint
+from worker_svc.runner.model.head import ModelHead
+from worker_svc.runner.model.loading import LoadedModel, load_model
+from worker_svc.runner.model.memory import (
     CacheSize,
     blocks_that_fit,
     check_cache_fits,
     default_cache_bytes,
     gpu_cache_bytes,
 )
-from worker_svc.runner.memory_profile import step_bytes
-from worker_svc.runner.model import LoadedModel, load_model
-from worker_svc.runner.model_head import ModelHead
-from worker_svc.runner.optimize import optimize
-from worker_svc.runner.pooling_config import POOLING_CONFIG, read_pooling_mode
-from worker_svc.runner.probe import check_paged_attention, eager_logits
-from worker_svc.runner.prompt_results import score_prompts, sum_hidden
-from worker_svc.runner.sampler import sample
-from worker_svc.runner.side_stream import beside
-from worker_svc.runner.step_threads import StepThreads, choose_threads, set_threads
+from worker_svc.runner.model.memory_profile import step_bytes
+from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
+from worker_svc.runner.model.probe import check_paged_attention, eager_logits
+from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_sums
+from worker_svc.runner.sampling.prompt_results import score_prompts, sum_hidden
+from worker_svc.runner.sampling.sampler import sample
 
 logger = logging.getLogger(__name__)
 

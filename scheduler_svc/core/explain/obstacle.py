@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler_svc.core.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks
+from scheduler_svc.core.admission.safe_mode import SafeMode
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks
+from scheduler_svc.core.blocks.prefix_sharing import awaits_leader
+from scheduler_svc.core.blocks.side_copies import awaits_copies, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.displacement import blocks_of_others, excessive_row, may_displace
 from scheduler_svc.core.explain.queue_place import Order
-from scheduler_svc.core.prefix_sharing import awaits_leader
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.request_table import DISPLACED, SlotState
-from scheduler_svc.core.safe_mode import SafeMode
-from scheduler_svc.core.side_copies import awaits_copies, reserved_for_others
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.request_table import DISPLACED, SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.displacement import blocks_of_others, excessive_row, may_displace
 
 
 class Reason(Enum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, first_waiting
 from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.request_table import DISPLACED, HELD, SlotState
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.request_table import DISPLACED, HELD, SlotState
+from scheduler_svc.core.slots.worker import Worker
 
 
 def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order) -> Obstacle:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from scheduler_svc.core.policy.account import Account
-from scheduler_svc.core.policy.deadline_queue import inner_order
-from scheduler_svc.core.queues import Queues
+from scheduler_svc.core.queue.account import Account
+from scheduler_svc.core.queue.deadline_queue import inner_order
+from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.worker import Worker
 
 MAX_LOOKED_AT = 5_000
 """Requests that are looked at to find who goes before one: nothing else goes on meanwhile."""

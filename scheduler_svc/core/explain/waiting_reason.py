@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, owed, place_of
+from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.vitals import Health
-from scheduler_svc.core.worker import Worker
+from scheduler_svc.core.slots.worker import Worker
 
 
 def reason_to_wait(core: Scheduler, request: Request, order: Order) -> tuple[QueuePlace, Obstacle]:

@@ -15,7 +15,7 @@ from scheduler_svc.lease.etcd_store import EtcdStore
 from scheduler_svc.lease.lease import Holder
 from scheduler_svc.lease.polled_lease import PolledLease
 from scheduler_svc.lease.rest import Rest, RestError
-from signalbox.readiness import http_get
+from signalbox.cli.ring.readiness import http_get
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.lease.contenders import contenders, first_to_lead

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_svc.leadership_servicer import LeadershipServicer
 from scheduler_svc.lease.kubernetes_store import KubernetesStore
+from scheduler_svc.lease.leadership_servicer import LeadershipServicer
 from scheduler_svc.lease.lease import Holder
 from scheduler_svc.lease.polled_lease import PolledLease
+from scheduler_svc.lease.predecessor_link import tell_predecessor
 from scheduler_svc.lease.rest import Rest, RestError
-from scheduler_svc.predecessor_link import tell_predecessor
-from signalbox import rpc
 from signalbox.errors import LeaseLostError
+from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2_grpc
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import serve

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.simulation.penalties import first_unseen
 from tests.simulation.ring.automaton import Rule, first_allowed
-from worker_svc.runner.sim import content, mix, next_token
+from worker_svc.runner.sim.model import content, mix, next_token
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormError
-from worker_svc.core.grammar import GrammarError
+from worker_svc.core.requests.grammar import GrammarError
 
 I32 = NDArray[np.int32]
 
@@ -43,7 +43,7 @@ def first_allowed(rule: Rule, position: int, token: int, vocab_size: int) -> int
 
 
 class RuleAutomaton:
-    """See `worker_svc.core.grammar.Automaton`."""
+    """See `worker_svc.core.requests.grammar.Automaton`."""
 
     def __init__(self, rule: Rule, vocab_size: int) -> None:
         self._rule, self._vocab_size, self._position = rule, vocab_size, 0

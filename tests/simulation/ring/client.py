@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frontend_svc.block_hashes import BlockHashes
-from frontend_svc.events import Delta, Finished, FinishReason, read_vector
-from frontend_svc.generate_input import (
+from frontend_svc.requests.block_hashes import BlockHashes
+from frontend_svc.requests.events import Delta, Finished, FinishReason, read_vector
+from frontend_svc.requests.generate_input import (
     GenerateInput,
     Pooling,
     PoolingMode,
     Sampling,
     StructuredOutput,
 )
-from frontend_svc.stop_strings import Found
+from frontend_svc.text.stop_strings import Found
 from signalbox.errors import SignalboxError
 from signalbox.grammar.form import FormKind
 from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.nodes import FrontendNode
 from tests.simulation.ring.setup import MODEL
 from tests.simulation.vectors import expected_vector
-from worker_svc.core import pooling as worker_pooling
+from worker_svc.core.requests import pooling as worker_pooling
 
 if TYPE_CHECKING:
     from tests.simulation.ring.ring import Ring

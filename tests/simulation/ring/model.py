@@ -13,7 +13,7 @@ from tests.simulation.penalties import first_unseen
 from tests.simulation.ring.asked import draw
 from tests.simulation.vectors import PoolingSimRunner
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
-from worker_svc.runner.sim import U64, next_token
+from worker_svc.runner.sim.model import U64, next_token
 
 I32 = NDArray[np.int32]
 POISON = 990

@@ -278,7 +278,7 @@ class Network:
             self._ends = [other for other in self._ends if other is not end and other is not end.peer]
 
     async def refuses(self, address: str, timeout_s: float = 1.0) -> bool:
-        """Stands in for `signalbox.reach.refuses`."""
+        """Stands in for `signalbox.links.reach.refuses`."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.probe(current_process(), address, lambda refused: answer.done() or answer.set_result(refused))
         try:

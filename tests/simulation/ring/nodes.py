@@ -22,7 +22,7 @@ from worker_svc.guardian.ending import Ending, Exit
 from worker_svc.guardian.telling import Ward
 from worker_svc.relay import server as relay_server
 from worker_svc.relay.config import RelaySettings
-from worker_svc.runner.sim import SimDrafter
+from worker_svc.runner.sim.model import SimDrafter
 
 if TYPE_CHECKING:
     from tests.simulation.ring.ring import Ring

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend_svc.session import Session
-from scheduler_svc.core.register import Register
+from frontend_svc.requests.session import Session
+from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.request import Request
-from signalbox.heartbeat import HEARTBEAT_S, Attention, Silence
+from signalbox.links.heartbeat import HEARTBEAT_S, Attention, Silence
 from tests.simulation.ring.clock import current_process
 
 STOOD_S = 2.0

@@ -1,4 +1,4 @@
-"""The server's side of gRPC over the virtual network: stands in for `signalbox.rpc.Server`."""
+"""The server's side of gRPC over the virtual network: stands in for `signalbox.links.rpc.Server`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GrpcServer:
 
 
 class Server:
-    """Stands in for `signalbox.rpc.Server`."""
+    """Stands in for `signalbox.links.rpc.Server`."""
 
     network: Network
     """Set for the time of a scenario."""

@@ -21,13 +21,13 @@ from tests.simulation.ring.rules import note
 from worker_svc.core.step import Failure, RequestRef, SideCopies
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared, _Wanted
-from worker_svc.step_engine import Listeners, StepEngine, StepTotals, Surroundings
-from worker_svc.step_inbox import StepInbox
-from worker_svc.step_items import CopiesFailed, Item, LinkClosed
+from worker_svc.steps.engine import Listeners, StepEngine, StepTotals, Surroundings
+from worker_svc.steps.inbox import StepInbox
+from worker_svc.steps.items import CopiesFailed, Item, LinkClosed
 
 
 class StepDriver(StepInbox):
-    """Stands in for `worker_svc.step_loop.StepLoop`: the same engine, and steps that take virtual time."""
+    """Stands in for `worker_svc.steps.loop.StepLoop`: the same engine, and steps that take virtual time."""
 
     def __init__(
         self,

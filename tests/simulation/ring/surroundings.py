@@ -11,31 +11,30 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import frontend_svc.requests.session
 import frontend_svc.server
-import frontend_svc.session
-import scheduler_svc.core.recovery
+import scheduler_svc.core.recovery.snapshot
 import scheduler_svc.server
 import scheduler_svc.servicer
 import scheduler_svc.step_loop
-import signalbox.rpc
-import worker_svc.delta
-import worker_svc.output_logs
+import signalbox.links.rpc
+import worker_svc.links.delta
+import worker_svc.links.output_logs
 import worker_svc.relay.scheduler_link
 import worker_svc.relay.server
 import worker_svc.relay.servicer
 import worker_svc.server
 import worker_svc.worker
-from frontend_svc.losses import LossCause
-from frontend_svc.session import Session, SessionStatus
-from scheduler_svc import predecessor_link
-from scheduler_svc.lease import holder_watch
+from frontend_svc.requests.losses import LossCause
+from frontend_svc.requests.session import Session, SessionStatus
+from scheduler_svc.admin.tenant_file import parse_tenants
+from scheduler_svc.lease import holder_watch, predecessor_link
 from scheduler_svc.lease.alone import NoLease
 from scheduler_svc.lease.lease import Holder, Lease
 from scheduler_svc.lease.polled_lease import PolledLease
 from scheduler_svc.lease.spec import LeaseSpec
-from scheduler_svc.link_greeting import Greeting
-from scheduler_svc.tenant_file import parse_tenants
-from signalbox import reach
+from scheduler_svc.links.greeting import Greeting
+from signalbox.links import reach
 from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import ProcessLoop, World, current_process
 from tests.simulation.ring.lease import SimLease, SimStore
@@ -97,8 +96,8 @@ def _clocks(world: World, rng: random.Random) -> _Patches:
 
 def _network(network: Network) -> _Patches:
     return [
-        (signalbox.rpc, "channel", lambda address: Channel(network, current_process(), address)),
-        (signalbox.rpc, "Server", Server),
+        (signalbox.links.rpc, "channel", lambda address: Channel(network, current_process(), address)),
+        (signalbox.links.rpc, "Server", Server),
         *[(module, "refuses", network.refuses) for module in (reach, predecessor_link, holder_watch)],
     ]
 
@@ -110,7 +109,7 @@ def _parts() -> _Patches:
         *[(module, "settle_memory", lambda: None) for module in servers],
         (frontend_svc.server, "HttpServer", _NoServer),
         (frontend_svc.server, "HttpApi", _NoServer),
-        (frontend_svc.session.Session, "on_lost", _on_lost),
+        (frontend_svc.requests.session.Session, "on_lost", _on_lost),
         (worker_svc.server, "make_runner", _make_runner),
         (worker_svc.server, "Outputs", _make_outputs),
         (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),
@@ -209,9 +208,9 @@ def _sizes(part_bytes: int) -> _Patches:
     if not part_bytes:
         return []
     return [
-        (scheduler_svc.core.recovery, "PIECE_SLOTS", 1),
-        (worker_svc.delta, "PART_BYTES", part_bytes),
-        (worker_svc.output_logs, "MESSAGE_BYTES", part_bytes),
+        (scheduler_svc.core.recovery.snapshot, "PIECE_SLOTS", 1),
+        (worker_svc.links.delta, "PART_BYTES", part_bytes),
+        (worker_svc.links.output_logs, "MESSAGE_BYTES", part_bytes),
         (scheduler_svc.servicer, "MAX_BATCH_BYTES", part_bytes),
         (scheduler_svc.step_loop, "MAX_BATCH_BYTES", part_bytes),
         (worker_svc.relay.servicer, "MAX_BATCH_BYTES", part_bytes),

@@ -7,15 +7,15 @@ import pytest
 
 from tests.simulation.ahead import AheadSimRunner
 from tests.worker_svc.core.test_worker_core import INFO, new, run, start
-from worker_svc import delta
 from worker_svc.core.batch import Batch, Sampled
-from worker_svc.core.isolation import execute_isolated
+from worker_svc.core.faults.isolation import execute_isolated
+from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.core.step import FinishReason, NotRunReason, StepDelta, StepReport
 from worker_svc.core.steps_in_flight import StepsInFlight
-from worker_svc.core.unfit import UnfitError
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.runner.sim import SimRunner, continuation
-from worker_svc.runner.sim_failures import SimFailures
+from worker_svc.links import delta
+from worker_svc.runner.sim.failures import SimFailures
+from worker_svc.runner.sim.model import SimRunner, continuation
 
 BAD = 13
 POISON = [1, 2, 3, 4, 5, BAD]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormKind
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
-from worker_svc.core.drafter import Drafter
-from worker_svc.core.grammar import GrammarError
-from worker_svc.core.isolation import run_step
-from worker_svc.core.sampling import SamplingParams
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.faults.isolation import run_step
+from worker_svc.core.requests.grammar import GrammarError
+from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     Failure,
     FinishReason,
@@ -25,7 +25,7 @@ from worker_svc.core.step import (
     StepReport,
 )
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.runner.sim import SimRunner
+from worker_svc.runner.sim.model import SimRunner
 
 V = 100
 INFO = RunnerInfo(

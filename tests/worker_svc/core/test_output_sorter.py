@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.worker_svc.core.test_worker_core import make_core, new, run, start
 from worker_svc.core.output_sorter import OutputSorter
-from worker_svc.core.request_state import RequestTable
+from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import RequestRef, StepDelta
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import numpy as np
 
-from signalbox import rpc
+from signalbox.links import rpc
 from signalbox.v1 import worker_pb2, worker_pb2_grpc
 from worker_svc.core.batch import TokenLogprobs
 from worker_svc.core.step import FinishReason, FrontendOutput
-from worker_svc.outputs import MESSAGE_BYTES, Outputs, WorkerServicer
+from worker_svc.links.outputs import MESSAGE_BYTES, Outputs, WorkerServicer
 
 
 def output(attempt: int, num_prompt_tokens: int = 0) -> FrontendOutput:

@@ -11,9 +11,9 @@ import pytest
 from signalbox.grammar.form import Form, FormKind
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RequestKind, RunnerInfo
-from worker_svc.core.pooling import PoolingMode, PoolingParams
-from worker_svc.core.request_state import RequestTable
-from worker_svc.delta import parse_new_request
+from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
+from worker_svc.core.requests.request_state import RequestTable
+from worker_svc.links.delta import parse_new_request
 
 POOLING = generation_pb2.REQUEST_KIND_POOLING
 SIM = RunnerInfo("sim", num_blocks=8, block_size=4, max_model_len=64, vocab_size=100, eos_token_ids=(2,))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from worker_svc.core.batch import Batch, RequestKind, RunnerInfo, Sampled, TokenLogprobs
-from worker_svc.core.isolation import run_step
-from worker_svc.core.pooling import PoolingMode, PoolingParams, pooled_vector
-from worker_svc.core.sampling import SamplingParams
+from worker_svc.core.faults.isolation import run_step
+from worker_svc.core.requests.pooling import PoolingMode, PoolingParams, pooled_vector
+from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     Failure,
     FinishReason,
@@ -24,7 +24,7 @@ from worker_svc.core.step import (
     StepReport,
 )
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.runner.sim import SimRunner, continuation
+from worker_svc.runner.sim.model import SimRunner, continuation
 
 INFO = RunnerInfo(
     "sim",

@@ -9,11 +9,11 @@ import pytest
 
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from tests.worker_svc.core.test_worker_core import INFO, make_core, new, run, start
-from worker_svc.core.request_state import SlotStatus
+from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import Failure, FinishReason, FrontendOutput, StepDelta
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
-from worker_svc.runner.sim import SimRunner
-from worker_svc.step_loop import StepLoop
+from worker_svc.runner.sim.model import SimRunner
+from worker_svc.steps.loop import StepLoop
 
 FAILURE = Failure("UnsupportedError", "this worker has no adapters", "adapter")
 END = [(1, FinishReason.ERROR, 0, FAILURE)]

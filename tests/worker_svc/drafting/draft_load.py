@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from worker_svc.core.draft_policy import DraftPolicy
+from worker_svc.core.drafts.policy import DraftPolicy
 
 MOST = 4
 """Drafts per row and step."""

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler_svc import delta as scheduler_delta
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
-from signalbox.hash_chain import chain_hashes, root_hash
+from scheduler_svc.links import delta as scheduler_delta
+from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2
-from worker_svc import delta as worker_delta
 from worker_svc.core.batch import ModelRunner
-from worker_svc.core.drafter import Drafter
-from worker_svc.core.isolation import run_step
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.desk import GrammarDesk, Verdict
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
-from worker_svc.runner.kv_cache import KVCache
+from worker_svc.links import delta as worker_delta
+from worker_svc.runner.attention.kv_cache import KVCache
 
 GREEDY = generation_pb2.SamplingParams(temperature=0.0)
 FRONTEND, WORKER = "frontend", "worker"

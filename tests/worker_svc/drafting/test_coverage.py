@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from worker_svc.core.batch import BlockCopy
-from worker_svc.drafting.coverage import DraftCoverage
+from worker_svc.core.drafts.coverage import DraftCoverage
 
 TABLE = np.array([5, 2, 7], np.int32)
 

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.worker_svc.drafting.local_ring import LocalRing
-from worker_svc.core.drafter import I32, Drafter, DraftRows
-from worker_svc.drafting.ngram import NgramDrafter
-from worker_svc.runner import attention, draft_model
-from worker_svc.runner.attention import PagedBatch
-from worker_svc.runner.direct_forward import DirectForward, forward_of
+from worker_svc.core.drafts.drafter import I32, Drafter, DraftRows
+from worker_svc.core.drafts.ngram import NgramDrafter
+from worker_svc.runner import draft_model
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.kv_cache import KVCache
+from worker_svc.runner.cpu.direct_forward import DirectForward, forward_of
 from worker_svc.runner.draft_model import DraftModel, load_draft, spans_to_compute
-from worker_svc.runner.kv_cache import KVCache
-from worker_svc.runner.model import BFLOAT16_CPU_FLAGS, cpu_flags
+from worker_svc.runner.model.loading import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.torch_runner import TorchRunner, load_checked
 
 NUM_DRAFTS, NUM_TOKENS = 3, 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from worker_svc.core.draft_budget import LEAST_STEPS, MOST_SAVED, SHARE, TRIAL_COST, DraftBudget
-from worker_svc.core.draft_policy import (
+from worker_svc.core.drafts.budget import LEAST_STEPS, MOST_SAVED, SHARE, TRIAL_COST, DraftBudget
+from worker_svc.core.drafts.policy import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     TRIAL_DRAFTS,
@@ -13,7 +13,7 @@ from worker_svc.core.draft_policy import (
     TRIAL_STEPS,
     DraftPolicy,
 )
-from worker_svc.core.step_costs import PLAIN_EVERY, PLAIN_EVERY_UNSURE, UNKNOWN_COSTS, StepCosts
+from worker_svc.core.drafts.step_costs import PLAIN_EVERY, PLAIN_EVERY_UNSURE, UNKNOWN_COSTS, StepCosts
 
 MOST = 6
 

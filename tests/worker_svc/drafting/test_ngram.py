@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worker_svc.core.drafter import I32, DraftRows
-from worker_svc.drafting.ngram import NgramDrafter
-from worker_svc.drafting.ngram_index import NgramIndex
+from worker_svc.core.drafts.drafter import I32, DraftRows
+from worker_svc.core.drafts.ngram import NgramDrafter
+from worker_svc.core.drafts.ngram_index import NgramIndex
 
 
 def tokens_of(*values: int) -> I32:

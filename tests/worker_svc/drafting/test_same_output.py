@@ -14,8 +14,8 @@ import pytest
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import GREEDY, Client, LocalRing, fill_with_garbage
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate
-from worker_svc.core.drafter import Drafter
-from worker_svc.drafting.ngram import NgramDrafter
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.runner.draft_model import DraftModel, LoadedDraft, load_draft
 from worker_svc.runner.torch_runner import TorchRunner
 

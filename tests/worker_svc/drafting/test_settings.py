@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.config import load
 from signalbox.errors import StartupError
+from signalbox.runtime.config import load
 from worker_svc.config import WorkerSettings
-from worker_svc.drafting.ngram import NgramDrafter
+from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.runner.draft_model import DraftModel
 from worker_svc.runner.torch_runner import TorchRunner
 from worker_svc.runner_factory import make_runner

@@ -12,11 +12,11 @@ from llguidance import LLTokenizer
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.compilation import compile_grammar, load_tokenizer
 from signalbox.grammar.form import Form, FormKind
 from signalbox.grammar.translation import to_grammar
-from signalbox.ring import DEMO_MODEL
-from worker_svc.core.grammar import GrammarError
+from worker_svc.core.requests.grammar import GrammarError
 from worker_svc.grammar.automaton import MatcherAutomaton
 
 PATH = DEMO_MODEL / "tokenizer.json"

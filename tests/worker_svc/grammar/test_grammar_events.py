@@ -6,8 +6,8 @@ import asyncio
 
 import numpy as np
 
-from signalbox import rpc
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
+from signalbox.links import rpc
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2, worker_pb2_grpc
 from tests.worker_svc.test_worker_process import worker_process
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.form import Form, FormError
-from signalbox.ring import DEMO_MODEL
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.grammar import Automaton
+from worker_svc.core.requests.grammar import Automaton
 from worker_svc.core.step import FinishReason
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.desk import Verdict
 from worker_svc.grammar.preparation import Compiler, GrammarPreparation, make_preparation
-from worker_svc.runner.sim import SimRunner
-from worker_svc.step_loop import StepLoop, StepResult
+from worker_svc.runner.sim.model import SimRunner
+from worker_svc.steps.loop import StepLoop, StepResult
 
 INFO = RunnerInfo("m", num_blocks=64, block_size=4, max_model_len=64, vocab_size=4096, eos_token_ids=(0,))
 TIMEOUT_S = 60

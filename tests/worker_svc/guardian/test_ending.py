@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import StartupError
-from worker_svc.core.unfit import UnfitError
+from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.guardian.ending import Ending, Exit, count_oom_kills, judge, last_words
 from worker_svc.guardian.guarded import ending_of
 

@@ -17,9 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
-from signalbox import rpc
 from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
-from signalbox.rpc_errors import error_of
+from signalbox.links import rpc
+from signalbox.links.rpc_errors import error_of
 from signalbox.v1 import scheduler_pb2
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import (

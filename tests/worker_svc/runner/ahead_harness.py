@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.worker_svc.runner.runner_harness import GREEDY, Driver, Request
+from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.run_ahead import certainly_ended, is_granted, samples_on_device
-from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner.cuda_runner import CudaRunner, Launched
+from worker_svc.runner.cuda.runner import CudaRunner, Launched
 
 UNKNOWN = 511
 """Stands where a token is in flight; a runner that read it would give other outputs."""

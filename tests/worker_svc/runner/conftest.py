@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tools.make_random_model import make_model
-from worker_svc.runner import sampler
-from worker_svc.runner.attention import native_kernels
-from worker_svc.runner.native import build
-from worker_svc.runner.native.kernels import Kernels
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.cpu.native import build
+from worker_svc.runner.cpu.native.kernels import Kernels
+from worker_svc.runner.sampling import sampler
 
 torch.set_num_threads(1)
 

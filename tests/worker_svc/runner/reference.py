@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from worker_svc.runner.torch_attention import Scores
+from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.torch_runner import TorchRunner
 
 PROMPT_LENGTHS = (1, 2, 5, 16, 17, 31, 40, 61)

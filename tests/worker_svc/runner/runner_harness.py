@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, Sampled
-from worker_svc.core.sampling import SamplingParams, SamplingTable
+from worker_svc.core.requests.sampling import SamplingParams, SamplingTable
 from worker_svc.runner.torch_runner import TorchRunner
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, Sampled
-from worker_svc.core.sampling import SamplingParams, SamplingTable
-from worker_svc.runner.sampler import sample
-from worker_svc.runner.uniform import Purpose, uniforms
+from worker_svc.core.requests.sampling import SamplingParams, SamplingTable
+from worker_svc.runner.sampling.sampler import sample
+from worker_svc.runner.sampling.uniform import Purpose, uniforms
 
 F64 = NDArray[np.float64]
 

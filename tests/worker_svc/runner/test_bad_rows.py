@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from signalbox.ring import DEMO_MODEL
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.worker_svc.runner.ahead_harness import AheadDriver
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.core.batch import QuerySpan
-from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner import optimize
-from worker_svc.runner.attention import native_kernels
-from worker_svc.runner.cuda_runner import CudaRunner
-from worker_svc.runner.direct_forward import DirectForward
+from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.cpu import optimize
+from worker_svc.runner.cpu.direct_forward import DirectForward
+from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]

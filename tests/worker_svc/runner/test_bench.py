@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from worker_svc.runner import bench
+from signalbox.benchmarks.runner import bench
 
 
 def test_lines(

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from worker_svc.runner import cuda_bench
+from signalbox.benchmarks.runner import cuda
 
 
 @pytest.fixture
 def run(
     model_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], tuple[bool, list[dict[str, Any]]]]:
-    monkeypatch.setattr(cuda_bench, "COPY_BYTES", 1 << 20)
-    monkeypatch.setattr(cuda_bench, "CHECKED_PROMPTS", (1, 15, 33, 100))
-    monkeypatch.setattr(cuda_bench, "CHUNK", 40)
+    monkeypatch.setattr(cuda, "COPY_BYTES", 1 << 20)
+    monkeypatch.setattr(cuda, "CHECKED_PROMPTS", (1, 15, 33, 100))
+    monkeypatch.setattr(cuda, "CHUNK", 40)
     options = argparse.Namespace(
         model=model_dir("tiny-qwen3"),
         streams=[1, 3],
@@ -32,7 +32,7 @@ def run(
 
     def call() -> tuple[bool, list[dict[str, Any]]]:
         lines: list[dict[str, Any]] = []
-        return cuda_bench.run(options, lines.append), lines
+        return cuda.run(options, lines.append), lines
 
     return call
 
@@ -45,7 +45,7 @@ def test_lines(run: Callable[[], tuple[bool, list[dict[str, Any]]]]) -> None:
     checks, times = rest[:2], rest[2:]
     for line in checks:
         assert line["wrong"] == 0
-        assert line["equal"] + line["near_ties"] == line["tokens"] > 4 * cuda_bench.CHECKED_OUTPUT
+        assert line["equal"] + line["near_ties"] == line["tokens"] > 4 * cuda.CHECKED_OUTPUT
         assert line["equal"] >= line["tokens"] - 2
     assert [(line["streams"], line["steps"]) for line in times] == [
         (streams, steps) for streams in (1, 3) for steps in ("in turn", "one ahead")
@@ -59,7 +59,7 @@ def test_wrong_outputs_are_found(
     run: Callable[[], tuple[bool, list[dict[str, Any]]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cache that is off by a little: the check fails."""
-    from worker_svc.runner.kv_cache import LayerCache  # noqa: PLC0415
+    from worker_svc.runner.attention.kv_cache import LayerCache  # noqa: PLC0415
 
     write = LayerCache.write
 

@@ -15,8 +15,8 @@ from tests.worker_svc.runner.ahead_harness import AheadDriver
 from tests.worker_svc.runner.reference import OUTPUT_TOKENS, assert_same_but_for_ties, generate, make_prompts
 from tests.worker_svc.runner.runner_harness import GARBAGE, GREEDY, Driver
 from worker_svc.config import WorkerSettings
-from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner.cuda_runner import CudaRunner
+from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner_factory import make_runner as make_worker_runner
 

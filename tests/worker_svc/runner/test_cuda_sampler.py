@@ -8,12 +8,12 @@ import torch
 
 from tests.worker_svc.runner.sampler_harness import make_batch
 from worker_svc.core.batch import QuerySpan
-from worker_svc.core.masks import Masks
+from worker_svc.core.requests.masks import Masks
+from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.run_ahead import certainly_ended, is_granted, is_plain, samples_on_device
-from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner import cuda_sampler
-from worker_svc.runner.cuda_sampler import plan_sampling, sample_on_device
-from worker_svc.runner.sampler import sample
+from worker_svc.runner.cuda import sampler
+from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
+from worker_svc.runner.sampling.sampler import sample
 
 CPU = torch.device("cpu")
 MIXED = [
@@ -55,7 +55,7 @@ def test_tokens_are_those_of_the_sampler(params: list[SamplingParams], vocab_siz
 
 def test_equal_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ties go by token id, also where the candidates end among them."""
-    monkeypatch.setattr(cuda_sampler, "MOST_CANDIDATES", 64)
+    monkeypatch.setattr(sampler, "MOST_CANDIDATES", 64)
     torch.manual_seed(0)
     params = [SamplingParams(temperature=5.0, top_k=k, seed=k) for k in (2, 7, 50, 64)]
     for step in range(30):

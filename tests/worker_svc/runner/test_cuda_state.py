@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from worker_svc.runner.cuda_buckets import LARGEST_BUCKET, bucket_for, bucket_sizes
-from worker_svc.runner.cuda_state import DecodeRows, DecodeState, StateMirror
-from worker_svc.runner.cuda_transfers import upload
+from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_for, bucket_sizes
+from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
+from worker_svc.runner.cuda.transfers import upload
 
 NUM_SLOTS, MAX_BLOCKS, BLOCK_SIZE, SCRATCH = 6, 8, 4, 99
 CPU = torch.device("cpu")

@@ -19,10 +19,10 @@ from tests.worker_svc.runner.reference import (
 )
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.make_random_model import PRESETS
-from worker_svc.runner import model as model_module
+from worker_svc.runner.cpu.fused import FusedAttention
+from worker_svc.runner.cpu.packed_linear import PackedLinear
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.fused import FusedAttention
-from worker_svc.runner.packed_linear import PackedLinear
+from worker_svc.runner.model import loading as model_module
 
 ModelDir = Callable[[str], Path]
 NUM_TOKENS = 64

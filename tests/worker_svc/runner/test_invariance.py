@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver, Request
-from worker_svc.runner.attention import native_kernels
-from worker_svc.runner.sampler import sample
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.sampling.sampler import sample
 from worker_svc.runner.torch_runner import TorchRunner
 
 LONG, SHORT = make_prompts((120, 37))

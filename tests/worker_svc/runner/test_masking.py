@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from tests.worker_svc.runner.sampler_harness import make_batch, run
 from worker_svc.core.batch import Batch, Sampled
-from worker_svc.core.isolation import execute_isolated
-from worker_svc.core.masks import MaskedRow, Masks
-from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner.masking import mask_logits
-from worker_svc.runner.sampler import sample
+from worker_svc.core.faults.isolation import execute_isolated
+from worker_svc.core.requests.masks import MaskedRow, Masks
+from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.runner.sampling.masking import mask_logits
+from worker_svc.runner.sampling.sampler import sample
 
 pytestmark = pytest.mark.usefixtures("draws_with")
 V = 75  # no multiple of 32

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from signalbox import config
 from signalbox.errors import StartupError
+from signalbox.runtime import config
 from tests.worker_svc.runner.reference import make_runner
 from tools.make_random_model import PRESETS
 from worker_svc.config import WorkerSettings
-from worker_svc.runner import checkpoint, memory
-from worker_svc.runner.attention import PagedBatch
+from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.memory import GIB
-from worker_svc.runner.memory_profile import run_largest_step
-from worker_svc.runner.model import load_model
+from worker_svc.runner.model import checkpoint, memory
+from worker_svc.runner.model.loading import load_model
+from worker_svc.runner.model.memory import GIB
+from worker_svc.runner.model.memory_profile import run_largest_step
 
 ModelDir = Callable[[str], Path]
 CPU = torch.device("cpu")

@@ -14,9 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from worker_svc.runner import memory, probe
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model import choose_dtype, load_model
+from worker_svc.runner.model import memory, probe
+from worker_svc.runner.model.loading import choose_dtype, load_model
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]

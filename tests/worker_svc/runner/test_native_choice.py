@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from tests.worker_svc.runner.sampler_harness import distribution
-from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner.native.choices import Choices
-from worker_svc.runner.native.kernels import Kernels
+from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.runner.cpu.native.choices import Choices
+from worker_svc.runner.cpu.native.kernels import Kernels
 
 F64 = NDArray[np.float64]
 INF = float("inf")

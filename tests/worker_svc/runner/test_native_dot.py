@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
-from worker_svc.runner.attention import native_kernels
-from worker_svc.runner.decoder import FusedDecoder
-from worker_svc.runner.kv_cache import LayerCache
-from worker_svc.runner.native.kernels import Kernels
-from worker_svc.runner.native_linear import NativeLinear, PackedWeight
-from worker_svc.runner.sampler import sample
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.attention.kv_cache import LayerCache
+from worker_svc.runner.cpu.decoder import FusedDecoder
+from worker_svc.runner.cpu.native.kernels import Kernels
+from worker_svc.runner.cpu.native_linear import NativeLinear, PackedWeight
+from worker_svc.runner.sampling.sampler import sample
 
 SIZES: dict[str, Any] = {
     "vocab_size": 512,

@@ -14,9 +14,9 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from worker_svc.runner.kv_cache import KVCache, LayerShape
-from worker_svc.runner.native import build
-from worker_svc.runner.native.kernels import Activation, Kernels, load_kernels
+from worker_svc.runner.attention.kv_cache import KVCache, LayerShape
+from worker_svc.runner.cpu.native import build
+from worker_svc.runner.cpu.native.kernels import Activation, Kernels, load_kernels
 
 GARBAGE = 1e4
 HALF_STEP = {torch.float32: 2e-6, torch.bfloat16: 2.0**-8}

@@ -14,11 +14,12 @@ from torch import nn
 
 from tests.worker_svc.runner.reference import make_runner
 from tests.worker_svc.runner.runner_harness import Driver
-from worker_svc.runner import attention, torch_runner
-from worker_svc.runner.fused import FusedAttention, FusedMLP, FusedNorm
-from worker_svc.runner.model import BFLOAT16_CPU_FLAGS, cpu_flags, load_model
-from worker_svc.runner.optimize import optimize
-from worker_svc.runner.packed_linear import PackedLinear, PackingError, pack
+from worker_svc.runner import torch_runner
+from worker_svc.runner.attention import attention
+from worker_svc.runner.cpu.fused import FusedAttention, FusedMLP, FusedNorm
+from worker_svc.runner.cpu.optimize import optimize
+from worker_svc.runner.cpu.packed_linear import PackedLinear, PackingError, pack
+from worker_svc.runner.model.loading import BFLOAT16_CPU_FLAGS, cpu_flags, load_model
 
 ModelDir = Callable[[str], Path]
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
@@ -86,7 +87,7 @@ def test_without_kernels_linears_are_still_packed(
 ) -> None:
     expected = greedy_output(model_dir("tiny-qwen3"))
     monkeypatch.setattr(attention, "native_kernels", lambda: None)
-    monkeypatch.setattr("worker_svc.runner.optimize.native_kernels", lambda: None)
+    monkeypatch.setattr("worker_svc.runner.cpu.optimize.native_kernels", lambda: None)
     runner = make_runner(model_dir("tiny-qwen3"))
     kinds = [type(m) for m in runner.model.module.modules()]
     assert (kinds.count(FusedAttention), kinds.count(PackedLinear)) == (0, 3 * 7 + 1)
@@ -98,7 +99,7 @@ def test_wrong_fusion_is_noticed_and_undone(
 ) -> None:
     """Here a fused attention that forgets the window."""
     expected = greedy_output(model_dir("tiny-mistral"))
-    monkeypatch.setattr("worker_svc.runner.fused.window_of", lambda attn: None)
+    monkeypatch.setattr("worker_svc.runner.cpu.fused.window_of", lambda attn: None)
     with caplog.at_level(logging.WARNING, torch_runner.__name__):
         assert greedy_output(model_dir("tiny-mistral")) == expected
     assert ("without fused modules" in caplog.text) == (attention.native_kernels() is not None)

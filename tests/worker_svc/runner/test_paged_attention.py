@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.reference import attend_in_float64
-from worker_svc.runner import attention
-from worker_svc.runner.attention import PagedBatch, attend
-from worker_svc.runner.kv_cache import KVCache, LayerCache, LayerShape
-from worker_svc.runner.native.kernels import load_kernels
-from worker_svc.runner.torch_attention import Scores
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.attention import PagedBatch, attend
+from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
+from worker_svc.runner.attention.torch_attention import Scores
+from worker_svc.runner.cpu.native.kernels import load_kernels
 
 GARBAGE = 1e4
 TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 1e-2}

@@ -21,12 +21,12 @@ from tests.worker_svc.runner.reference import (
 )
 from tools.make_random_model import PRESETS
 from worker_svc.core.batch import RequestKind, TokenLogprobs
-from worker_svc.core.isolation import run_step
-from worker_svc.core.pooling import PoolingMode, PoolingParams
-from worker_svc.core.sampling import SamplingParams
+from worker_svc.core.faults.isolation import run_step
+from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
+from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import NewRequest, RequestRef, SlotStart, StepDelta
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.runner import prompt_results
+from worker_svc.runner.sampling import prompt_results
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.config import load
 from signalbox.errors import StartupError
+from signalbox.runtime.config import load
 from tools.make_random_model import make_model
 from worker_svc.config import WorkerSettings
 from worker_svc.runner.threaded_runner import ThreadedRunner

@@ -11,9 +11,9 @@ import torch
 
 from tests.worker_svc.runner.sampler_harness import distribution, is_inverse, make_batch, run
 from worker_svc.core.batch import Batch
-from worker_svc.core.sampling import SamplingParams
-from worker_svc.runner.logprobs import best_tokens
-from worker_svc.runner.sampler import sample
+from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.runner.sampling.logprobs import best_tokens
+from worker_svc.runner.sampling.sampler import sample
 
 pytestmark = pytest.mark.usefixtures("draws_with")
 GREEDY = SamplingParams(temperature=0.0)

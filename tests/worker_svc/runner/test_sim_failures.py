@@ -10,8 +10,8 @@ import pytest
 
 from tests.worker_svc.core.test_worker_core import INFO, PROMPT, make_core, new, start
 from worker_svc.core.step import StepDelta
-from worker_svc.runner.sim import SimRunner
-from worker_svc.runner.sim_failures import FailingModel, SimFailures, SimulatedFailureError
+from worker_svc.runner.sim.failures import FailingModel, SimFailures, SimulatedFailureError
+from worker_svc.runner.sim.model import SimRunner
 
 
 def test_the_chosen_step_fails_also_when_it_is_run_again_behind_the_next_one() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.config import load
 from signalbox.errors import StartupError
+from signalbox.runtime.config import load
 from worker_svc.config import WorkerSettings
 
 

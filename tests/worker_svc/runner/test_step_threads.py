@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from worker_svc.runner.step_threads import FEW_TOKENS, StepThreads, choose_threads
+from worker_svc.runner.cpu.step_threads import FEW_TOKENS, StepThreads, choose_threads
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
@@ -43,7 +43,7 @@ def test_few_tokens_take_the_fewest_threads_that_are_about_as_fast(
     monkeypatch: pytest.MonkeyPatch, seconds: dict[int, float], few: int
 ) -> None:
     machine = Machine(seconds)
-    monkeypatch.setattr("worker_svc.runner.step_threads.time.perf_counter", machine.clock)
+    monkeypatch.setattr("worker_svc.runner.cpu.step_threads.time.perf_counter", machine.clock)
     assert choose_threads(max(seconds), machine.run) == StepThreads(few, many=max(seconds))
 
 

@@ -14,11 +14,11 @@ from tests.simulation.ahead import DeviceError
 from tests.worker_svc.core.test_worker_core import INFO, PROMPT, new, start
 from tests.worker_svc.sim_in_thread import WAIT_S, HeldSim
 from worker_svc.core.batch import AheadRunner, Batch, BlockCopy, Sampled
+from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.running_step import RunningStep
-from worker_svc.core.sampling import SamplingParams
 from worker_svc.core.step import StepDelta
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.runner.sim import SimRunner, continuation
+from worker_svc.runner.sim.model import SimRunner, continuation
 from worker_svc.runner.threaded_runner import LaunchedBatch, ThreadedRunner
 
 NUM_SLOTS = 4

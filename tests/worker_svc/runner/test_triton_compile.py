@@ -12,10 +12,10 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from worker_svc.runner import triton_attention, triton_attention_kernels, triton_write  # noqa: E402
+from worker_svc.runner.triton import attention, attention_kernels, write  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
-    triton_attention.INTERPRETED, reason="kernels are interpreted in this process, not compiled"
+    attention.INTERPRETED, reason="kernels are interpreted in this process, not compiled"
 )
 HEADS = {"NUM_HEADS": 28, "GROUP": 7}
 DIMS = {"D": 128, "DV": 96, "PAD_D": 128, "PAD_DV": 128}
@@ -33,29 +33,29 @@ POINTERS = {
 }
 KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
     "decode": (
-        triton_attention_kernels.attend_kernel,
+        attention_kernels.attend_kernel,
         ATTEND | PLAIN | {"HAS_CHUNKS": False, "PARTIAL": True},
         4,
     ),
     "mixed": (
-        triton_attention_kernels.attend_kernel,
+        attention_kernels.attend_kernel,
         ATTEND | ALL | {"HAS_CHUNKS": True, "PARTIAL": True},
         4,
     ),
     "join": (
-        triton_attention_kernels.join_kernel,
+        attention_kernels.join_kernel,
         {"NUM_HEADS": 28, "DV": 96, "PAD_DV": 128, "SPLIT": 512, "HAS_WINDOW": True, "HAS_SINKS": True},
         1,
     ),
-    "write": (triton_write.write_kernel, {"HEADS": 4, "BLOCK_SIZE": 16, **DIMS}, 1),
+    "write": (write.write_kernel, {"HEADS": 4, "BLOCK_SIZE": 16, **DIMS}, 1),
     "rope": (
-        triton_write.rope_kernel,
+        write.rope_kernel,
         {"HEADS": 28, "KV_HEADS": 4, "BLOCK_SIZE": 16, "D": 128, "HALF": 48, "PAD_HALF": 64}
         | {"REST": 32, "PAD_REST": 32, "HAS_NORMS": True, "ROUNDS": True},
         1,
     ),
-    "norm": (triton_write.norm_kernel, {"D": 3000, "PAD_D": 4096, "ROUNDS": True}, 4),
-    "gate": (triton_write.gate_kernel, {"WIDTH": 1500, "IS_GELU": True, "BLOCK": 1024}, 4),
+    "norm": (write.norm_kernel, {"D": 3000, "PAD_D": 4096, "ROUNDS": True}, 4),
+    "gate": (write.gate_kernel, {"WIDTH": 1500, "IS_GELU": True, "BLOCK": 1024}, 4),
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worker_svc.runner.native.kernels import Kernels
-from worker_svc.runner.uniform import Purpose, philox4x32, uniforms
+from worker_svc.runner.cpu.native.kernels import Kernels
+from worker_svc.runner.sampling.uniform import Purpose, philox4x32, uniforms
 
 # From the file kat_vectors of the authors' Random123 library.
 KNOWN_ANSWERS = [

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from tests.worker_svc.runner.reference import attend_in_float64
-from worker_svc.runner.kv_cache import KVCache, LayerShape
-from worker_svc.runner.torch_attention import Scores
-from worker_svc.runner.triton_batch import TritonBatch
+from worker_svc.runner.attention.kv_cache import KVCache, LayerShape
+from worker_svc.runner.attention.torch_attention import Scores
+from worker_svc.runner.triton.batch import TritonBatch
 
 Row = tuple[int, int]
 """Number of positions known before, number of query tokens."""

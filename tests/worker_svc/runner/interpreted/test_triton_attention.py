@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.interpreted.attention_case import CPU, Case, Heads
-from worker_svc.runner.torch_attention import Scores
-from worker_svc.runner.triton_batch import DecodeBatch, chunk_items, decode_items, make_decode_items
+from worker_svc.runner.attention.torch_attention import Scores
+from worker_svc.runner.triton.batch import DecodeBatch, chunk_items, decode_items, make_decode_items
 
 ROWS = [(0, 1), (63, 1), (64, 1), (140, 3), (0, 5), (37, 30), (100, 1)]
 """Decode rows at and around the end of a split, one with drafts; then chunks, one of a single token."""

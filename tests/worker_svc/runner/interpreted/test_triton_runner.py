@@ -9,9 +9,9 @@ import pytest
 
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts
 from tests.worker_svc.runner.runner_harness import Driver
-from worker_svc.runner.cuda_graphs import DecodeStep
-from worker_svc.runner.cuda_runner import CudaRunner
-from worker_svc.runner.triton_fused import TritonAttention, TritonMLP, TritonNorm
+from worker_svc.runner.cuda.graphs import DecodeStep
+from worker_svc.runner.cuda.runner import CudaRunner
+from worker_svc.runner.triton.fused import TritonAttention, TritonMLP, TritonNorm
 
 ModelDir = Callable[[str], Path]
 COUNT = 4

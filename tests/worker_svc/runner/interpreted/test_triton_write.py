@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from worker_svc.runner.kv_cache import KVCache, LayerCache, LayerShape
-from worker_svc.runner.native.kernels import Activation
-from worker_svc.runner.triton_write import TritonKernels, write_kv
+from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
+from worker_svc.runner.cpu.native.kernels import Activation
+from worker_svc.runner.triton.write import TritonKernels, write_kv
 
 NUM_BLOCKS, BLOCK_SIZE = 9, 4
 TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 3e-2}

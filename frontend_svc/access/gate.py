@@ -1,0 +1,147 @@
+"""Who calls, and what they may do: the one place that the faces and the intake ask.
+
+A face says who calls when a call comes in (http_auth, grpc_auth); the intake asks when the call becomes requests. In
+between the caller travels in a context variable, as neither starlette nor grpc.aio pass anything else along: each call
+runs in a task of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+from frontend_svc.access.key_file import KeyFile
+from frontend_svc.access.keys import Key
+from frontend_svc.access.usage import Ticket, Usage
+from frontend_svc.requests.generate_input import Asked
+from signalbox.api_keys import hash_key, id_of, is_same_hash, make_key
+from signalbox.errors import AuthenticationError, InternalError, PermissionDeniedError
+
+FIELD = "authorization"
+_SCHEME = "bearer"
+_NOBODY = Key(hash=make_key().hash, tenant="nobody")
+"""Stands in for a key that is not there, so that looking takes as long; nobody has its text."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever made a call."""
+
+    tenant: str = ""
+    """Empty: there are no tenants here."""
+    best_priority: int = -1000
+    is_admin: bool = True
+    usage: Usage | None = None
+    """None: no limits."""
+
+    def require_admin(self, what: str) -> None:
+        """Raises PermissionDeniedError, which names `what`."""
+        if not self.is_admin:
+            raise PermissionDeniedError(f"{what} needs an admin key", field=FIELD)
+
+    def may_cancel(self, tenant: str) -> bool:
+        """Whether requests of `tenant` may be ended for this caller."""
+        return self.is_admin or self.tenant == tenant
+
+
+ANYBODY = Caller()
+"""Every caller of a server without keys."""
+_caller: ContextVar[Caller] = ContextVar("caller")
+
+
+class Gate:
+    """Knows the keys and what they have used."""
+
+    def __init__(self, key_file: KeyFile | None = None, *, share_prefix_cache: bool = False) -> None:
+        """Without a file everybody may do everything. `share_prefix_cache`: tenants may use each other's blocks."""
+        self._file = key_file
+        self._share_prefix_cache = share_prefix_cache
+        self._usages: dict[str, Usage] = {}
+
+    @property
+    def has_keys(self) -> bool:
+        """Calls need a key."""
+        return self._file is not None
+
+    @property
+    def caller(self) -> Caller:
+        """Of the call that runs."""
+        if self._file is None:
+            return ANYBODY
+        try:
+            return _caller.get()
+        except LookupError:
+            # A face that forgot to ask must not become an open door.
+            raise InternalError("the caller of this request was not identified") from None
+
+    def identify(self, authorization: Sequence[str]) -> Caller:
+        """Remembers who makes the call that runs; `authorization` are the values of that header.
+
+        Raises AuthenticationError.
+        """
+        if self._file is None:
+            return ANYBODY
+        text = _read_bearer(authorization)
+        key_id = id_of(text)
+        key = self._file.keys.get(key_id, _NOBODY)
+        if not is_same_hash(hash_key(text), key.hash):
+            raise AuthenticationError("the API key is not known", field=FIELD)
+        caller = Caller(key.tenant, key.best_priority, key.admin, self._usage_of(key_id, key))
+        _caller.set(caller)
+        return caller
+
+    def admit(self, num_requests: int) -> Ticket | None:
+        """Lets so many requests of the running call in; None: nobody counts.
+
+        Raises ResourceExhaustedError or PermissionDeniedError.
+        """
+        usage = self.caller.usage
+        return None if usage is None else usage.enter(num_requests)
+
+    def sign(self, asked: Asked) -> Asked:
+        """`asked` as its caller may have it. Raises PermissionDeniedError for a better priority than that.
+
+        Priority 0 is what callers get who name none; it becomes their best one where that is worse.
+        """
+        caller = self.caller
+        if caller is ANYBODY:
+            return asked
+        if asked.priority < caller.best_priority and asked.priority != 0:
+            raise PermissionDeniedError(
+                f"{asked.priority_field} is {asked.priority}; the lowest number that this key may use is "
+                f"{caller.best_priority}",
+                field=asked.priority_field,
+            )
+        return replace(
+            asked,
+            priority=max(asked.priority, caller.best_priority),
+            tenant=caller.tenant,
+            cache_tenant="" if self._share_prefix_cache else caller.tenant,
+        )
+
+    async def keep_current(self) -> None:
+        """Follows the key file until cancelled."""
+        assert self._file is not None
+        await self._file.keep_current(self._follow)
+
+    def _follow(self) -> None:
+        """The limits may have changed. A key that is gone keeps what it has used: it may come back."""
+        assert self._file is not None
+        for key_id, usage in self._usages.items():
+            if key_id in self._file.keys:
+                usage.follow(self._file.keys[key_id])
+
+    def _usage_of(self, key_id: str, key: Key) -> Usage:
+        if key_id not in self._usages:
+            self._usages[key_id] = Usage(key)
+        return self._usages[key_id]
+
+
+def _read_bearer(authorization: Sequence[str]) -> str:
+    if not authorization:
+        raise AuthenticationError("this server needs an API key: send Authorization: Bearer KEY", field=FIELD)
+    scheme, _, text = authorization[0].partition(" ")
+    if len(authorization) > 1 or scheme.lower() != _SCHEME or not text:
+        raise AuthenticationError("the authorization is not Bearer KEY", field=FIELD)
+    return text.strip()

@@ -1,0 +1,1 @@
+"""The public faces of the frontend: what clients call, each in its own protocol."""

@@ -1,0 +1,1 @@
+"""The public face over gRPC (protos/signalbox/v1/frontend.proto)."""

@@ -1,0 +1,151 @@
+"""Requests of the gRPC face in our words, unchecked but for what this face alone can see."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from frontend_svc.api.grpc.call import Context, trace_of
+from frontend_svc.requests.generate_input import (
+    Asked,
+    Pooling,
+    PoolingMode,
+    Sampling,
+    StructuredOutput,
+)
+from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.grammar.form import FormKind
+from signalbox.telemetry.attributes import OPERATION_EMBEDDINGS
+from signalbox.v1 import frontend_pb2 as frontend
+from signalbox.v1 import generation_pb2 as generation
+
+MAX_CHOICES = 128
+MAX_DIMENSIONS = 1 << 20
+"""Far above any model's; workers refuse what is above their own."""
+_OPTIONAL = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "max_tokens",
+    "min_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+)
+_POOLING_MODES: dict[int, PoolingMode | None] = {
+    generation.POOLING_MODE_UNSPECIFIED: None,
+    generation.POOLING_MODE_MEAN: PoolingMode.MEAN,
+    generation.POOLING_MODE_LAST: PoolingMode.LAST,
+    generation.POOLING_MODE_CLS: PoolingMode.CLS,
+}
+
+
+def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[Asked, int]:
+    """What is asked, and for how many choices."""
+    refuse_unknown_fields(request)
+    if request.n > MAX_CHOICES:
+        raise InvalidRequestError(f"n must be from 1 to {MAX_CHOICES}, got {request.n}", field="n")
+    prompt = request.WhichOneof("prompt")
+    if prompt is None:
+        raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
+    asked = Asked(
+        prompt=request.text if prompt == "text" else list(request.token_ids.ids),
+        sampling=_read_sampling(request.sampling),
+        model=request.model,
+        prompt_field=prompt,
+        sampling_prefix="sampling.",
+        request_id=request.request_id,
+        priority=request.priority,
+        cache_salt=request.cache_salt,
+        trace=trace_of(context),
+    )
+    return asked, request.n or 1
+
+
+def read_embed(request: frontend.EmbedRequest, context: Context) -> list[Asked]:
+    """What is asked for each input."""
+    refuse_unknown_fields(request)
+    if not request.inputs:
+        raise InvalidRequestError("inputs is empty", field="inputs")
+    pooling = _read_pooling(request.pooling)
+    trace = trace_of(context)
+    asked = []
+    for index, given in enumerate(request.inputs):
+        kind = given.WhichOneof("input")
+        if kind is None:
+            field = f"inputs[{index}]"
+            raise InvalidRequestError(f"{field} needs one of text and token_ids", field=field)
+        asked.append(
+            Asked(
+                prompt=given.text if kind == "text" else list(given.token_ids.ids),
+                sampling=Sampling(),
+                model=request.model,
+                prompt_field=f"inputs[{index}].{kind}",
+                priority=request.priority,
+                cache_salt=request.cache_salt,
+                trace=trace,
+                operation=OPERATION_EMBEDDINGS,
+                pooling=pooling,
+            )
+        )
+    return asked
+
+
+def refuse_unknown_fields(message: Message, path: str = "") -> None:
+    """A newer client may ask for what we do not know: better no answer than one without it."""
+    unknown = UnknownFieldSet(message)  # type: ignore[no-untyped-call]
+    if len(unknown):
+        number = unknown[0].field_number
+        raise UnsupportedError(f"the field number {number} is not known here", field=f"{path}{number}")
+    for field, value in message.ListFields():
+        if isinstance(value, Message):
+            refuse_unknown_fields(value, f"{path}{field.name}.")
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for index, item in enumerate(value):
+                refuse_unknown_fields(item, f"{path}{field.name}[{index}].")
+
+
+def _read_sampling(params: generation.SamplingParams) -> Sampling:
+    given = {name: getattr(params, name) for name in _OPTIONAL if params.HasField(name)}  # type: ignore[arg-type]
+    form = _read_form(params.structured_output) if params.HasField("structured_output") else None
+    return Sampling(
+        **given,
+        stop_token_ids=tuple(params.stop_token_ids),
+        stop=tuple(params.stop),
+        ignore_eos=params.ignore_eos,
+        logit_bias=dict(params.logit_bias),
+        bad_words=tuple(params.bad_words),
+        structured_output=form,
+    )
+
+
+def _read_form(given: generation.StructuredOutput) -> StructuredOutput:
+    name = given.WhichOneof("form")
+    if name is None:
+        field = "sampling.structured_output"
+        raise InvalidRequestError(f"{field} names no form", field=field)
+    field = f"sampling.structured_output.{name}"
+    value = getattr(given, name)
+    if name == "choice":
+        choices = tuple(value.values)
+        if not choices or "" in choices:
+            raise InvalidRequestError(f"{field} needs strings that are not empty", field=field)
+        return StructuredOutput(FormKind.CHOICE, choices=choices, field=field)
+    if not value:
+        raise InvalidRequestError(f"{field} is {'false' if value is False else 'empty'}", field=field)
+    return StructuredOutput(FormKind(name), "" if value is True else value, field=field)
+
+
+def _read_pooling(params: generation.PoolingParams) -> Pooling:
+    if params.mode not in _POOLING_MODES:
+        raise InvalidRequestError(f"pooling.mode has no value {params.mode}", field="pooling.mode")
+    if params.dimensions > MAX_DIMENSIONS:
+        field = "pooling.dimensions"
+        raise InvalidRequestError(
+            f"{field} must be at most {MAX_DIMENSIONS}, got {params.dimensions}", field=field
+        )
+    return Pooling(_POOLING_MODES[params.mode], params.raw, params.dimensions)

@@ -1,0 +1,107 @@
+"""The public face over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from frontend_svc.api.grpc.call import Context, accept
+from frontend_svc.api.grpc.request import read_embed, read_generate, refuse_unknown_fields
+from frontend_svc.api.grpc.response import make_accepted, make_embeddings, make_responses
+from frontend_svc.metrics import Metrics
+from frontend_svc.models import ModelDirectory
+from frontend_svc.requests.choices import open_choices
+from frontend_svc.requests.generate_input import Asked
+from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.validation import check_token_ids
+from signalbox.errors import InvalidRequestError
+from signalbox.links import rpc
+from signalbox.v1 import frontend_pb2 as frontend
+from signalbox.v1.frontend_pb2_grpc import GenerationServiceServicer
+
+SERVICE = "signalbox.v1.GenerationService"
+
+
+class GenerationServicer(GenerationServiceServicer):
+    """Turns calls into sessions and deltas into messages."""
+
+    def __init__(self, intake: Intake, directory: ModelDirectory, metrics: Metrics) -> None:
+        self._intake = intake
+        self._directory = directory
+        self._metrics = metrics
+
+    async def Generate(  # noqa: N802
+        self, request: frontend.GenerateRequest, context: Context
+    ) -> AsyncIterator[frontend.GenerateResponse]:
+        """Streams the output of one request, all choices in one stream."""
+        choices = await accept(self._intake, self._metrics, lambda: read_generate(request, context), context)
+        try:
+            yield make_accepted(choices)
+            while news := await choices.next_deltas():
+                for index, delta in news:
+                    for response in make_responses(index, delta):
+                        yield response
+        finally:
+            choices.cancel()  # the client left, or its deadline passed
+
+    async def Embed(  # noqa: N802
+        self, request: frontend.EmbedRequest, context: Context
+    ) -> frontend.EmbedResponse:
+        """One vector per input."""
+
+        async def embed() -> frontend.EmbedResponse:
+            with self._metrics.counting_refusals():
+                asked = read_embed(request, context)
+                self._check_count(asked)
+                choices = await open_choices(self._intake, asked, 1)
+            try:
+                return make_embeddings(choices, await choices.collect())
+            finally:
+                choices.cancel()
+
+        return await rpc.answer(context, embed)
+
+    async def Tokenize(  # noqa: N802
+        self, request: frontend.TokenizeRequest, context: Context
+    ) -> frontend.TokenizeResponse:
+        """Token ids of a text."""
+
+        async def tokenize() -> frontend.TokenizeResponse:
+            refuse_unknown_fields(request)
+            self._directory.resolve(request.model)
+            tokenizer = self._intake.require_tokenizer("text")
+            token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
+            return frontend.TokenizeResponse(token_ids=token_ids)
+
+        return await rpc.answer(context, tokenize)
+
+    async def Detokenize(  # noqa: N802
+        self, request: frontend.DetokenizeRequest, context: Context
+    ) -> frontend.DetokenizeResponse:
+        """Text of token ids."""
+
+        async def detokenize() -> frontend.DetokenizeResponse:
+            refuse_unknown_fields(request)
+            model = self._directory.resolve(request.model)
+            tokenizer = self._intake.require_tokenizer("token_ids")
+            check_token_ids(request.token_ids, model.vocab_size, "token_ids")
+            return frontend.DetokenizeResponse(text=tokenizer.decode(list(request.token_ids)))
+
+        return await rpc.answer(context, detokenize)
+
+    async def ListModels(  # noqa: N802
+        self, request: frontend.ListModelsRequest, context: Context
+    ) -> frontend.ListModelsResponse:
+        """Models that can run now."""
+        return frontend.ListModelsResponse(
+            models=[
+                frontend.ModelInfo(
+                    id=model.name, max_model_len=model.max_tokens, num_workers=model.num_workers
+                )
+                for model in self._directory.models
+            ]
+        )
+
+    def _check_count(self, inputs: list[Asked]) -> None:
+        most = self._intake.limits.max_choices
+        if len(inputs) > most:
+            raise InvalidRequestError(f"inputs has {len(inputs)}, at most {most} are allowed", field="inputs")

@@ -1,0 +1,83 @@
+"""The application over HTTP: the OpenAI-compatible API, and what operators ask of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from frontend_svc.api.http.auth import HttpAuth
+from frontend_svc.api.http.call import Face
+from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
+from frontend_svc.api.openai.endpoints import OpenAIApi
+from frontend_svc.api.page.page import WebPage
+from frontend_svc.metrics import Metrics
+from frontend_svc.models import ModelDirectory
+from frontend_svc.requests.intake import Intake
+from signalbox import __version__
+from signalbox.errors import SignalboxError
+
+
+class HttpApi:
+    """All routes. Those for GET answer HEAD too."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        directory: ModelDirectory,
+        metrics: Metrics,
+        *,
+        max_request_bytes: int,
+        is_ready: Callable[[], bool],
+        name: str = "",
+        page: WebPage | None = None,
+        metrics_need_key: bool = False,
+    ) -> None:
+        self._metrics = metrics
+        self._is_ready = is_ready
+        self._name = name
+        face = Face(intake, directory, metrics, max_request_bytes)
+        self.app = Starlette(
+            routes=[
+                *OpenAIApi(face).routes,
+                Route("/health", self.health, methods=["GET"]),
+                Route("/live", self.health, methods=["GET"]),
+                Route("/ready", self.ready, methods=["GET"]),
+                Route("/metrics", self.render_metrics, methods=["GET"]),
+                Route("/version", self.version, methods=["GET"]),
+                *(page.routes if page is not None else ()),
+            ],
+            middleware=[Middleware(HttpAuth, intake.gate, metrics, metrics_need_key=metrics_need_key)]
+            if intake.gate.has_keys
+            else [],
+            exception_handlers={
+                SignalboxError: answer_error,
+                HTTPException: answer_http_error,
+                Exception: answer_bug,
+            },
+        )
+
+    async def health(self, request: Request) -> Response:
+        """GET /health and /live: the process is alive."""
+        return Response(b'{"status":"ok"}', media_type=JSON)
+
+    async def ready(self, request: Request) -> Response:
+        """GET /ready: a request would be served. The name tells apart frontends that share a port."""
+        if self._is_ready():
+            return Response(orjson.dumps({"status": "ready", "name": self._name}), media_type=JSON)
+        return Response(b'{"status":"not ready"}', HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON)
+
+    async def render_metrics(self, request: Request) -> Response:
+        """GET /metrics."""
+        return Response(self._metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def version(self, request: Request) -> Response:
+        """GET /version."""
+        return Response(orjson.dumps({"version": __version__}), media_type=JSON)

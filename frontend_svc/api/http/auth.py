@@ -1,0 +1,50 @@
+"""Asks callers over HTTP for their key before anything else happens."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from frontend_svc.access.gate import FIELD, Caller, Gate
+from frontend_svc.api.http.errors import answer_error
+from frontend_svc.metrics import Metrics
+from signalbox.errors import SignalboxError
+
+METRICS = "/metrics"
+OPEN = {"/", "/health", "/live", "/ready", "/version", METRICS}
+"""They tell nothing of anybody's requests; `/` and what it is made of are the page, not its data."""
+OPEN_PREFIX = "/web/"
+ADMIN_PREFIX = "/board/"
+"""Shows the requests of all tenants."""
+
+
+class HttpAuth:
+    """ASGI middleware. What is not open needs a key, paths that do not exist included."""
+
+    def __init__(self, app: ASGIApp, gate: Gate, metrics: Metrics, *, metrics_need_key: bool) -> None:
+        self._app = app
+        self._gate = gate
+        self._metrics = metrics
+        self._open = OPEN - {METRICS} if metrics_need_key else OPEN
+        self._admin = (ADMIN_PREFIX, METRICS) if metrics_need_key else (ADMIN_PREFIX,)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        path: str = scope["path"]
+        if path in self._open or path.startswith(OPEN_PREFIX):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        try:
+            with self._metrics.counting_refusals():
+                self._check(request, path)
+        except SignalboxError as error:
+            await (await answer_error(request, error))(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, request: Request, path: str) -> Caller:
+        caller = self._gate.identify(request.headers.getlist(FIELD))
+        if path.startswith(self._admin):
+            caller.require_admin(path)
+        return caller

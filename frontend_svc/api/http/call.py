@@ -1,0 +1,197 @@
+"""One call over HTTP: body in, choices opened, answer out as a whole or as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from frontend_svc.api.http.body import B, parse_body, read_bytes
+from frontend_svc.api.http.errors import JSON
+from frontend_svc.api.http.half_close import say_events
+from frontend_svc.metrics import Metrics
+from frontend_svc.models import ModelDirectory
+from frontend_svc.requests.choices import Choices, open_choices
+from frontend_svc.requests.events import Delta
+from frontend_svc.requests.generate_input import Asked, Trace, read_trace
+from frontend_svc.requests.intake import Intake
+from signalbox.errors import InvalidRequestError, SignalboxError
+
+TIMEOUT_HEADER = "x-request-timeout"
+PRIORITY_HEADER = "x-priority"
+REQUEST_ID_HEADER = "x-request-id"
+MAX_TIMEOUT_S = 86_400.0
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Answer(Protocol):
+    """How an endpoint tells what the choices make."""
+
+    def render_first(self) -> bytes:
+        """The events that come before any delta."""
+
+    def render_deltas(self, news: Sequence[tuple[int, Delta]]) -> bytes:
+        """The events of what the choices have; empty if it tells nothing."""
+
+    def render_end(self) -> bytes:
+        """What follows the last delta."""
+
+    def render_error(self, error: SignalboxError) -> bytes:
+        """What follows the last delta when the call failed."""
+
+    def render_whole(self, outputs: Sequence[Delta]) -> bytes:
+        """The body of an answer that is not streamed."""
+
+
+@dataclass(frozen=True)
+class Face:
+    """What endpoints stand on."""
+
+    intake: Intake
+    directory: ModelDirectory
+    metrics: Metrics
+    max_request_bytes: int
+
+    async def read(self, request: Request, schema: type[B]) -> B:
+        """The body. Raises InvalidRequestError, which names the first wrong field."""
+        return parse_body(await read_bytes(request, self.max_request_bytes), schema)
+
+    async def open(self, request: Request, prompts: Sequence[Asked], num_per_prompt: int = 1) -> Choices:
+        """Opens the sessions of the call, with the id and priority and under the time limit that its headers give."""
+        most = self.intake.limits.max_choices
+        if len(prompts) * num_per_prompt > most:
+            raise InvalidRequestError(
+                f"{len(prompts)} prompts with {num_per_prompt} choices each are too many: "
+                f"at most {most} choices are allowed",
+                field=prompts[0].prompt_field,
+            )
+        prompts = read_request_id(request, read_priority(request, prompts))
+        timeout_s = read_timeout(request)
+        return await open_choices(self.intake, prompts, num_per_prompt, timeout_s)
+
+
+async def answer(
+    request: Request, choices: Choices, make_form: Callable[[], Answer], *, stream: bool
+) -> Response:
+    """The answer once the request is accepted. A client that leaves, or a form that fails, cancels it."""
+    async with watching(request.receive, choices):
+        form = make_form()
+        await choices.wait_accepted()
+        if stream:
+            return StreamAnswer(choices, form)
+        return Response(form.render_whole(await choices.collect()), media_type=JSON)
+
+
+class StreamAnswer(Response):
+    """Server-sent events of one call. A client that leaves cancels it."""
+
+    def __init__(self, choices: Choices, form: Answer) -> None:
+        self.status_code = HTTPStatus.OK
+        self.background = None
+        self._choices = choices
+        self._form = form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application of this answer."""
+        say_events(scope)
+        async with watching(receive, self._choices):
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            if first := self._form.render_first():
+                await send({"type": "http.response.body", "body": first, "more_body": True})
+            while not self._choices.all_ended:
+                if chunk := await self._next_chunk():
+                    more = not self._choices.all_ended
+                    await send({"type": "http.response.body", "body": chunk, "more_body": more})
+
+    async def _next_chunk(self) -> bytes:
+        news = await self._choices.next_deltas()
+        for _, delta in news:
+            if delta.finished is not None and delta.finished.error is not None:
+                self._choices.abandon()
+                return self._form.render_error(delta.finished.error)
+        chunk = self._form.render_deltas(news)
+        return chunk + self._form.render_end() if self._choices.all_ended else chunk
+
+
+@contextlib.asynccontextmanager
+async def watching(receive: Receive, choices: Choices) -> AsyncIterator[None]:
+    """Cancels the sessions when their client disconnects, or when the block is left by an exception."""
+    watcher = asyncio.create_task(_cancel_on_disconnect(receive, choices))
+    try:
+        yield
+    except BaseException:
+        choices.cancel()
+        raise
+    finally:
+        watcher.cancel()
+
+
+async def _cancel_on_disconnect(receive: Receive, choices: Choices) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    choices.cancel()
+
+
+def trace_of(request: Request) -> Trace:
+    """W3C trace context of the call."""
+    return read_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
+
+
+def read_priority(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]:
+    """`prompts` with the priority of X-Priority, if that is there; the body may then say the same or nothing."""
+    given = request.headers.get(PRIORITY_HEADER)
+    if given is None:
+        return prompts
+    try:
+        priority = int(given)
+    except ValueError:
+        raise InvalidRequestError(
+            f"{PRIORITY_HEADER} must be a whole number, got {given!r}", field=PRIORITY_HEADER
+        ) from None
+    for asked in prompts:
+        if asked.priority not in (0, priority):
+            raise InvalidRequestError(
+                f"{PRIORITY_HEADER} is {priority}, but {asked.priority_field} is {asked.priority}",
+                field=PRIORITY_HEADER,
+            )
+    return [replace(asked, priority=priority, priority_field=PRIORITY_HEADER) for asked in prompts]
+
+
+def read_request_id(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]:
+    """`prompts` with the id of X-Request-Id, if that is there: the client then knows it while the request waits."""
+    given = request.headers.get(REQUEST_ID_HEADER)
+    if not given:
+        return prompts
+    return [
+        replace(asked, request_id=f"{given}:{index}" if index else given, request_id_field=REQUEST_ID_HEADER)
+        for index, asked in enumerate(prompts)
+    ]
+
+
+def read_timeout(request: Request) -> float | None:
+    """Seconds that the call may take, from X-Request-Timeout; None: as long as it takes."""
+    given = request.headers.get(TIMEOUT_HEADER)
+    if given is None:
+        return None
+    try:
+        timeout_s = float(given)
+    except ValueError:
+        timeout_s = math.nan
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise InvalidRequestError(
+            f"{TIMEOUT_HEADER} must be seconds, above 0 to {MAX_TIMEOUT_S:g}, got {given!r}",
+            field=TIMEOUT_HEADER,
+        )
+    return timeout_s

@@ -1,0 +1,55 @@
+"""Errors as HTTP answers, always with OpenAI's body."""
+
+from __future__ import annotations
+
+import logging
+import math
+from http import HTTPStatus
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frontend_svc.api.openai.format import make_error
+from signalbox.errors import (
+    AuthenticationError,
+    InternalError,
+    InvalidRequestError,
+    RequestNotFoundError,
+    ResourceExhaustedError,
+    SignalboxError,
+    status_of,
+)
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Our errors, with OpenAI's body."""
+    assert isinstance(error, SignalboxError)
+    headers = {}
+    if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if isinstance(error, AuthenticationError):
+        headers["www-authenticate"] = "Bearer"
+    return Response(orjson.dumps(make_error(error)), status_of(error).http, headers, JSON)
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Wrong path, wrong method: HTTP's own status, OpenAI's body."""
+    assert isinstance(error, HTTPException)
+    ours: SignalboxError = InvalidRequestError(error.detail)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        ours = RequestNotFoundError(f"there is no {request.url.path}")
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        ours = InvalidRequestError(f"{request.url.path} does not take {request.method}")
+    return Response(orjson.dumps(make_error(ours)), error.status_code, error.headers, JSON)
+
+
+async def answer_bug(request: Request, error: Exception) -> Response:
+    """Anything else: without its inside."""
+    log.exception("request failed", exc_info=error)
+    return await answer_error(request, InternalError(f"internal error ({type(error).__name__})"))

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible API, and what vLLM adds to it."""

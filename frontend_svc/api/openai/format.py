@@ -1,0 +1,157 @@
+"""Answers of completions and chat completions. The constant part of a stream's chunks is rendered once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from frontend_svc.api.openai.usage import Usage, Usages
+from frontend_svc.requests.choices import Choices
+from frontend_svc.requests.events import Delta, Finished, FinishReason, TokenLogprobs
+from frontend_svc.text.tokenizer import Tokenizer
+from signalbox.errors import SignalboxError, code_of, status_of
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Format:
+    """What differs between the endpoints, and the answers of one call."""
+
+    kind = ""
+    """`object` of a whole answer."""
+    chunk_kind = ""
+    """`object` of a chunk."""
+
+    def __init__(self, choices: Choices, tokenizer: Tokenizer | None, usages: Usages = Usages.NONE) -> None:
+        given = choices.sessions[0].given
+        self._head = {
+            "id": given.request_id,
+            "object": self.kind,
+            "created": int(time.time()),
+            "model": given.model,
+        }
+        self._choices = choices
+        self._tokenizer = tokenizer
+        self._usages = usages
+        self._usage = Usage(choices)
+        chunk_head = orjson.dumps(self._head | {"object": self.chunk_kind})
+        self._chunk_head = b"data: " + chunk_head[:-1] + b',"choices":'
+        self._texts: dict[int, tuple[bytes, bytes]] = {}
+        """By index: what stands around the text in a chunk of nothing but text."""
+
+    def make_choice(
+        self, index: int, text: str, logprobs: Any, reason: str | None, *, chunk: bool
+    ) -> dict[str, Any]:
+        """One element of `choices`."""
+        raise NotImplementedError
+
+    def make_logprobs(
+        self, index: int, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None]
+    ) -> Any:
+        """The `logprobs` of a choice; None stands for the first token of a prompt."""
+        raise NotImplementedError
+
+    def render_first(self) -> bytes:
+        """The events that come before any delta; empty if there are none."""
+        return b""
+
+    def render_deltas(self, news: Sequence[tuple[int, Delta]]) -> bytes:
+        """The events of what the choices have; empty if it tells nothing."""
+        return b"".join([self.render_delta(index, delta) for index, delta in news])
+
+    def render_delta(self, index: int, delta: Delta) -> bytes:
+        """The events of one choice's delta."""
+        self._usage.add(index, delta)
+        if delta.finished is None and not delta.logprobs:
+            return self.render_text(index, delta.text) if delta.text else b""
+        reason = None if delta.finished is None else reason_of(delta.finished)
+        made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
+        return self.render_choice(self.make_choice(index, delta.text, made, reason, chunk=True))
+
+    def render_text(self, index: int, text: str) -> bytes:
+        """The event of nothing but text, which is most of them."""
+        if index not in self._texts:
+            template = orjson.dumps([self.make_choice(index, "\0", None, None, chunk=True)])
+            before, after = template.split(b'"\\u0000"')
+            self._texts[index] = (self._chunk_head + before, after)
+        head, tail = self._texts[index]
+        return head + orjson.dumps(text) + tail + self._tail()
+
+    def render_choice(self, choice: dict[str, Any]) -> bytes:
+        """The event of any choice."""
+        return self._chunk_head + orjson.dumps([choice]) + self._tail()
+
+    def render_end(self) -> bytes:
+        """What follows the last delta."""
+        if self._usages is Usages.NONE:
+            return DONE
+        return self._chunk_head + b'[],"usage":' + orjson.dumps(self._usage.render()) + b"}\n\n" + DONE
+
+    def render_error(self, error: SignalboxError) -> bytes:
+        """What follows the last delta when the call failed."""
+        return b"data: " + orjson.dumps(make_error(error)) + b"\n\n" + DONE
+
+    def render_whole(self, outputs: Sequence[Delta]) -> bytes:
+        """The body of an answer that is not streamed."""
+        choices = []
+        for index, delta in enumerate(outputs):
+            assert delta.finished is not None
+            self._usage.add(index, delta)
+            made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
+            choices.append(self.make_choice(index, delta.text, made, reason_of(delta.finished), chunk=False))
+        return orjson.dumps(self._head | {"choices": choices, "usage": self._usage.render()})
+
+    def _tail(self) -> bytes:
+        if self._usages is Usages.NONE:
+            return b"}\n\n"
+        if self._usages is Usages.LAST:
+            return b',"usage":null}\n\n'
+        return b',"usage":' + orjson.dumps(self._usage.render()) + b"}\n\n"
+
+    def _token_text(self, token_id: int) -> tuple[str, bytes]:
+        """A token by itself; without a tokenizer its number."""
+        if self._tokenizer is None:
+            return f"token_id:{token_id}", b""
+        piece = self._tokenizer.piece(token_id)
+        return piece.decode(errors="replace"), piece
+
+    def make_prompt_logprobs(self, index: int, delta: Delta, num_top: int) -> list[dict[str, Any] | None]:
+        """vLLM's: by token id, the prompt's own token included; nothing for the first one."""
+        made: list[dict[str, Any] | None] = [None]
+        prompt = memoryview(self._choices.sessions[index].given.prompt).cast("i")
+        for token_id, item in zip(prompt[1:], delta.prompt_logprobs, strict=True):
+            entries = {token_id: (item.logprob, item.rank)}
+            top = zip(item.top_token_ids[:num_top], item.top_logprobs, strict=False)
+            for rank, (top_id, logprob) in enumerate(top, 1):
+                entries.setdefault(top_id, (logprob, rank))
+            made.append(
+                {
+                    str(key): {
+                        "logprob": logprob,
+                        "rank": rank,
+                        "decoded_token": self._token_text(key)[0],
+                    }
+                    for key, (logprob, rank) in entries.items()
+                }
+            )
+        return made
+
+
+def reason_of(finished: Finished) -> str:
+    """OpenAI's word; errors and aborts are not answers and do not get here in whole ones."""
+    return "stop" if finished.reason is FinishReason.STOP else "length"
+
+
+def make_error(error: SignalboxError) -> dict[str, Any]:
+    """OpenAI's error body."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": status_of(error).openai_type,
+            "param": error.field or None,
+            "code": code_of(error),
+        }
+    }

@@ -1,0 +1,169 @@
+"""What the bodies of the OpenAI-compatible API have in common. Unknown fields are errors; what we cannot serve is
+refused by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+
+from frontend_svc.api.openai.forms import JsonText, ResponseFormat, StructuredOutputs, read_form
+from frontend_svc.api.openai.usage import Usages
+from frontend_svc.requests.generate_input import Sampling, StructuredOutput
+from signalbox.errors import InvalidRequestError, UnsupportedError
+
+TAG = "as "
+"""Begins the names of alternatives, which pydantic puts among the names of fields."""
+MAX_CHOICES = 128
+"""Of one prompt, as OpenAI has it."""
+_SEED_MASK = 2**64 - 1
+
+
+class Body(BaseModel):
+    """Base of all bodies: exact types, no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class StreamOptions(Body):
+    """Of both endpoints."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+    """Usage so far in every chunk."""
+    include_obfuscation: Literal[False] | None = None
+
+
+Stop = Annotated[
+    Annotated[str, Tag("as string")] | Annotated[list[str], Tag("as list")],
+    Discriminator(lambda value: "as string" if isinstance(value, str) else "as list"),
+]
+
+
+class CommonBody(Body):
+    """What completions and chat completions take."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: Stop | None = None
+    stop_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    ignore_eos: bool | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    prompt_logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+    guided_json: JsonText | None = None
+    guided_regex: str | None = None
+    guided_grammar: str | None = None
+    guided_choice: list[str] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    user: str | None = None
+    """A label only, like `metadata`, `safety_identifier` and `prompt_cache_key`."""
+    metadata: dict[str, str] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    # Understood, and refused unless they ask for what happens anyway:
+    store: bool | None = None
+    service_tier: str | None = None
+
+    @property
+    def usages(self) -> Usages:
+        """Where a stream tells token counts."""
+        options = self.stream_options or StreamOptions()
+        if options.continuous_usage_stats:
+            return Usages.ALWAYS
+        return Usages.LAST if options.include_usage else Usages.NONE
+
+    @property
+    def num_choices(self) -> int:
+        """Choices to return for each prompt."""
+        return 1 if self.n is None else self.n
+
+    def check(self) -> None:
+        """Raises InvalidRequestError, or UnsupportedError for the first field that asks for what we cannot do."""
+        if self.stream_options is not None and not self.stream:
+            raise InvalidRequestError("stream_options needs stream to be true", field="stream_options")
+        options = self.stream_options
+        if options is not None and options.continuous_usage_stats and not options.include_usage:
+            field = "stream_options.continuous_usage_stats"
+            raise InvalidRequestError(f"{field} needs include_usage to be true", field=field)
+        if not 1 <= self.num_choices <= MAX_CHOICES:
+            raise InvalidRequestError(f"n must be from 1 to {MAX_CHOICES}, got {self.n}", field="n")
+        if self.stream and self.prompt_logprobs is not None:
+            raise UnsupportedError(
+                "prompt_logprobs cannot be streamed, as OpenAI's chunks have no place for them",
+                field="prompt_logprobs",
+            )
+        refuse_unsupported(self, self.harmless_values())
+
+    def harmless_values(self) -> dict[str, tuple[Any, ...]]:
+        """Fields that we cannot serve, with the values that ask for nothing."""
+        return {"store": (None, False), "service_tier": (None, "auto", "default")}
+
+    def make_sampling(self, max_tokens: int | None, logprobs: int | None) -> Sampling:
+        """The sampling parameters in our words."""
+        stop = self.stop or ()
+        return Sampling(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=read_seed(self.seed),
+            max_tokens=max_tokens,
+            min_tokens=self.min_tokens,
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            ignore_eos=bool(self.ignore_eos),
+            logprobs=logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+            repetition_penalty=self.repetition_penalty,
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            logit_bias=_read_logit_bias(self.logit_bias or {}),
+            bad_words=tuple(self.bad_words or ()),
+            structured_output=self.read_form(),
+        )
+
+    def read_form(self) -> StructuredOutput | None:
+        """The form that the output has to follow."""
+        return read_form(
+            self.response_format,
+            self.structured_outputs,
+            guided_json=self.guided_json,
+            guided_regex=self.guided_regex,
+            guided_grammar=self.guided_grammar,
+            guided_choice=self.guided_choice,
+        )
+
+
+def refuse_unsupported(body: Body, harmless_values: dict[str, tuple[Any, ...]]) -> None:
+    """Raises UnsupportedError for the first field that asks for more than nothing."""
+    for name, harmless in harmless_values.items():
+        if getattr(body, name) not in harmless:
+            raise UnsupportedError(f"{name} is not supported", field=name)
+
+
+def read_seed(seed: int | None) -> int | None:
+    """OpenAI's seeds may be negative; others that do not fit 64 bits are left for the check of all bounds."""
+    return seed & _SEED_MASK if seed is not None and -(2**63) <= seed < 0 else seed
+
+
+def _read_logit_bias(bias: dict[str, float]) -> dict[int, float]:
+    try:
+        return {int(token_id): value for token_id, value in bias.items()}
+    except ValueError:
+        raise InvalidRequestError("logit_bias must have token ids as keys", field="logit_bias") from None

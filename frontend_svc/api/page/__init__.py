@@ -1,0 +1,1 @@
+"""The page at /: a playground and the board."""

@@ -1,0 +1,1 @@
+"""The faces for routers of other projects: vllm-router and smg."""

@@ -1,0 +1,123 @@
+"""The messages of smg's vLLM protocol: a request is read, deltas become answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frontend_svc.api.grpc.call import Context, trace_of
+from frontend_svc.api.grpc.request import MAX_CHOICES, refuse_unknown_fields
+from frontend_svc.api.vllm.call import matched_token, read_form, refuse_unserved
+from frontend_svc.requests.events import Delta, Finished, FinishReason
+from frontend_svc.requests.generate_input import Asked, Sampling
+from frontend_svc.requests.session import Session
+from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.vllm import engine_pb2 as engine
+
+PARAMS = "sampling_params."
+_SERVED = ("request_id", "tokenized", "text", "sampling_params", "stream", "data_parallel_rank")
+_SERVED_PARAMS = (
+    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty",
+    "max_tokens", "min_tokens", "stop", "stop_token_ids", "skip_special_tokens", "spaces_between_special_tokens",
+    "include_stop_str_in_output", "ignore_eos", "n", "logprobs", "seed", "logit_bias", "grammar_from_first_token",
+    "json_schema", "regex", "grammar", "structural_tag", "json_object", "choice",
+)  # fmt: skip
+_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.ABORT: "abort"}
+
+
+def read_request(request: engine.GenerateRequest, context: Context) -> tuple[Asked, int]:
+    """What smg asks and for how many choices, unchecked but for what this face alone can see."""
+    refuse(request)
+    given = request.WhichOneof("input")
+    if given is None:
+        raise InvalidRequestError("one of tokenized and text must be given", field="input")
+    asked = Asked(
+        prompt=request.text if given == "text" else list(request.tokenized.input_ids),
+        sampling=_read_sampling(request.sampling_params),
+        prompt_field="text" if given == "text" else "tokenized.input_ids",
+        sampling_prefix=PARAMS,
+        request_id=request.request_id,
+        trace=trace_of(context),
+    )
+    return asked, request.sampling_params.n or 1
+
+
+def refuse(request: engine.GenerateRequest) -> None:
+    """Raises UnsupportedError for what the request asks and we do not serve."""
+    refuse_unserved(request, _SERVED)
+    refuse_unserved(request.sampling_params, _SERVED_PARAMS, PARAMS)
+    refuse_unknown_fields(request)
+    if request.data_parallel_rank:
+        raise UnsupportedError("data_parallel_rank must be 0: there is one rank", field="data_parallel_rank")
+    if request.sampling_params.n > MAX_CHOICES:
+        raise InvalidRequestError(f"{PARAMS}n must be at most {MAX_CHOICES}", field=f"{PARAMS}n")
+
+
+def _read_sampling(params: engine.SamplingParams) -> Sampling:
+    return Sampling(
+        temperature=params.temperature if params.HasField("temperature") else None,
+        top_k=params.top_k,
+        top_p=params.top_p or None,
+        min_p=params.min_p,
+        seed=params.seed if params.HasField("seed") else None,
+        max_tokens=params.max_tokens if params.HasField("max_tokens") else None,
+        min_tokens=params.min_tokens,
+        stop_token_ids=tuple(params.stop_token_ids),
+        stop=tuple(params.stop),
+        ignore_eos=params.ignore_eos,
+        logprobs=params.logprobs if params.HasField("logprobs") else None,
+        repetition_penalty=params.repetition_penalty or None,
+        frequency_penalty=params.frequency_penalty,
+        presence_penalty=params.presence_penalty,
+        logit_bias=dict(params.logit_bias),
+        structured_output=read_form(params, "constraint", PARAMS),
+    )
+
+
+def make_responses(
+    index: int, delta: Delta, session: Session, stream: bool
+) -> Iterator[engine.GenerateResponse]:
+    """The messages of one choice's delta. Without `stream` the delta is the whole output."""
+    if stream:
+        yield engine.GenerateResponse(chunk=_make_chunk(index, delta, session))
+    if delta.finished is not None:
+        yield engine.GenerateResponse(complete=_make_complete(index, delta, delta.finished, session))
+
+
+def _make_chunk(index: int, delta: Delta, session: Session) -> engine.GenerateStreamChunk:
+    return engine.GenerateStreamChunk(
+        token_ids=delta.token_ids,
+        prompt_tokens=session.given.num_prompt_tokens,
+        completion_tokens=len(delta.token_ids),
+        cached_tokens=session.num_cached_tokens,
+        output_logprobs=_make_logprobs(delta),
+        index=index,
+    )
+
+
+def _make_complete(index: int, delta: Delta, finished: Finished, session: Session) -> engine.GenerateComplete:
+    complete = engine.GenerateComplete(
+        output_ids=delta.token_ids,
+        finish_reason=_REASONS[finished.reason],
+        prompt_tokens=finished.num_prompt_tokens,
+        completion_tokens=len(delta.token_ids),
+        cached_tokens=finished.num_cached_tokens,
+        output_logprobs=_make_logprobs(delta),
+        index=index,
+    )
+    if finished.stop:
+        complete.matched_stop_str = finished.stop
+    elif finished.reason is FinishReason.STOP and (token := matched_token(session)) is not None:
+        complete.matched_token_id = token
+    return complete
+
+
+def _make_logprobs(delta: Delta) -> engine.OutputLogProbs | None:
+    logprobs = delta.logprobs
+    if not logprobs:
+        return None
+    tops = [engine.TopLogProbs(values=item.top_logprobs, token_ids=item.top_token_ids) for item in logprobs]
+    return engine.OutputLogProbs(
+        token_logprobs=[item.logprob for item in logprobs],
+        token_ids=delta.token_ids,
+        top_logprobs=tops if any(item.top_token_ids for item in logprobs) else (),
+    )

@@ -1,0 +1,183 @@
+"""The face that vLLM's router (vllm-router) drives: vllm.Inference."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from frontend_svc.api.grpc.call import Context, accept, metadata_of, trace_of
+from frontend_svc.api.grpc.request import refuse_unknown_fields
+from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, refuse_unserved
+from frontend_svc.metrics import Metrics
+from frontend_svc.requests.events import Delta, Finished, FinishReason
+from frontend_svc.requests.generate_input import Asked, Sampling
+from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.session import Session
+from frontend_svc.text.tokenizer import Tokenizer
+from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.vllm import inference_pb2 as inference
+from signalbox.vllm.inference_pb2_grpc import InferenceServicer as Servicer
+
+SERVICE = "vllm.Inference"
+RANK_HEADER = "x-data-parallel-rank"
+"""Set by the router for a worker URL that ends in @rank."""
+
+_SERVED = {
+    "": (
+        "request_id", "model", "text", "token_ids", "temperature", "sampling", "decoding", "stopping", "response",
+        "kv", "priority", "session_id", "watermarking",
+    ),
+    "sampling": ("num_sequences", "top_k", "top_p", "min_p", "seed"),
+    "decoding": (
+        "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias",
+        "json", "regex", "choice", "grammar", "json_object", "structural_tag",
+    ),
+    "stopping": (
+        "max_new_tokens", "min_new_tokens", "stop_token_ids", "stop_strings", "include_stop_strings", "ignore_eos",
+    ),
+    "response": ("output_text", "output_token_ids", "skip_special_tokens"),
+    "kv": ("cache_salt",),
+}  # fmt: skip
+_REASONS = {
+    FinishReason.STOP: inference.FinishInfo.STOP,
+    FinishReason.LENGTH: inference.FinishInfo.LENGTH,
+    FinishReason.ABORT: inference.FinishInfo.ABORTED,
+}
+
+
+class InferenceServicer(Servicer):
+    """Turns calls into sessions and deltas into messages."""
+
+    def __init__(self, intake: Intake, metrics: Metrics) -> None:
+        self._intake = intake
+        self._metrics = metrics
+
+    async def GenerateStream(  # noqa: N802
+        self, request: inference.GenerateRequest, context: Context
+    ) -> AsyncIterator[inference.GenerateResponse]:
+        """Streams the output of one request."""
+        choices = await accept(self._intake, self._metrics, lambda: self._read(request, context), context)
+        (session,) = choices.sessions
+        try:
+            prompt = inference.PromptInfo(num_prompt_tokens=session.given.num_prompt_tokens)
+            yield inference.GenerateResponse(prompt_info=prompt)
+            while news := await next_deltas(choices, context):
+                for _, delta in news:
+                    output = make_output(delta, session, request, self._intake.tokenizer)
+                    yield inference.GenerateResponse(outputs=output)
+        finally:
+            choices.cancel()  # the client left, or its deadline passed
+
+    def _read(self, request: inference.GenerateRequest, context: Context) -> tuple[Asked, int]:
+        refuse(request)
+        if metadata_of(context).get(RANK_HEADER, "0") != "0":
+            raise UnsupportedError(f"{RANK_HEADER} must be 0: there is one rank", field=RANK_HEADER)
+        if self._intake.tokenizer is None and wants_text(request):
+            field = "response.output_text"
+            raise UnsupportedError(f"{field} must be false: this server has no tokenizer", field=field)
+        return read_request(request, context), 1
+
+
+def refuse(request: inference.GenerateRequest) -> None:
+    """Raises UnsupportedError for what the request asks and we do not serve."""
+    for name, served in _SERVED.items():
+        message = getattr(request, name) if name else request
+        refuse_unserved(message, served, f"{name}." if name else "")
+    refuse_unknown_fields(request)
+    if request.sampling.num_sequences > 1:
+        field = "sampling.num_sequences"
+        raise UnsupportedError(f"{field} above 1 is not supported", field=field)
+    if request.watermarking:
+        raise UnsupportedError("watermarking is not supported", field="watermarking")
+    shown = request.response
+    if wants_text(request) and shown.HasField("skip_special_tokens") and not shown.skip_special_tokens:
+        field = "response.skip_special_tokens"
+        raise UnsupportedError(f"{field} must be true for text; token ids have them", field=field)
+
+
+def wants_text(request: inference.GenerateRequest) -> bool:
+    """Text is sent unless the request says otherwise."""
+    return request.response.output_text or not request.response.HasField("output_text")
+
+
+def read_request(request: inference.GenerateRequest, context: Context) -> Asked:
+    """What the router asks, unchecked but for what this face alone can see."""
+    prompt = request.WhichOneof("prompt")
+    if prompt is None:
+        raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
+    return Asked(
+        prompt=request.text if prompt == "text" else list(request.token_ids.ids),
+        sampling=_read_sampling(request),
+        model=request.model,
+        prompt_field=prompt,
+        max_tokens_field="max_new_tokens",
+        request_id=request.request_id,
+        priority=request.priority,
+        cache_salt=request.kv.cache_salt,
+        trace=trace_of(context),
+    )
+
+
+def _read_sampling(request: inference.GenerateRequest) -> Sampling:
+    random, decoding, stopping = request.sampling, request.decoding, request.stopping
+    return Sampling(
+        temperature=request.temperature,  # unset is 0 on this face
+        top_k=random.top_k,
+        top_p=random.top_p or None,
+        min_p=random.min_p,
+        seed=random.seed if random.HasField("seed") else None,
+        max_tokens=stopping.max_new_tokens or None,
+        min_tokens=stopping.min_new_tokens,
+        stop_token_ids=tuple(stopping.stop_token_ids),
+        stop=tuple(stopping.stop_strings),
+        ignore_eos=stopping.ignore_eos,
+        repetition_penalty=decoding.repetition_penalty or None,
+        frequency_penalty=decoding.frequency_penalty,
+        presence_penalty=decoding.presence_penalty,
+        logit_bias=dict(decoding.logit_bias),
+        structured_output=read_form(decoding, "structured_output", "decoding."),
+    )
+
+
+def make_output(
+    delta: Delta, session: Session, request: inference.GenerateRequest, tokenizer: Tokenizer | None
+) -> inference.SequenceOutput:
+    """The message of one delta."""
+    text = ""
+    if wants_text(request) and tokenizer is not None:
+        text = _text_of(delta, session, tokenizer, request.stopping.include_stop_strings)
+    return inference.SequenceOutput(
+        text=text,
+        num_tokens=len(delta.token_ids),
+        token_ids=delta.token_ids if request.response.output_token_ids else (),
+        finish_info=None if delta.finished is None else _make_finish(delta.finished, session, tokenizer),
+    )
+
+
+def _text_of(delta: Delta, session: Session, tokenizer: Tokenizer, include_stop: bool) -> str:
+    """With what ended the output, or without: ours has a stop token's text and has not a stop string."""
+    finished = delta.finished
+    if finished is None or finished.reason is not FinishReason.STOP:
+        return delta.text
+    if finished.stop:
+        return delta.text + finished.stop if include_stop else delta.text
+    if include_stop or matched_token(session) is None:
+        return delta.text
+    *others, last = session.output
+    num_chars = len(tokenizer.decode([*others, last])) - len(tokenizer.decode(others))
+    return delta.text[: len(delta.text) - num_chars] if num_chars > 0 else delta.text
+
+
+def _make_finish(finished: Finished, session: Session, tokenizer: Tokenizer | None) -> inference.FinishInfo:
+    info = inference.FinishInfo(
+        num_output_tokens=finished.num_output_tokens, finish_reason=_REASONS[finished.reason]
+    )
+    if finished.reason is not FinishReason.STOP:
+        return info
+    last = session.output[-1] if session.output else None
+    if finished.stop:
+        info.stop_string = finished.stop
+    elif (token := matched_token(session)) is not None:
+        info.stop_token_id = token
+    elif tokenizer is not None and last is not None and last == tokenizer.eos_token_id:
+        info.eos_token_id = last
+    return info

@@ -1,0 +1,1 @@
+"""The frontend's streams to the scheduler and to the workers."""

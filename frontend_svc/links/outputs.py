@@ -1,0 +1,87 @@
+"""Reads what one step of a worker made, and feeds it to the sessions."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Sequence
+
+from frontend_svc.requests.events import FinishReason, TokenLogprobs
+from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions import SessionTable
+from signalbox.errors import InternalError, SignalboxError, from_code
+from signalbox.v1 import worker_pb2 as worker
+
+log = logging.getLogger(__name__)
+
+
+def feed(batch: worker.OutputBatch, table: SessionTable, now: float, worker_id: str) -> None:
+    """Hands every token and every end of `batch`, which `worker_id` made, to its session. A session that fails on it
+    fails alone."""
+    _feed_prompts(batch, table)
+    logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
+    for attempt, start, token_ids in read_outputs(batch):
+        session = table.by_attempt(attempt)
+        if session is not None:
+            if session.worker_id != worker_id:
+                session.on_heard_from(worker_id)
+            try:
+                session.on_outputs(attempt, start, token_ids, logprobs.get(attempt, ()), now)
+            except Exception:
+                _fail(session)
+    for finished in batch.finished:
+        session = table.by_attempt(finished.attempt)
+        if session is not None:
+            try:
+                _finish(session, finished)
+            except Exception:
+                _fail(session)
+
+
+def _feed_prompts(batch: worker.OutputBatch, table: SessionTable) -> None:
+    """What is known of prompts goes ahead of the tokens and ends of the same step."""
+    for given in batch.prompt_logprobs:
+        session = table.by_attempt(given.attempt)
+        if session is not None:
+            session.on_prompt_logprobs(given.attempt, given.start, given.tokens)
+    for vector in batch.vectors:
+        session = table.by_attempt(vector.attempt)
+        if session is not None:
+            session.on_vector(vector.attempt, vector.values)
+
+
+def read_outputs(batch: worker.OutputBatch) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Attempt, start and new tokens of each request. Raises ValueError when columns do not fit each other."""
+    attempts = _column("I", batch.attempts)
+    starts = _column("I", batch.starts)
+    tokens = _column("i", batch.token_ids)
+    counts = batch.counts or b"\1" * len(attempts)
+    if not len(attempts) == len(starts) == len(counts) or sum(counts) != len(tokens):
+        raise ValueError("columns of different lengths")
+    if not batch.counts:
+        return [(a, s, (t,)) for a, s, t in zip(attempts, starts, tokens, strict=True)]
+    rows, end = [], 0
+    for attempt, start, count in zip(attempts, starts, counts, strict=True):
+        rows.append((attempt, start, tokens[end : end + count]))
+        end += count
+    return rows
+
+
+def _column(kind: str, data: bytes) -> tuple[int, ...]:
+    """Little-endian integers of four bytes."""
+    if len(data) % 4:
+        raise ValueError("a column ends in the middle of an element")
+    return struct.unpack(f"<{len(data) // 4}{kind}", data)
+
+
+def _finish(session: Session, finished: worker.OutputFinished) -> None:
+    error: SignalboxError | None = None
+    if finished.HasField("error"):
+        error = from_code(finished.error.code, finished.error.message, finished.error.field)
+    reason = FinishReason(finished.reason or FinishReason.ERROR)
+    session.on_finished(finished.attempt, reason, finished.num_output_tokens, error)
+
+
+def _fail(session: Session) -> None:
+    log.exception("the session of request %s failed on its output", session.request_id)
+    session.fail(InternalError("the output could not be processed"))

@@ -1,0 +1,216 @@
+"""The one stream to the scheduler: operations up; placements, losses and the worker directory down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+import grpc
+
+from frontend_svc.links.operations import OperationQueue
+from frontend_svc.links.redial import EOF, Backoff, describe
+from frontend_svc.links.submission import make_ref, make_worker_ref
+from frontend_svc.links.worker_links import WorkerLinks
+from frontend_svc.models import ModelDirectory, Worker
+from frontend_svc.requests.losses import LossCause
+from frontend_svc.requests.sessions import SessionTable
+from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError, from_code
+from signalbox.links import rpc
+from signalbox.links.heartbeat import HEARTBEAT_S, Silence
+from signalbox.links.leader import Leader, LeaderSearch
+from signalbox.v1 import generation_pb2 as generation
+from signalbox.v1 import scheduler_pb2 as scheduler
+from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
+
+log = logging.getLogger(__name__)
+
+EXPIRE_EVERY_S = 0.1
+
+
+class SchedulerLink:
+    """Keeps the stream up, to whichever scheduler leads, and feeds what it brings to the sessions."""
+
+    def __init__(
+        self,
+        addresses: str,
+        frontend_instance: str,
+        *,
+        queue: OperationQueue,
+        table: SessionTable,
+        directory: ModelDirectory,
+        workers: WorkerLinks,
+        queue_s: float,
+        lost_scheduler_s: float,
+        silence_s: float,
+    ) -> None:
+        """`addresses` are host:port, joined by commas. `queue_s`: how long a new request waits for a scheduler;
+        `lost_scheduler_s`: how long one that was submitted waits for a scheduler or a token."""
+        self.connected = False
+        self._search = LeaderSearch(addresses)
+        self.address = self._search.addresses[0]
+        """Of the scheduler that leads, or led last."""
+        self._frontend_instance = frontend_instance
+        self._queue = queue
+        self._table = table
+        self._directory = directory
+        self._workers = workers
+        self._queue_s = queue_s
+        self._lost_scheduler_s = lost_scheduler_s
+        self._silence_s = silence_s
+        self._silence = Silence(silence_s, table.clock())
+        self._lost_at_s = table.clock()
+        """When the last link ended."""
+        self._term = 0
+        """Highest of a scheduler that a link was open to."""
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_attached())
+            group.create_task(self._keep_expiring())
+
+    async def drained(self) -> None:
+        """Returns when all that was queued has been sent, or cannot be."""
+        while self.connected and not self._queue.is_empty:
+            await asyncio.sleep(0.01)
+
+    # ---- one stream after the other
+
+    async def _keep_attached(self) -> None:
+        backoff = Backoff()
+        is_known_lost = False
+        try:
+            while True:
+                try:
+                    leader = await self._search.find()
+                    is_known_lost = False
+                    await self._attach(leader, backoff)
+                    log.warning("the scheduler at %s ended the link", leader.address)
+                except UnavailableError as error:  # the search has taken its time
+                    if not is_known_lost:
+                        log.warning("%s", error.message)
+                    is_known_lost = True
+                    continue
+                except (grpc.aio.AioRpcError, TimeoutError) as error:
+                    if backoff.is_first:
+                        log.warning("no link to the scheduler at %s: %s", self.address, describe(error))
+                except Exception:
+                    log.exception("the link to the scheduler failed")
+                await asyncio.sleep(backoff.next_s())
+        finally:
+            await self._search.close()
+
+    async def _attach(self, leader: Leader, backoff: Backoff) -> None:
+        """One stream, from hello to its end."""
+        self.address = leader.address
+        stub: Any = SchedulerServiceStub(leader.channel)
+        call = stub.AttachFrontend()
+        try:
+            async with asyncio.timeout(self._silence_s):
+                await call.write(scheduler.AttachFrontendRequest(hello=self._make_hello()))
+                response = await call.read()
+            if response is EOF:
+                return
+            log.info("attached to the scheduler at %s", leader.address)
+            backoff.reset()
+            self._term = max(self._term, response.scheduler_epoch)
+            self._take(response, is_first=True)
+            self.connected = True
+            self._workers.scheduler_found()
+            await rpc.run_until_first_ends(self._read(call), self._write(call), self._watch())
+        finally:
+            self._queue.end_link()
+            if self.connected:
+                self.connected, self._lost_at_s = False, self._table.clock()
+                self._workers.scheduler_lost()
+            call.cancel()
+
+    def _make_hello(self) -> scheduler.FrontendHello:
+        self._queue.begin_link()
+        live = [session for session in self._table if session.submitted]
+        holders = self._workers.may_have_requests()
+        return scheduler.FrontendHello(
+            frontend_instance=self._frontend_instance,
+            live=[make_ref(session) for session in live],
+            paused=[make_ref(session) for session in live if session.paused_s is not None],
+            workers=[make_worker_ref(worker) for worker in holders],
+            scheduler_epoch=self._term,
+        )
+
+    async def _write(self, call: Any) -> None:
+        """The only writer from here on: all that is queued goes into one message, and an empty one is a heartbeat."""
+        while not call.done():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._queue.wait(), HEARTBEAT_S)
+            await call.write(scheduler.AttachFrontendRequest(operations=self._queue.take()))
+
+    async def _watch(self) -> None:
+        """Returns when the scheduler has been silent for too long."""
+        while not self._silence.is_silent(self._table.clock()):
+            await asyncio.sleep(HEARTBEAT_S)
+        log.warning("the scheduler at %s is silent", self.address)
+
+    # ---- what it says
+
+    async def _read(self, call: Any) -> None:
+        while (response := await call.read()) is not EOF:
+            self._take(response)
+
+    def _take(self, response: scheduler.AttachFrontendResponse, *, is_first: bool = False) -> None:
+        self._silence.heard(self._table.clock())
+        if response.HasField("workers"):
+            workers = [_worker_of(entry) for entry in response.workers.workers]
+            self._directory.replace(workers)
+            self._workers.update(workers, is_first=is_first)
+        for placed in response.placed:
+            self._take_placed(placed)
+        for rejected in response.rejected:
+            if session := self._table.by_attempt(rejected.ref.attempt):
+                session.on_rejected(rejected.ref.attempt, _error_of(rejected.error))
+        if response.lost:
+            log.warning("%d requests were lost: %s", len(response.lost), response.lost[0].reason)
+        for lost in response.lost:
+            if session := self._table.by_attempt(lost.ref.attempt):
+                session.on_lost(lost.ref.attempt, lost.reason, LossCause(lost.cause))
+        for worker in response.outputs_lost:
+            self._workers.outputs_lost(worker.worker_id, worker.worker_instance)
+
+    def _take_placed(self, placed: scheduler.RequestPlaced) -> None:
+        session = self._table.by_attempt(placed.ref.attempt)
+        if session is None:
+            return
+        if self._directory.is_misfit(placed.worker_id):
+            session.fail(UnavailableError(f"the worker {placed.worker_id} has another tokenizer"))
+        else:
+            session.on_placed(placed.ref.attempt, placed.worker_id, placed.num_cached_tokens)
+
+    async def _keep_expiring(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_EVERY_S)
+            if not self.connected:
+                self._queue.expire(self._queue_s)
+                self._table.end_abandoned(self._lost_at_s, self._lost_scheduler_s)
+
+
+def _error_of(message: generation.Error) -> SignalboxError:
+    error = from_code(message.code, message.message, message.field)
+    if isinstance(error, ResourceExhaustedError):
+        error.retry_after_s = message.retry_after_ms / 1e3 or None
+    return error
+
+
+def _worker_of(entry: scheduler.WorkerEntry) -> Worker:
+    model = entry.model
+    return Worker(
+        worker_id=entry.worker_id,
+        instance=entry.worker_instance,
+        address=entry.address,
+        model=model.model,
+        max_model_len=model.max_model_len,
+        block_size=model.block_size,
+        max_request_tokens=model.max_request_tokens or model.max_model_len,
+        vocab_size=model.vocab_size,
+        tokenizer_fingerprint=model.tokenizer_fingerprint,
+    )

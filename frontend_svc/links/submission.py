@@ -1,0 +1,154 @@
+"""Makes the messages with which a session speaks to the scheduler."""
+
+from __future__ import annotations
+
+from frontend_svc.links.worker_process import Reach
+from frontend_svc.models import Worker
+from frontend_svc.requests.generate_input import GenerateInput, Pooling, PoolingMode, StructuredOutput
+from frontend_svc.requests.session import Session
+from signalbox.grammar.form import FormKind
+from signalbox.v1 import generation_pb2 as generation
+from signalbox.v1 import scheduler_pb2 as scheduler
+
+Operation = scheduler.FrontendOperation
+"""One thing said to the scheduler."""
+
+
+def make_ref(session: Session) -> scheduler.RequestRef:
+    """Names the session's current attempt."""
+    return scheduler.RequestRef(request_id=session.request_id, attempt=session.attempt)
+
+
+def make_cancel(session: Session) -> Operation:
+    """Nobody wants the output any more."""
+    return Operation(cancel=scheduler.CancelRequest(ref=make_ref(session)))
+
+
+def make_finish(session: Session, num_output_tokens: int) -> Operation:
+    """A stop string was found."""
+    request = scheduler.FinishRequest(
+        ref=make_ref(session), reason=generation.FINISH_REASON_STOP, num_output_tokens=num_output_tokens
+    )
+    return Operation(finish=request)
+
+
+def make_pause(session: Session) -> Operation:
+    """The client is slow."""
+    return Operation(pause=scheduler.PauseRequest(ref=make_ref(session)))
+
+
+def make_unpause(session: Session) -> Operation:
+    """It has caught up."""
+    return Operation(unpause=scheduler.UnpauseRequest(ref=make_ref(session)))
+
+
+def make_submit(session: Session, now: float) -> Operation:
+    """The current attempt: prompt plus output so far."""
+    token_ids = session.given.prompt + session.output.tobytes()
+    payload = generation.RequestPayload(
+        token_ids=token_ids,
+        num_prior_output_tokens=len(session.output),
+        sampling=make_sampling(session.given),
+        choice_index=session.given.choice_index,
+        bad_token_sequences=[
+            generation.TokenSequence(token_ids=sequence) for sequence in session.given.bad_token_sequences
+        ],
+        pooling=None if session.given.pooling is None else make_pooling(session.given.pooling),
+    )
+    request = scheduler.SubmitRequest(
+        ref=make_ref(session),
+        meta=make_meta(session, token_ids, now),
+        payload=payload.SerializeToString(),
+    )
+    return Operation(submit=request)
+
+
+def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.RequestMeta:
+    """What the scheduler may see: counts, hashes and policy."""
+    given, hashes = session.given, session.hashes
+    return scheduler.RequestMeta(
+        model=given.model,
+        num_prompt_tokens=given.num_prompt_tokens,
+        num_prior_output_tokens=len(session.output),
+        max_tokens=given.max_tokens,
+        block_hashes=hashes.extend(token_ids) if hashes else b"",
+        hash_block_size=hashes.block_size if hashes else 0,
+        root_hash=hashes.root if hashes else b"",
+        tenant=given.tenant,
+        priority=given.priority,
+        kind=generation.REQUEST_KIND_GENERATE if given.pooling is None else generation.REQUEST_KIND_POOLING,
+        has_grammar=given.sampling.structured_output is not None,
+        wants_prompt_logprobs=given.sampling.prompt_logprobs is not None,
+        traceparent=given.trace.traceparent,
+        tracestate=given.trace.tracestate,
+        age_ms=int((now - session.arrival_s) * 1e3),
+        num_losses=session.losses.num_losses,
+        num_crashes=session.losses.num_crashes,
+    )
+
+
+def make_check(session: Session, worker_id: str, worker_instance: str) -> Operation:
+    """Asks whether anybody still has the request; `worker_instance` is the process now in the place of a worker that
+    may have had it."""
+    check = scheduler.CheckRequest(
+        ref=make_ref(session), worker_id=worker_id, worker_instance=worker_instance
+    )
+    return Operation(check=check)
+
+
+def make_reach(worker: Worker, reach: Reach) -> Operation:
+    """Says how a worker process is reached from here."""
+    return Operation(reach=scheduler.WorkerReach(worker=make_worker_ref(worker), state=reach))  # type: ignore[arg-type]
+
+
+def make_worker_ref(worker: Worker) -> scheduler.WorkerRef:
+    """Names a worker process."""
+    return scheduler.WorkerRef(worker_id=worker.worker_id, worker_instance=worker.instance)
+
+
+def make_sampling(given: GenerateInput) -> generation.SamplingParams:
+    """The parameters that the worker needs, with the seed drawn; stop strings are ours to find."""
+    asked = given.sampling
+    form = asked.structured_output
+    return generation.SamplingParams(
+        temperature=asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        min_p=asked.min_p,
+        seed=given.seed,
+        max_tokens=given.max_tokens,
+        min_tokens=asked.min_tokens,
+        stop_token_ids=asked.stop_token_ids,
+        ignore_eos=asked.ignore_eos,
+        logprobs=asked.logprobs,
+        prompt_logprobs=asked.prompt_logprobs,
+        repetition_penalty=asked.repetition_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        presence_penalty=asked.presence_penalty,
+        logit_bias=asked.logit_bias,
+        structured_output=None if form is None else make_structured_output(form),
+    )
+
+
+def make_structured_output(form: StructuredOutput) -> generation.StructuredOutput:
+    """The message of a form."""
+    if form.form is FormKind.CHOICE:
+        return generation.StructuredOutput(choice=generation.Choices(values=form.choices))
+    if form.form is FormKind.JSON_OBJECT:
+        return generation.StructuredOutput(json_object=True)
+    return generation.StructuredOutput(**{form.form.value: form.text})  # type: ignore[arg-type]
+
+
+def make_pooling(pooling: Pooling) -> generation.PoolingParams:
+    """What a pooling request asks for."""
+    return generation.PoolingParams(
+        mode=_POOLING_MODES[pooling.mode], raw=pooling.raw, dimensions=pooling.dimensions
+    )
+
+
+_POOLING_MODES = {
+    None: generation.POOLING_MODE_UNSPECIFIED,
+    PoolingMode.MEAN: generation.POOLING_MODE_MEAN,
+    PoolingMode.LAST: generation.POOLING_MODE_LAST,
+    PoolingMode.CLS: generation.POOLING_MODE_CLS,
+}

@@ -1,0 +1,151 @@
+"""The links of all workers, and what is known of their processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from frontend_svc.links.orders import Order, Orders
+from frontend_svc.links.worker_link import WorkerLink
+from frontend_svc.links.worker_process import Reach, WorkerProcess
+from frontend_svc.models import Worker
+from frontend_svc.requests.sessions import SessionTable
+
+MAX_PROCESSES = 1024
+"""Known ones; those that were met first and have no link are forgotten."""
+
+
+class WorkerLinks:
+    """By the UUID of their processes."""
+
+    def __init__(
+        self,
+        frontend_instance: str,
+        table: SessionTable,
+        orders: Orders,
+        say_reach: Callable[[Worker, Reach], None],
+        *,
+        silence_s: float,
+        unreachable_s: float,
+    ) -> None:
+        """`say_reach` tells the scheduler how a worker is reached, when that changes."""
+        self._frontend_instance = frontend_instance
+        self._table = table
+        self._orders = orders
+        self._say_reach = say_reach
+        self._silence_s = silence_s
+        self._unreachable_s = unreachable_s
+        self._processes: dict[str, WorkerProcess] = {}
+        """Known ones, with a link or without."""
+        self._links: dict[str, WorkerLink] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        orders.connect(self._tell)
+
+    def update(self, workers: Sequence[Worker], *, is_first: bool) -> None:
+        """Takes a whole new directory: opens links to new workers at once. `is_first`: of a new stream, whose hello has
+        asked for all requests already."""
+        gone = {link.worker_id for link in self._links.values() if link.listed}
+        for worker_id in gone - {worker.worker_id for worker in workers}:
+            if not is_first:
+                self._table.check_all(worker_id, "")
+        listed = {worker.instance for worker in workers}
+        for instance, link in self._links.items():
+            link.listed = instance in listed
+        for worker in workers:
+            if worker.instance not in self._links:
+                self._open(worker)
+        self._forget_unlinked({worker.worker_id for worker in workers})
+
+    def is_open(self, worker: Worker) -> bool:
+        """The worker's output stream is open."""
+        link = self._links.get(worker.instance)
+        return link is not None and link.is_open
+
+    def reach(self) -> Iterable[tuple[str, Reach]]:
+        """Of every listed worker."""
+        return [(link.worker_id, link.process.reach) for link in self._links.values() if link.listed]
+
+    def may_have_requests(self) -> list[Worker]:
+        """Worker processes that may hold requests of ours: those that are not known to be gone."""
+        holders = {session.worker_id for session in self._table if session.submitted}
+        return [
+            process.worker
+            for process in self._processes.values()
+            if process.reach is not Reach.REFUSED
+            and (process.worker.worker_id in holders or ("" in holders and process.log_number))
+        ]
+
+    def outputs_lost(self, worker_id: str, worker_instance: str) -> None:
+        """The worker has thrown away what we had not read; ends may have been among it."""
+        self._table.check_all(worker_id, worker_instance)
+
+    # ---- the scheduler comes and goes
+
+    def scheduler_lost(self) -> None:
+        """From now on the workers are told what clients want."""
+        self._orders.begin()
+        for link in self._links.values():
+            link.tell(self._orders.whole(link.worker_id, self._table.may_be_on(link.worker_id)))
+
+    def scheduler_found(self) -> None:
+        """A new link to a scheduler: it takes all workers for heard."""
+        self._orders.end()
+        for link in self._links.values():
+            if link.process.reach is not Reach.HEARD:
+                self._on_reach(link)
+
+    def _tell(self, worker_id: str, order: Order) -> None:
+        for link in self._links.values():
+            if worker_id in ("", link.worker_id):
+                link.tell([order])
+
+    def _on_reach(self, link: WorkerLink) -> None:
+        self._say_reach(link.process.worker, link.process.reach)
+
+    def _on_cut_off(self, link: WorkerLink) -> None:
+        """The scheduler may well hear the worker and leave its requests there: only we know that nothing comes of it.
+        They are moved when there is somewhere to go."""
+        model = link.process.worker.model
+        others = (other for other in self._links.values() if other.listed and other.is_open)
+        if not self._orders.is_needed and any(
+            other.process.reach is Reach.HEARD and other.process.worker.model == model for other in others
+        ):
+            self._table.leave(link.worker_id, f"worker {link.worker_id} is out of its frontend's reach")
+
+    # ---- links come and go
+
+    async def close(self) -> None:
+        """Ends all links."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _open(self, worker: Worker) -> None:
+        process = self._processes.setdefault(worker.instance, WorkerProcess(worker))
+        process.worker, process.reach = worker, Reach.HEARD
+        link = WorkerLink(
+            process,
+            self._frontend_instance,
+            self._table,
+            self._orders,
+            self._on_reach,
+            self._on_cut_off,
+            silence_s=self._silence_s,
+            unreachable_s=self._unreachable_s,
+        )
+        task = asyncio.create_task(link.run())
+        self._links[worker.instance] = link
+        self._tasks[worker.instance] = task
+        task.add_done_callback(lambda _: self._forget_link(worker.instance))
+
+    def _forget_link(self, instance: str) -> None:
+        del self._links[instance], self._tasks[instance]
+        self._forget_unlinked({link.worker_id for link in self._links.values() if link.listed})
+
+    def _forget_unlinked(self, listed: set[str]) -> None:
+        """Processes in whose place others stand, and the oldest of too many."""
+        for instance, process in list(self._processes.items()):
+            is_too_many = len(self._processes) > MAX_PROCESSES
+            if instance not in self._links and (process.worker.worker_id in listed or is_too_many):
+                del self._processes[instance]

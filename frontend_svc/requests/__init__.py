@@ -1,0 +1,1 @@
+"""A request inside the frontend: checked, open, and ended by exactly one terminal event."""

@@ -1,0 +1,159 @@
+"""A request on its way in: as a client asked, and as it was understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from signalbox.grammar.form import FormKind
+from signalbox.telemetry.attributes import OPERATION_TEXT_COMPLETION
+
+
+@dataclass(frozen=True)
+class Trace:
+    """W3C trace context of the client's call, passed through."""
+
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_MAX_TRACESTATE_CHARS = 512
+
+
+def read_trace(traceparent: str, tracestate: str) -> Trace:
+    """Of a call's headers; what is no trace context is dropped, as the W3C's rules want it."""
+    if not _TRACEPARENT.fullmatch(traceparent):
+        return Trace()
+    return Trace(traceparent, tracestate if len(tracestate) <= _MAX_TRACESTATE_CHARS else "")
+
+
+@dataclass(frozen=True)
+class StructuredOutput:
+    """A form that the output has to follow."""
+
+    form: FormKind
+    text: str = ""
+    """The schema or tag as JSON, the regular expression, or the grammar; empty for the other forms."""
+    choices: tuple[str, ...] = ()
+    """Of the form CHOICE."""
+    field: str = "structured_output"
+    """How this face calls it, for errors."""
+
+
+class PoolingMode(StrEnum):
+    """How one vector is made of hidden states; named as in generation.proto."""
+
+    MEAN = "mean"
+    LAST = "last"
+    CLS = "cls"
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Asks for one vector over the prompt instead of output tokens."""
+
+    mode: PoolingMode | None = None
+    """None: the model's own."""
+    raw: bool = False
+    """Do not scale the vector to length 1."""
+    dimensions: int = 0
+    """Keep the first so many; 0: all."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to choose tokens and when to stop, as asked; None means the default of generation.proto."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop_token_ids: Sequence[int] = ()
+    stop: Sequence[str] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """Alternatives per output token; None: no log-probabilities."""
+    prompt_logprobs: int | None = None
+    """Alternatives per prompt token; None: no log-probabilities of the prompt."""
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: Sequence[str] = ()
+    """Strings that the output must not contain at a token boundary."""
+    structured_output: StructuredOutput | None = None
+    """None: the output is free."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a client asked for, before any check. `prompt` is text, or token ids."""
+
+    prompt: str | Sequence[int]
+    sampling: Sampling
+    model: str = ""
+    """Empty: the only one served."""
+    prompt_field: str = "prompt"
+    """How this face calls the prompt, for errors."""
+    sampling_prefix: str = ""
+    """Path to the sampling parameters on this face, for errors: "sampling." or empty."""
+    max_tokens_field: str = "max_tokens"
+    default_max_tokens: int | None = None
+    """When sampling.max_tokens is None; None: all that fit the context."""
+    add_special_tokens: bool = True
+    """Whether the tokenizer puts its own tokens around the text; a chat template has put them already."""
+    request_id: str = ""
+    """The client's own name for it; empty: we make one."""
+    request_id_field: str = "request_id"
+    """How this face calls that, for errors."""
+    id_prefix: str = ""
+    """Of a name that we make."""
+    priority: int = 0
+    """Lower runs first. The gate decides what its caller may have, and whose it is; faces leave the tenants alone."""
+    priority_field: str = "priority"
+    """How this face calls it, for errors."""
+    tenant: str = ""
+    cache_tenant: str = ""
+    """Who alone may use the blocks again; empty: anybody."""
+    cache_salt: str = ""
+    trace: Trace = Trace()
+    operation: str = OPERATION_TEXT_COMPLETION
+    """What telemetry calls it."""
+    pooling: Pooling | None = None
+    """Asks for a vector; `sampling` is then the default. None: asks for output tokens."""
+
+
+@dataclass(frozen=True)
+class GenerateInput:
+    """A request that was checked and can be submitted, once or again after a loss."""
+
+    request_id: str
+    model: str
+    prompt: bytes
+    """Prompt token ids, int32 little endian."""
+    num_prompt_tokens: int
+    max_tokens: int
+    """Fits the context."""
+    seed: int
+    sampling: Sampling
+    priority: int = 0
+    tenant: str = ""
+    cache_salt: str = ""
+    trace: Trace = Trace()
+    """For the scheduler and the worker; empty: not traced."""
+    operation: str = OPERATION_TEXT_COMPLETION
+    """What telemetry calls it."""
+    choice_index: int = 0
+    """Which choice of its client's call this is; keys its random numbers beside the seed."""
+    bad_token_sequences: tuple[tuple[int, ...], ...] = ()
+    """Made of `sampling.bad_words`."""
+    pooling: Pooling | None = None
+    """None: makes output tokens."""
+    request_id_field: str = "request_id"
+    """How its client's face calls that, for errors."""

@@ -1,0 +1,374 @@
+"""The life of a request: its session alone emits the one terminal event, whatever services and clients do.
+
+Nothing here does I/O: what is to be said to the scheduler goes to `Operations`, what the client gets to a
+`DeltaQueue`. Everything runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from frontend_svc.access.usage import Ticket
+from frontend_svc.clock import Clock
+from frontend_svc.requests.block_hashes import BlockHashes
+from frontend_svc.requests.delta_queue import DeltaQueue
+from frontend_svc.requests.events import Delta, Finished, FinishReason, TokenLogprobs
+from frontend_svc.requests.generate_input import GenerateInput
+from frontend_svc.requests.losses import LossCause, Losses
+from frontend_svc.text.prompt_logprobs import PromptLogprobs
+from frontend_svc.text.text_stream import TextStream
+from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
+from signalbox.telemetry.attributes import EVENT_LOST, LOSS_CAUSE, REASON
+from signalbox.telemetry.spans import Span
+
+RETRY_S = 1.0
+"""Until the next attempt after a refusal that names no time."""
+
+
+class SessionStatus(Enum):
+    """Where a request is in its life."""
+
+    WAITING = auto()
+    """Its current attempt is not known to be placed."""
+    RUNNING = auto()
+    """A worker has the current attempt."""
+    ENDED = auto()
+    """The terminal event is out."""
+
+
+class Operations(Protocol):
+    """What sessions say to the scheduler; each call concerns the session's current attempt."""
+
+    def submit(self, session: Session) -> None:
+        """A new attempt."""
+
+    def cancel(self, session: Session) -> None:
+        """Nobody wants the output any more."""
+
+    def finish(self, session: Session, num_output_tokens: int) -> None:
+        """A stop string was found."""
+
+    def pause(self, session: Session) -> None:
+        """The client is slow."""
+
+    def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
+        """A worker that may have it was replaced by this process."""
+
+    def unpause(self, session: Session) -> None:
+        """It has caught up."""
+
+
+class Observer(Protocol):
+    """Who measures."""
+
+    def on_output(self, session: Session, num_tokens: int, now: float) -> None:
+        """Output came; called before `session.last_output_s` moves to `now`."""
+
+    def on_delivered(self, seconds: float) -> None:
+        """All handlers that a worker's message woke have passed its output on, so long after it came."""
+
+    def on_lost(self, cause: LossCause) -> None:
+        """An attempt was lost."""
+
+    def on_end(self, session: Session, finished: Finished) -> None:
+        """The terminal event is out."""
+
+
+class Owner(Protocol):
+    """What a session needs of the table that it stands in."""
+
+    operations: Operations
+    observer: Observer
+    clock: Clock
+    replay_limit: int
+    max_backlog_tokens: int
+
+    def renumber(self, session: Session) -> None:
+        """Gives the session its next attempt."""
+
+    def retry(self, session: Session, delay_s: float) -> None:
+        """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
+
+    def forget(self, session: Session) -> None:
+        """The session has ended."""
+
+
+class Session:
+    """One request of a client, over all its attempts."""
+
+    def __init__(
+        self,
+        given: GenerateInput,
+        table: Owner,
+        text: TextStream | None,
+        hashes: BlockHashes | None,
+        span: Span | None = None,
+        ticket: Ticket | None = None,
+    ) -> None:
+        self.given = given
+        self.ticket = ticket
+        """Its place among what its key may have open; None: nobody counts."""
+        self.span = span
+        """Being recorded; None: the request is not traced."""
+        self.hashes = hashes
+        """Names of the full blocks of prompt and prior output; None: not hashed."""
+        self.attempt = 0
+        self.submitted = False
+        """The current attempt was written to a stream to the scheduler."""
+        self.status = SessionStatus.WAITING
+        self.worker_id = ""
+        """Worker that has the current attempt; empty: not known."""
+        self.losses = Losses()
+        self.output = array("i")
+        """Output tokens so far, of all attempts."""
+        self.num_cached_tokens = 0
+        self.paused_s: float | None = None
+        """Since when the current attempt is paused; None: it is not."""
+        self.was_paused = False
+        """The current attempt has been paused, now or before."""
+        self.arrival_s = table.clock()
+        self.first_output_s = 0.0
+        """When output first came; 0: none yet."""
+        self.last_output_s = 0.0
+        """When output last came; 0: none yet."""
+        self._table = table
+        self._text = text
+        wants_prompt = given.sampling.prompt_logprobs is not None
+        self._prompt_logprobs = PromptLogprobs(given.num_prompt_tokens - 1 if wants_prompt else 0)
+        self._has_vector = False
+        self._deltas = DeltaQueue()
+
+    @property
+    def request_id(self) -> str:
+        """The client's or our own name of the request."""
+        return self.given.request_id
+
+    @property
+    def was_submitted(self) -> bool:
+        """A scheduler may have taken it, with this attempt or an earlier one."""
+        return self.submitted or self.losses.num_losses > 0
+
+    @property
+    def ended(self) -> bool:
+        """The terminal event is out."""
+        return self.status is SessionStatus.ENDED
+
+    # ---- the client's side
+
+    async def wait_accepted(self) -> None:
+        """Returns when the request is placed or has output. Raises the error with which it was refused."""
+        await self._deltas.wait_accepted()
+
+    async def next_delta(self) -> Delta:
+        """All output since the last call, as soon as there is some; the last delta has `finished`."""
+        return self._read(await self._deltas.get())
+
+    @property
+    def has_news(self) -> bool:
+        """`take_delta` would have something."""
+        return self._deltas.is_ready
+
+    def take_delta(self) -> Delta:
+        """All output since the last call, at once."""
+        return self._read(self._deltas.take())
+
+    def arm(self, waiter: asyncio.Future[None] | None) -> None:
+        """Has `waiter` done when there are news, for a client's handler of several sessions; None: not any more."""
+        self._deltas.arm(waiter)
+
+    def want_whole(self) -> None:
+        """The client reads nothing before the end."""
+        self._deltas.want_whole()
+
+    def _read(self, delta: Delta) -> Delta:
+        if self.paused_s is not None and not self.ended:
+            self.paused_s = None
+            self._table.operations.unpause(self)
+        return delta
+
+    def cancel(self, error: SignalboxError | None = None) -> None:
+        """Ends the request because its client left, its time ran out or we stop; else a no-op."""
+        if not self.ended:
+            self._table.operations.cancel(self)
+            self._end(FinishReason.ABORT, error=error or CancelledError("the request was cancelled"))
+
+    # ---- the services' side
+
+    def on_placed(self, attempt: int, worker_id: str, num_cached_tokens: int) -> None:
+        """A worker has the request."""
+        if not self._is_current(attempt):
+            return
+        self.status = SessionStatus.RUNNING
+        self.worker_id = worker_id
+        if self.losses.num_losses == 0:
+            self.num_cached_tokens = min(num_cached_tokens, self.given.num_prompt_tokens)
+        self._deltas.accept()
+
+    def on_outputs(
+        self,
+        attempt: int,
+        start: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprobs],
+        now: float,
+    ) -> None:
+        """Output tokens [start, start + len(token_ids)) of the request; repeated ones are skipped."""
+        if not self._is_current(attempt):
+            return
+        known = len(self.output)
+        if start > known:
+            self.lose(f"output tokens {known} to {start - 1} are missing", LossCause.OUTPUT_LOST)
+            return
+        if self.given.sampling.logprobs is None:
+            logprobs = ()
+        elif len(logprobs) != len(token_ids):
+            self.fail(InternalError("the worker sent tokens without their log-probabilities"))
+            return
+        if start < known:
+            token_ids, logprobs = token_ids[known - start :], logprobs[known - start :]
+        if token_ids and self._prompt_logprobs.is_missing:
+            self.lose("log-probabilities of the prompt are missing", LossCause.OUTPUT_LOST)
+        elif token_ids:
+            self._add_output(token_ids, logprobs, now)
+
+    def on_prompt_logprobs(self, attempt: int, start: int, logprobs: Sequence[TokenLogprobs]) -> None:
+        """Of the prompt tokens [start, start + len(logprobs)), start >= 1; each attempt begins anew."""
+        if not self._is_current(attempt):
+            return
+        try:
+            whole = self._prompt_logprobs.add(start, logprobs)
+        except ValueError as error:
+            self.lose(str(error), LossCause.OUTPUT_LOST)
+            return
+        if whole:
+            self._deltas.put_prompt_logprobs(whole)
+
+    def on_vector(self, attempt: int, values: bytes) -> None:
+        """The result of a pooling request: f32, little endian."""
+        if self._is_current(attempt):
+            self._has_vector = True
+            self._deltas.put_vector(values)
+
+    def on_finished(
+        self, attempt: int, reason: FinishReason, num_output_tokens: int, error: SignalboxError | None
+    ) -> None:
+        """The worker ended the request."""
+        if not self._is_current(attempt):
+            return
+        if num_output_tokens > len(self.output):
+            self.lose("the last output tokens are missing", LossCause.OUTPUT_LOST)
+            return
+        if error is None and self._prompt_logprobs.is_missing:
+            self.lose("log-probabilities of the prompt are missing", LossCause.OUTPUT_LOST)
+            return
+        if error is None and self.given.pooling is not None and not self._has_vector:
+            error = InternalError("the worker ended the request without its vector")
+        if error is not None:
+            reason = FinishReason.ERROR if reason is not FinishReason.ABORT else reason
+        if reason in (FinishReason.ERROR, FinishReason.ABORT) and error is None:
+            error = InternalError("the worker ended the request without saying why")
+        stop = self._flush_text() if error is None else ""
+        self._end(FinishReason.STOP if stop else reason, num_output_tokens, stop, error)
+
+    def on_rejected(self, attempt: int, error: SignalboxError) -> None:
+        """The scheduler refused the request. A limit does not end what was accepted once: it tries again."""
+        if not self._is_current(attempt):
+            return
+        if self.losses.num_losses and isinstance(error, ResourceExhaustedError):
+            self.submitted = False  # nobody has it
+            self._table.retry(self, error.retry_after_s or RETRY_S)
+        else:
+            self._end(FinishReason.ERROR, error=error)
+
+    def on_heard_from(self, worker_id: str) -> None:
+        """Output of the current attempt came from this worker, which so has it, whoever was told."""
+        self.worker_id = worker_id
+
+    def on_lost(self, attempt: int, reason: str, cause: LossCause) -> None:
+        """Nobody has the current attempt any more: goes on with a new one, unless it was lost too often."""
+        if not self._is_current(attempt):
+            return
+        self.losses.add(cause)
+        self._table.observer.on_lost(cause)
+        if self.span is not None:
+            words = {REASON: reason, LOSS_CAUSE: cause.name.lower()}
+            self.span.event(EVENT_LOST, self._table.clock(), words)
+        if self.given.pooling is None and len(self.output) >= self.given.max_tokens:
+            # Only the terminal event was lost.
+            self._end(FinishReason.STOP if (stop := self._flush_text()) else FinishReason.LENGTH, None, stop)
+        elif error := self.losses.refuse(self._table.replay_limit, reason):
+            self._end(FinishReason.ERROR, error=error)
+        else:
+            self.begin_attempt()
+
+    def lose(self, reason: str, cause: LossCause) -> None:
+        """Gives the current attempt up, which somebody may still have, and goes on with a new one."""
+        if not self.ended:
+            self._table.operations.cancel(self)
+            self.on_lost(self.attempt, reason, cause)
+
+    def fail(self, error: SignalboxError) -> None:
+        """Ends the request with an error of ours, everywhere."""
+        if not self.ended:
+            self._table.operations.cancel(self)
+            self._end(FinishReason.ERROR, error=error)
+
+    def begin_attempt(self) -> None:
+        """Submits prompt plus output so far under a new attempt."""
+        self._table.renumber(self)
+        self.submitted = False
+        self.status, self.worker_id = SessionStatus.WAITING, ""
+        self._prompt_logprobs.restart()
+        # If its client is still slow, the next output pauses the new attempt.
+        self.paused_s, self.was_paused = None, False
+        self._table.operations.submit(self)
+
+    # ---- inside
+
+    def _is_current(self, attempt: int) -> bool:
+        return attempt == self.attempt and self.status is not SessionStatus.ENDED
+
+    def _add_output(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], now: float) -> None:
+        self.status = SessionStatus.RUNNING
+        text, found = ("", None) if self._text is None else self._text.push(token_ids)
+        if found is not None:
+            token_ids, logprobs = token_ids[: found.num_tokens], logprobs[: found.num_tokens]
+        self.output.extend(token_ids)
+        self.losses.on_token()
+        self._table.observer.on_output(self, len(token_ids), now)
+        self.first_output_s = self.first_output_s or now
+        self.last_output_s = now
+        self._deltas.put(text, token_ids, logprobs)
+        if found is not None:
+            self._table.operations.finish(self, len(self.output))
+            self._end(FinishReason.STOP, stop=found.stop)
+        elif self.paused_s is None and self._deltas.backlog > self._table.max_backlog_tokens:
+            self.paused_s, self.was_paused = now, True
+            self._table.operations.pause(self)
+
+    def _flush_text(self) -> str:
+        """Sends what the text stream held back; returns the stop string that it completes, or nothing."""
+        if self._text is None:
+            return ""
+        text, stop = self._text.flush()
+        self._deltas.put(text, (), ())
+        return stop or ""
+
+    def _end(
+        self,
+        reason: FinishReason,
+        num_output_tokens: int | None = None,
+        stop: str = "",
+        error: SignalboxError | None = None,
+    ) -> None:
+        """The one place that emits the terminal event."""
+        count = len(self.output) if num_output_tokens is None else num_output_tokens
+        finished = Finished(reason, self.given.num_prompt_tokens, count, self.num_cached_tokens, stop, error)
+        self.status = SessionStatus.ENDED
+        self._table.forget(self)
+        self._deltas.finish(finished)
+        self._table.observer.on_end(self, finished)

@@ -1,0 +1,163 @@
+"""All open requests of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from uuid import uuid4
+
+from frontend_svc.access.usage import Ticket
+from frontend_svc.clock import Clock, loop_time
+from frontend_svc.requests.block_hashes import BlockHashes
+from frontend_svc.requests.generate_input import GenerateInput
+from frontend_svc.requests.losses import LossCause
+from frontend_svc.requests.open_bytes import OPEN_RETRY_S, OpenBytes
+from frontend_svc.requests.session import Observer, Operations, Session
+from frontend_svc.text.text_stream import TextStream
+from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
+from signalbox.telemetry.spans import Span
+
+
+class SessionTable:
+    """Finds sessions by attempt and by request id, and mints both."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        observer: Observer,
+        *,
+        replay_limit: int,
+        max_backlog_tokens: int,
+        max_open_requests: int,
+        max_open_bytes: int,
+        clock: Clock = loop_time,
+    ) -> None:
+        self.operations = operations
+        self.observer = observer
+        self.clock = clock
+        self.replay_limit = replay_limit
+        self.max_backlog_tokens = max_backlog_tokens
+        self._max_open_requests = max_open_requests
+        self.open_bytes = OpenBytes(max_open_bytes)
+        self._by_attempt: dict[int, Session] = {}
+        self._by_request_id: dict[str, Session] = {}
+        self._last_attempt = 0
+
+    def __len__(self) -> int:
+        return len(self._by_request_id)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._by_request_id.values()))
+
+    def open(
+        self,
+        given: GenerateInput,
+        text: TextStream | None = None,
+        hashes: BlockHashes | None = None,
+        span: Span | None = None,
+        ticket: Ticket | None = None,
+    ) -> Session:
+        """Starts a request and submits it; `ticket` hears of its begin and end.
+
+        Raises DuplicateRequestError for an id that is still running, ResourceExhaustedError for too many,
+        RequestTooLargeError for one that can never have room.
+        """
+        if given.request_id in self._by_request_id:
+            raise DuplicateRequestError(
+                f"the request id {given.request_id!r} belongs to a request that is still running",
+                field=given.request_id_field,
+            )
+        if len(self) >= self._max_open_requests:
+            most = self._max_open_requests
+            raise limit_reached(
+                f"max_open_requests: {len(self)} of {most} requests are open here", OPEN_RETRY_S
+            )
+        self.open_bytes.enter(given, hashes)
+        session = Session(given, self, text, hashes, span, ticket)
+        if ticket is not None:
+            ticket.start()
+        self._by_request_id[given.request_id] = session
+        session.begin_attempt()
+        return session
+
+    def cancel_stalled(self, now: float, stall_s: float) -> None:
+        """Cancels requests paused for longer: their clients read nothing, but hold cache blocks."""
+        for session in self:
+            if session.paused_s is not None and now - session.paused_s > stall_s:
+                session.cancel(CancelledError("the client left its output unread for too long"))
+
+    def may_be_on(self, worker_id: str) -> list[Session]:
+        """Whose current attempt is on this worker, or is not known to be anywhere: `placed` may be lost with a
+        scheduler."""
+        return [session for session in self if session.submitted and session.worker_id in ("", worker_id)]
+
+    def end_abandoned(self, since_s: float, lost_scheduler_s: float) -> None:
+        """Ends what was once submitted and has had no new token for so long, while there was no scheduler; it went at
+        `since_s`."""
+        limit = self.clock() - lost_scheduler_s
+        if since_s > limit:
+            return
+        for session in self:
+            if session.was_submitted and session.last_output_s <= limit:
+                message = f"there has been no scheduler for {lost_scheduler_s:g} s, and no further output"
+                session.fail(UnavailableError(message))
+
+    def restart_all(self, worker_id: str, reason: str) -> None:
+        """Output of this worker is missing, nobody knows whose: all that may be there go on as new attempts."""
+        for session in self.may_be_on(worker_id):
+            session.lose(reason, LossCause.OUTPUT_LOST)
+
+    def leave(self, worker_id: str, reason: str) -> None:
+        """What this worker makes does not come here: all that is known to be there goes on elsewhere."""
+        for session in self.may_be_on(worker_id):
+            if session.worker_id:
+                session.lose(reason, LossCause.SILENT)
+
+    def retry(self, session: Session, delay_s: float) -> None:
+        """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
+        attempt = session.attempt
+
+        def begin() -> None:
+            if self._by_attempt.get(attempt) is session:
+                session.begin_attempt()
+
+        asyncio.get_running_loop().call_later(delay_s, begin)
+
+    def check_all(self, worker_id: str, worker_instance: str) -> None:
+        """Another process stands in the worker's place, or none: an end that the old one had not handed over is gone
+        with it, so the scheduler is asked about every request that may have been there."""
+        for session in self.may_be_on(worker_id):
+            self.operations.check(session, worker_id, worker_instance)
+
+    def by_attempt(self, attempt: int) -> Session | None:
+        """The open request that this attempt is the newest of."""
+        return self._by_attempt.get(attempt)
+
+    def renumber(self, session: Session) -> None:
+        """Gives the session its next attempt; the old one names nothing from now on."""
+        self._by_attempt.pop(session.attempt, None)
+        self._last_attempt += 1
+        session.attempt = self._last_attempt
+        self._by_attempt[session.attempt] = session
+
+    def forget(self, session: Session) -> None:
+        """The session has ended."""
+        del self._by_attempt[session.attempt]
+        del self._by_request_id[session.request_id]
+        self.open_bytes.leave(session.given)
+        if session.ticket is not None:
+            session.ticket.end(len(session.output))
+
+    def check_integrity(self) -> None:
+        """Asserts that both maps name the same sessions, none of which has ended."""
+        assert {id(s) for s in self._by_attempt.values()} == {id(s) for s in self._by_request_id.values()}
+        assert self._by_attempt or not self.open_bytes.num_bytes
+        for attempt, session in self._by_attempt.items():
+            assert session.attempt == attempt <= self._last_attempt
+            assert not session.ended
+            assert self._by_request_id[session.request_id] is session
+
+
+def make_request_id(prefix: str) -> str:
+    """A name for a request whose client gave none."""
+    return prefix + uuid4().hex

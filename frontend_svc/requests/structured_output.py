@@ -1,0 +1,69 @@
+"""Refuses a form that no output can be made to follow, before its request is accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from frontend_svc.requests.generate_input import Asked, StructuredOutput
+from signalbox.errors import InternalError, InvalidRequestError, UnsupportedError, limit_reached
+from signalbox.grammar.form import Form, FormError
+from signalbox.grammar.vetting import Vetter, check_size
+
+MAX_WAITING = 32
+"""Forms that may wait to be vetted. They are vetted one by one, each in limited time: further ones are refused."""
+RETRY_S = 1.0
+
+
+class FormCheck:
+    """Asks a `Vetter` beside the event loop; a form that was vetted lately takes no time."""
+
+    def __init__(self, tokenizer: Path, eos_token_id: int | None) -> None:
+        """tokenizer: path of tokenizer.json. The process that vets is started with the first form."""
+        self._vetter = Vetter(tokenizer, eos_token_ids=() if eos_token_id is None else (eos_token_id,))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="form-check")
+        self._num_waiting = 0
+
+    async def __call__(self, asked: StructuredOutput) -> None:
+        """Raises InvalidRequestError naming the field for a form that cannot be followed, ResourceExhaustedError when
+        too many wait."""
+        form = Form(asked.form, asked.text, asked.choices)
+        try:
+            check_size(form)
+            if self._vetter.recall(form) is None:
+                await self._vet(form, asked.field)
+        except FormError as error:
+            raise InvalidRequestError(f"{asked.field} {error}", field=asked.field) from None
+
+    async def _vet(self, form: Form, field: str) -> None:
+        if self._num_waiting >= MAX_WAITING:
+            waiting = f"{self._num_waiting} of {MAX_WAITING} new forms wait to be checked already"
+            raise limit_reached(waiting, RETRY_S, field=field)
+        self._num_waiting += 1
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._vetter.vet, form)
+        except TimeoutError as error:
+            raise limit_reached(str(error), RETRY_S, field=field) from None
+        except (OSError, RuntimeError) as error:
+            raise InternalError(f"{field} could not be checked: {error}", field=field) from None
+        finally:
+            self._num_waiting -= 1
+
+    def close(self) -> None:
+        """Ends thread and process."""
+        self._vetter.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def check_company(asked: Asked) -> None:
+    """Refuses what contradicts a form: the form alone says when the output may end. Raises UnsupportedError."""
+    sampling = asked.sampling
+    if sampling.structured_output is None:
+        return
+    for name in ("min_tokens", "ignore_eos"):
+        if getattr(sampling, name):
+            field = asked.sampling_prefix + name
+            raise UnsupportedError(
+                f"{field} cannot be combined with {sampling.structured_output.field}", field=field
+            )

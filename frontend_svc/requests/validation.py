@@ -1,0 +1,177 @@
+"""Checks what a client asked against the comments of generation.proto, the model and our limits.
+
+Every error names the field as the client's face calls it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from frontend_svc.config import Limits
+from frontend_svc.models import Model
+from frontend_svc.requests.generate_input import Asked
+from signalbox.errors import InvalidRequestError, RequestTooLargeError
+
+MAX_REQUEST_ID_CHARS = 128
+MAX_CACHE_SALT_CHARS = 256
+MAX_LOGPROBS = 20
+U32_MAX = 2**32 - 1
+U64_MAX = 2**64 - 1
+MAX_TEMPERATURE = 100.0
+"""Far above any use; beyond it nothing but noise and overflow."""
+MAX_REPETITION_PENALTY = 100.0
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0, MAX_TEMPERATURE),
+    "top_k": (0, U32_MAX),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "seed": (0, U64_MAX),
+    "max_tokens": (1, U32_MAX),
+    "min_tokens": (0, U32_MAX),
+    "logprobs": (0, MAX_LOGPROBS),
+    "prompt_logprobs": (0, MAX_LOGPROBS),
+    "repetition_penalty": (0, MAX_REPETITION_PENALTY),
+    "frequency_penalty": (-2, 2),
+    "presence_penalty": (-2, 2),
+}
+_ZERO_EXCLUDED = ("top_p", "repetition_penalty")
+
+
+def check_request(asked: Asked) -> None:
+    """What stands beside prompt and sampling parameters."""
+    if len(asked.request_id) > MAX_REQUEST_ID_CHARS or not asked.request_id.isprintable():
+        raise InvalidRequestError(
+            f"{asked.request_id_field} must be at most {MAX_REQUEST_ID_CHARS} printable characters",
+            field=asked.request_id_field,
+        )
+    if not -1000 <= asked.priority <= 1000:
+        raise InvalidRequestError(
+            f"{asked.priority_field} must be from -1000 to 1000, got {asked.priority}",
+            field=asked.priority_field,
+        )
+    if len(asked.cache_salt) > MAX_CACHE_SALT_CHARS:
+        raise InvalidRequestError(
+            f"cache_salt must be at most {MAX_CACHE_SALT_CHARS} characters", field="cache_salt"
+        )
+
+
+def check_sampling(asked: Asked, limits: Limits, vocab_size: int) -> None:
+    """All bounds of SamplingParams."""
+    for name, (low, high) in _RANGES.items():
+        value = getattr(asked.sampling, name)
+        # NaN fails every comparison, so it is outside too.
+        if value is not None and not (low <= value <= high and (value != 0 or name not in _ZERO_EXCLUDED)):
+            field = asked.max_tokens_field if name == "max_tokens" else name
+            above = "above " if name in _ZERO_EXCLUDED else "from "
+            raise _wrong(asked, field, f"must be {above}{low:g} to {high:g}, got {value}")
+    _check_strings(asked, "stop", limits.max_stop_strings, limits.max_stop_string_chars)
+    _check_strings(asked, "bad_words", limits.max_bad_words, limits.max_bad_word_chars)
+    if any(word.isspace() for word in asked.sampling.bad_words):
+        raise _wrong(asked, "bad_words", "has a string of nothing but spaces")
+    _check_stop_token_ids(asked, limits, vocab_size)
+    _check_logit_bias(asked, limits, vocab_size)
+
+
+def check_prompt_length(asked: Asked, num_tokens: int, limits: Limits) -> None:
+    """What this server takes, whatever the model could."""
+    if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
+        raise RequestTooLargeError(
+            f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",
+            field=asked.prompt_field,
+        )
+
+
+def check_prompt_tokens(asked: Asked, token_ids: Sequence[int], model: Model) -> bytes:
+    """The prompt as int32, little endian."""
+    field = asked.prompt_field
+    if not token_ids:
+        raise InvalidRequestError("the prompt is empty", field=field)
+    if min(token_ids) < 0 or max(token_ids) >= model.vocab_size:
+        wrong = next(token for token in token_ids if not 0 <= token < model.vocab_size)
+        raise InvalidRequestError(
+            f"the prompt has the token id {wrong}, the model's are 0 to {model.vocab_size - 1}", field=field
+        )
+    if len(token_ids) >= model.max_tokens:
+        raise InvalidRequestError(
+            f"the prompt has {len(token_ids)} tokens, which leaves no room for one output token: "
+            f"prompt and output can have {model.max_tokens} tokens {_limit_reason(model)}",
+            field=field,
+        )
+    return array("i", token_ids).tobytes()
+
+
+def resolve_max_tokens(asked: Asked, num_prompt_tokens: int, model: Model) -> int:
+    """Most output tokens to make: what was asked or the face's default, if it fits behind the prompt."""
+    room = model.max_tokens - num_prompt_tokens
+    given = asked.sampling.max_tokens
+    if given is not None and given > model.max_tokens:
+        raise _wrong(
+            asked,
+            asked.max_tokens_field,
+            f"is {given}, but prompt and output can have {model.max_tokens} tokens {_limit_reason(model)}",
+        )
+    wanted = given or asked.default_max_tokens or room
+    max_tokens = min(wanted, room)
+    if (asked.sampling.min_tokens or 0) > max_tokens:
+        raise _wrong(
+            asked,
+            "min_tokens",
+            f"is {asked.sampling.min_tokens}, but at most {max_tokens} tokens can be made",
+        )
+    return max_tokens
+
+
+def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
+    """Raises InvalidRequestError for a token that the model does not have."""
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequestError(
+                f"{field} has the id {token_id}, the model's are 0 to {vocab_size - 1}", field=field
+            )
+
+
+def _check_strings(asked: Asked, name: str, max_strings: int, max_chars: int) -> None:
+    strings: Sequence[str] = getattr(asked.sampling, name)
+    if len(strings) > max_strings:
+        raise _wrong(asked, name, f"has {len(strings)} strings, at most {max_strings} are allowed")
+    if any(not string for string in strings):
+        raise _wrong(asked, name, "has an empty string")
+    if any(len(string) > max_chars for string in strings):
+        raise _wrong(asked, name, f"has a string of more than {max_chars} characters")
+
+
+def _check_stop_token_ids(asked: Asked, limits: Limits, vocab_size: int) -> None:
+    token_ids = asked.sampling.stop_token_ids
+    if len(token_ids) > limits.max_stop_token_ids:
+        raise _wrong(
+            asked,
+            "stop_token_ids",
+            f"has {len(token_ids)} ids, at most {limits.max_stop_token_ids} are allowed",
+        )
+    check_token_ids(token_ids, vocab_size, asked.sampling_prefix + "stop_token_ids")
+
+
+def _check_logit_bias(asked: Asked, limits: Limits, vocab_size: int) -> None:
+    bias = asked.sampling.logit_bias
+    if len(bias) > limits.max_logit_bias:
+        raise _wrong(
+            asked, "logit_bias", f"has {len(bias)} tokens, at most {limits.max_logit_bias} are allowed"
+        )
+    for token_id, value in bias.items():
+        if not 0 <= token_id < vocab_size:
+            raise _wrong(asked, "logit_bias", f"has the id {token_id}, the model's are 0 to {vocab_size - 1}")
+        if not -100 <= value <= 100:
+            raise _wrong(asked, "logit_bias", f"must be from -100 to 100, got {value} for token {token_id}")
+
+
+def _limit_reason(model: Model) -> str:
+    if model.max_request_tokens < model.max_model_len:
+        return "(as many as the cache holds)"
+    return "(the model's longest context)"
+
+
+def _wrong(asked: Asked, name: str, sentence: str) -> InvalidRequestError:
+    field = asked.sampling_prefix + name
+    return InvalidRequestError(f"{field} {sentence}", field=field)

@@ -1,0 +1,104 @@
+"""Tokens of one request to text, piece by piece, without ever decoding the whole output again.
+
+`"".join(pieces)` equals decoding all output tokens at once. An incomplete UTF-8 character is held back until
+it is complete or cannot become so.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Protocol
+
+from frontend_svc.text.tokenizer import TokenBytes, Tokenizer
+
+REPLACEMENT = "\ufffd"
+MAX_PENDING_TOKENS = 32
+"""An incomplete character is three bytes at most, but some decoders judge longer runs as a whole."""
+MAX_CONTEXT_TOKENS = 8
+
+
+class Detokenizer(Protocol):
+    """What both ways of decoding offer."""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Text that became certain with these tokens."""
+
+    def flush(self) -> str:
+        """What was held back, when no more tokens come."""
+
+
+def make_detokenizer(tokenizer: Tokenizer) -> Detokenizer:
+    """The fast one where bytes of tokens are independent of each other, else the general one."""
+    if tokenizer.token_bytes is not None:
+        return ByteDetokenizer(tokenizer.token_bytes)
+    return WindowDetokenizer(tokenizer)
+
+
+class ByteDetokenizer:
+    """For byte-level tokenizers: looks the bytes up and decodes them as UTF-8."""
+
+    def __init__(self, token_bytes: TokenBytes) -> None:
+        self._bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Text that became certain with these tokens."""
+        table = self._bytes
+        if len(token_ids) == 1:
+            return self._decoder.decode(table[token_ids[0]])
+        return self._decoder.decode(b"".join([table[token_id] for token_id in token_ids]))
+
+    def flush(self) -> str:
+        """What was held back, when no more tokens come."""
+        return self._decoder.decode(b"", True)
+
+
+class WindowDetokenizer:
+    """For all other decoders: decodes a short window of trailing tokens and sends what is new in its text.
+
+    The window is context, then pending tokens. The context's text was sent already; it is there because
+    decoders treat the beginning of a text differently (a leading space is stripped).
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._decode, self._skipped = tokenizer.decode, tokenizer.special_ids
+        self._window: list[int] = []
+        self._num_context = 0
+        self._sent = ""
+        """The part of the window's text that was sent."""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Text that became certain with these tokens."""
+        pieces = []
+        for token_id in token_ids:
+            if token_id in self._skipped:
+                continue  # as the decoder would; it never sees them
+            self._window.append(token_id)
+            if piece := self._advance():
+                pieces.append(piece)
+        return "".join(pieces)
+
+    def flush(self) -> str:
+        """What was held back, when no more tokens come."""
+        text = self._decode(self._window)[len(self._sent) :]
+        self._sent += text
+        return text
+
+    def _advance(self) -> str:
+        text = self._decode(self._window)
+        if text.endswith(REPLACEMENT) and len(self._window) - self._num_context < MAX_PENDING_TOKENS:
+            return ""
+        piece = text[len(self._sent) :]
+        self._sent = text
+        self._move_window()
+        return piece
+
+    def _move_window(self) -> None:
+        """Everything was sent: what was pending becomes the context of what follows."""
+        context = self._window[self._num_context :]
+        sent = self._decode(context)
+        if not sent and len(self._window) < MAX_CONTEXT_TOKENS:
+            # What has no text by itself is no context: the next token would lose its leading space.
+            context, sent = self._window, self._sent
+        self._window, self._num_context, self._sent = context, len(context), sent

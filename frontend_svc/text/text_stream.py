@@ -1,0 +1,40 @@
+"""The text of one request: output tokens in, certain text and the stop string out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frontend_svc.text.detokenizer import make_detokenizer
+from frontend_svc.text.stop_strings import Found, StopStrings
+from frontend_svc.text.tokenizer import Tokenizer
+
+
+class TextStream:
+    """Detokenizes, and looks for stop strings if there are any."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+        self._detokenizer = make_detokenizer(tokenizer)
+        self._stops = StopStrings(tuple(stops)) if stops else None
+
+    def push(self, token_ids: Sequence[int]) -> tuple[str, Found | None]:
+        """The text that became certain, and the stop string that one of these tokens completed."""
+        if self._stops is None:
+            return self._detokenizer.push(token_ids), None
+        pieces = []
+        for count, token_id in enumerate(token_ids, 1):
+            text = self._detokenizer.push((token_id,))
+            if not text:
+                continue
+            certain, stop = self._stops.push(text)
+            pieces.append(certain)
+            if stop is not None:
+                return "".join(pieces), Found(stop, count)
+        return "".join(pieces), None
+
+    def flush(self) -> tuple[str, str | None]:
+        """What was held back, when no more tokens come, and the stop string that it completes."""
+        text = self._detokenizer.flush()
+        if self._stops is None:
+            return text, None
+        certain, stop = self._stops.push(text)
+        return (certain, stop) if stop is not None else (certain + self._stops.flush(), None)

@@ -1,0 +1,156 @@
+"""The tokenizer of a model directory: text to tokens, tokens to bytes, and its fingerprint."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as FastTokenizer
+
+from frontend_svc.text.chat_template import ChatTemplate
+from signalbox.errors import StartupError
+
+LONG_TEXT_CHARS = 8192
+"""From here on encoding takes over a millisecond and moves to a thread (the library drops the GIL)."""
+
+
+class Tokenizer:
+    """tokenizer.json and tokenizer_config.json of one directory."""
+
+    def __init__(
+        self, fast: FastTokenizer, source: bytes, config: dict[str, Any], chat: ChatTemplate | None
+    ) -> None:
+        """`source` are the bytes of tokenizer.json."""
+        self.fast = fast
+        self.fingerprint = hashlib.sha256(source).hexdigest()
+        """sha256 of tokenizer.json, hex."""
+        self.chat = chat
+        self.eos_token = special_token(config, "eos_token")
+        self.eos_token_id: int | None = fast.token_to_id(self.eos_token) if self.eos_token else None
+        decoder = json.loads(source).get("decoder")
+        added = fast.get_added_tokens_decoder().items()
+        self.special_ids = frozenset(token_id for token_id, token in added if token.special)
+        """Tokens that `decode` leaves out, whatever stands around them."""
+        self.token_bytes = TokenBytes(fast) if _is_byte_level(decoder) else None
+        """Bytes of each token, if the text is nothing but the bytes of the tokens one behind the other."""
+
+    async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of `text`; long texts are encoded beside the event loop."""
+        if len(text) < LONG_TEXT_CHARS:
+            return self._encode(text, add_special_tokens)
+        return await asyncio.to_thread(self._encode, text, add_special_tokens)
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        # The "fast" batch call leaves out offsets, which nobody reads: half the time of encode().
+        encodings = self.fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encodings[0].ids
+        return ids
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of `token_ids` without special tokens."""
+        text: str = self.fast.decode(token_ids, skip_special_tokens=True)
+        return text
+
+    def piece(self, token_id: int) -> bytes:
+        """What one token stands for by itself, special tokens included."""
+        if self.token_bytes is not None and (known := self.token_bytes[token_id]):
+            return known
+        text: str = self.fast.decode([token_id], skip_special_tokens=False)
+        return text.encode()
+
+
+class TokenBytes(dict[int, bytes]):
+    """Bytes of each token of a byte-level tokenizer, filled on demand; special tokens are empty."""
+
+    def __init__(self, fast: FastTokenizer) -> None:
+        super().__init__()
+        self._fast = fast
+        self._special = {token.content for token in fast.get_added_tokens_decoder().values() if token.special}
+
+    def __missing__(self, token_id: int) -> bytes:
+        token = self._fast.id_to_token(token_id)
+        value = b"" if token is None or token in self._special else _bytes_of(token)
+        self[token_id] = value
+        return value
+
+
+def _bytes_of(token: str) -> bytes:
+    """As the ByteLevel decoder has it: a token with a character outside the alphabet stands for itself."""
+    try:
+        return bytes([_BYTES[character] for character in token])
+    except KeyError:
+        return token.encode()
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's stand-ins for bytes: those that print are themselves, the others are 256, 257, ..."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    if not isinstance(decoder, dict):
+        return False
+    if decoder.get("type") == "Sequence":
+        parts = decoder.get("decoders", [])
+        return len(parts) == 1 and _is_byte_level(parts[0])
+    return decoder.get("type") == "ByteLevel"
+
+
+def special_token(config: dict[str, Any], name: str) -> str:
+    """`config[name]`, which is a string or an object with `content`; empty when there is none."""
+    value = config.get(name)
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """Reads the tokenizer of a model directory. Raises StartupError with what is missing or broken."""
+    if not directory.is_dir():
+        raise StartupError(f"the model directory {directory} does not exist")
+    source = _read(directory / "tokenizer.json")
+    try:
+        fast = FastTokenizer.from_buffer(source)
+    except Exception as error:  # the library raises bare Exception and ValueError
+        raise StartupError(f"cannot load {directory / 'tokenizer.json'}: {error}") from None
+    config = _read_config(directory / "tokenizer_config.json")
+    return Tokenizer(fast, source, config, _load_chat_template(directory, config))
+
+
+def _load_chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
+    """From chat_template.jinja, else from the `chat_template` of tokenizer_config.json."""
+    path = directory / "chat_template.jinja"
+    source = _read(path).decode() if path.is_file() else config.get("chat_template")
+    if isinstance(source, list):  # several, by name
+        source = next((item.get("template") for item in source if item.get("name") == "default"), None)
+    if not isinstance(source, str):
+        return None
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    return ChatTemplate(source, {name: special_token(config, name) for name in names})
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(_read(path))
+    except ValueError as error:
+        raise StartupError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise StartupError(f"{path} is not a JSON object")
+    return config
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StartupError(f"cannot read {path}: {error.strerror}") from None

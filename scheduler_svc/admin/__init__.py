@@ -1,0 +1,1 @@
+"""What operators ask and set: the board, explanations, tenants."""

@@ -1,0 +1,87 @@
+"""Which worker takes which waiting request: where its prefix is cached, else where the fewest run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.slots.owing import is_owing
+from scheduler_svc.core.slots.worker import Worker
+
+
+def candidates(
+    worker: Worker, others: Sequence[Worker], waiting: Iterable[Request], config: SchedulerConfig, now: float
+) -> Iterator[Request]:
+    """The waiting requests that `worker`, whose step is being built, should take, in order. After
+    `placement_lookahead` requests that it leaves to others it looks no further."""
+    left = 0
+    for request in waiting:
+        if not worker.can_run(request):
+            continue
+        if not others or _should_take(worker, others, request, config, now):
+            yield request
+            continue
+        left += 1
+        if left >= config.placement_lookahead:
+            return
+
+
+def _should_take(
+    worker: Worker, others: Sequence[Worker], request: Request, config: SchedulerConfig, now: float
+) -> bool:
+    preferred = _preferred(worker, others, request, config, now)
+    if preferred is not None:
+        return preferred is worker
+    return not any(
+        other.load < worker.load
+        and other.attached
+        and other.can_run(request)
+        and len(other.records) < config.max_inflight_steps
+        and _has_room(other, request, config)
+        for other in others
+    )
+
+
+def _preferred(
+    worker: Worker, others: Sequence[Worker], request: Request, config: SchedulerConfig, now: float
+) -> Worker | None:
+    """The worker that has most of the prompt cached, while waiting for it is still worth while. The search is made
+    once per request: what is cached changes, but a request does not wait long for it."""
+    if not request.block_hashes or not config.enable_prefix_caching or request.needs_every_position:
+        return None
+    if request.affinity_until is None:
+        request.affinity_until = now + config.affinity_wait_ms / 1e3
+        request.affinity = _best_prefix([worker, *others], request, config)
+    if request.affinity is None:
+        return None
+    if now >= request.affinity_until or request.num_times_left >= config.affinity_max_skips:
+        request.affinity = None
+        return None
+    best = next((w for w in (worker, *others) if w.info.worker_id == request.affinity and w.attached), None)
+    request.num_times_left += best is not worker
+    return best
+
+
+def _best_prefix(workers: Sequence[Worker], request: Request, config: SchedulerConfig) -> str | None:
+    """The worker with the longest cached prefix, if it saves enough against the others."""
+    lengths = {
+        w.info.worker_id: w.pool.prefix_length(request.block_hashes) * w.info.block_size
+        for w in workers
+        if w.can_run(request)
+    }
+    best = max(lengths, key=lambda worker_id: lengths[worker_id])
+    return best if lengths[best] - min(lengths.values()) >= config.affinity_min_tokens else None
+
+
+def _has_room(worker: Worker, request: Request, config: SchedulerConfig) -> bool:
+    blocks = -(-request.num_known_tokens // worker.info.block_size)
+    if request.has_grammar and not worker.may_prepare:
+        return False
+    headroom = config.watermark_blocks_per_seq * worker.num_active
+    return (
+        worker.num_active < worker.limits.max_num_seqs
+        and worker.table.num_free_slots > 0
+        and not is_owing(worker)
+        and blocks + headroom <= worker.pool.num_available
+    )

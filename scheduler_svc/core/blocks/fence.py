@@ -1,0 +1,31 @@
+"""A group of copies that a worker makes beside its steps, and what waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.request import Request
+
+
+@dataclass(eq=False)
+class Fence:
+    """From the step whose delta carries the copies until the worker says that they have ended. A step carries one group
+    at most, so the fence has the number of its step."""
+
+    fence_id: int
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """(source, target) blocks, in order, behind the copies of the step itself; host blocks carry HOST_BIT."""
+    blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
+    """Blocks of the device that the copies read or write. Nobody else may do so."""
+    fetched: Blocks = field(default_factory=lambda: NO_BLOCKS)
+    """Those of them that get content from the host tier."""
+    hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
+    """That content."""
+    host_sources: list[int] = field(default_factory=list)
+    saved: dict[bytes, int] = field(default_factory=dict)
+    """Content that goes to the host tier, and the host block that gets it."""
+    owners: list[tuple[Request, int]] = field(default_factory=list)
+    """Requests for which the copies are made, and how many more blocks each of them starts with."""

@@ -1,0 +1,1 @@
+"""Who is there: frontends, workers, and which requests each of them knows."""

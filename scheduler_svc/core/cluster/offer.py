@@ -1,0 +1,48 @@
+"""What a worker may offer. Beyond these limits it is no deployment but a mistake, and one process must not cost us the
+memory of all others (docs/liveness.md, W1)."""
+
+from __future__ import annotations
+
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
+
+MAX_SLOTS = 1 << 16
+"""Slots travel as u16."""
+MAX_BLOCKS = 1 << 24
+"""On the device, or in the host tier. One of 141 GB with the smallest models has a million."""
+MAX_BLOCK_SIZE = 1 << 16
+"""Tokens."""
+MAX_TOKENS = 1 << 30
+"""Of a sequence, or in a step."""
+MAX_DRAFT_TOKENS = 255
+"""Counts of them travel as u8."""
+MAX_TABLE_BLOCKS = 1 << 28
+"""Places in all block tables together, 24 bytes each once they are written: 4,096 slots of a million tokens in blocks
+of 16."""
+
+
+class OfferError(ValueError):
+    """What a peer says of itself is out of bounds. `field` names what, with the path from its message on."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field.rpartition('.')[2]} {problem}")
+        self.field = field
+
+
+def check_offer(info: WorkerInfo) -> None:
+    """Raises OfferError when no worker can be what `info` says."""
+    _check("hello.model.block_size", info.block_size, 1, MAX_BLOCK_SIZE)
+    _check("hello.model.max_model_len", info.max_model_len, 1, MAX_TOKENS)
+    _check("hello.num_slots", info.num_slots, 1, MAX_SLOTS)
+    _check("hello.num_blocks", info.num_blocks, 1, MAX_BLOCKS)
+    _check("hello.num_host_blocks", info.num_host_blocks, 0, MAX_BLOCKS)
+    _check("hello.max_num_batched_tokens", info.max_num_batched_tokens, 1, MAX_TOKENS)
+    _check("hello.max_draft_tokens", info.max_draft_tokens, 0, MAX_DRAFT_TOKENS)
+    longest = info.max_blocks_per_request
+    if info.num_slots * longest > MAX_TABLE_BLOCKS:
+        problem = f"is {info.num_slots}, and the longest request has {longest} blocks; "
+        raise OfferError("hello.num_slots", f"{problem}{MAX_TABLE_BLOCKS} are allowed together")
+
+
+def _check(field: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise OfferError(field, f"is {value}; {least} to {most} are allowed")

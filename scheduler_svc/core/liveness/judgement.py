@@ -1,0 +1,250 @@
+"""Which workers are suspect, which are gone, and when their requests go elsewhere (docs/liveness.md, E1 to E10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.notices import LossCause
+from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.liveness.evidence import Evidence, Exit, ExitKind, Process, Reach
+from scheduler_svc.core.liveness.rooms import Rooms
+from scheduler_svc.core.liveness.slowness import NUM_STUCK_LOOKS, Record, judge_slow
+from scheduler_svc.core.liveness.vitals import Health
+from scheduler_svc.core.slots.worker import Worker
+
+GUARDIAN_S = 0.8
+"""How long the word of a worker's guardian is waited for when its link has ended, and the end of its link when the
+guardian has spoken: the cause decides who is a suspect. (It took 0.54 s on a machine with ten times as much to do as it
+has cores, and a crash that nobody counted cost a third worker.)"""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Why a worker does not come back."""
+
+    reason: str
+    has_crashed: bool = False
+    """By itself: whoever had a row in the step that ran may have caused it."""
+
+
+class Liveness:
+    """Judges workers by what is heard of them. `now` is the scheduler's clock, which whoever calls has watched: nobody
+    judges by a clock that stood still itself (H3)."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        workers: Mapping[str, Worker],
+        register: Register,
+        frontends: Frontends,
+    ) -> None:
+        self.evidence = Evidence()
+        self.closing: list[str] = []
+        """Workers whose links are to be closed."""
+        self.news: list[str] = []
+        """What an operator should know, in words."""
+        self._records: dict[Process, Record] = {}
+        self._config, self._workers = config, workers
+        self._register, self._frontends = register, frontends
+
+    # -- what is heard --
+
+    def said(self, frontend: str, process: Process, reach: Reach) -> None:
+        """A frontend says what it sees of a worker."""
+        self.evidence.say(frontend, process, reach)
+        worker = self._workers.get(process.worker_id)
+        if worker is not None and worker.process == process:
+            worker.vitals.unheard_by = self.evidence.unheard_by(process)
+
+    def forget_frontend(self, frontend: str) -> None:
+        """A frontend is gone, or starts over: it hears all workers until it says otherwise."""
+        self.evidence.forget_frontend(frontend)
+        for worker in self._workers.values():
+            worker.vitals.unheard_by -= {frontend}
+
+    def attached(self, worker: Worker, old: Worker | None) -> None:
+        """A worker has said hello. `old`: what was known of its name before."""
+        worker.vitals.unheard_by = self.evidence.unheard_by(worker.process)
+        self._records.setdefault(worker.process, Record()).start_link()
+        if old is None:
+            return
+        if old.process == worker.process:
+            worker.loan.rate = old.loan.rate
+        else:
+            self._forget(old)
+
+    def ended(self, process: Process, exit_: Exit) -> None:
+        """A guardian says how a worker's process has ended."""
+        self.evidence.ended(process, exit_)
+
+    def leaves(self, worker: Worker, reason: str, *, has_crashed: bool) -> None:
+        """A worker has said its last word: its requests go elsewhere at once."""
+        worker.vitals.has_left = True
+        suspects = rows_of_oldest_step(worker) if has_crashed else frozenset()
+        why = f"worker {worker.info.worker_id} {'has failed' if has_crashed else 'leaves'}"
+        for request in worker.requests():
+            cause = LossCause.WORKER_GONE if has_crashed else LossCause.MOVED
+            cause = LossCause.CRASH if request.slot in suspects else cause
+            self._register.take_back(request, f"{why}: {reason}" if reason else why, cause)
+
+    # -- gone --
+
+    def departure_of(self, worker: Worker, now: float) -> Departure | None:
+        """Why a worker without a link does not come back; None: it may."""
+        name, waited_s = f"worker {worker.info.worker_id}", now - worker.detached_at
+        if worker.vitals.has_left:
+            return Departure(f"{name} has left")
+        told = self.departure_by_exit(worker)
+        if told is not None:
+            return told
+        if waited_s >= GUARDIAN_S and self.evidence.is_refused(worker.process):
+            return Departure(f"{name} is gone: nothing listens at {worker.info.address}")
+        if waited_s >= self._config.worker_grace_s:
+            return Departure(f"{name} is gone")
+        return None
+
+    def departure_by_exit(self, worker: Worker) -> Departure | None:
+        """The same by the word of the worker's guardian alone."""
+        exit_ = self.evidence.exit_of(worker.process)
+        if exit_ is None:
+            return None
+        how = {ExitKind.CRASHED: "crashed", ExitKind.KILLED: "was killed", ExitKind.STOPPED: "has stopped"}
+        why = f"worker {worker.info.worker_id} {how[exit_.kind]}"
+        reason = f"{why}: {exit_.reason}" if exit_.reason else why
+        return Departure(reason, exit_.kind is ExitKind.CRASHED)
+
+    def lose_rest(self, old: Worker, new: Worker) -> None:
+        """A worker has said hello, and what it does not have any more is lost."""
+        kept = {id(request) for request in new.requests()}
+        reason = f"worker {new.info.worker_id} does not have it any more"
+        if old.process == new.process:
+            self._lose(old, Departure(reason), LossCause.UNKNOWN, kept)
+        else:
+            self._lose(old, self.departure_by_exit(old) or Departure(reason), LossCause.WORKER_GONE, kept)
+
+    def lose_all(self, worker: Worker, departure: Departure) -> None:
+        """What a worker had that is gone, and is no worker any more, is lost."""
+        self._lose(worker, departure, LossCause.WORKER_GONE, set())
+        self._forget(worker)
+
+    def _forget(self, worker: Worker) -> None:
+        self.evidence.forget([worker.process])
+        self._records.pop(worker.process, None)
+
+    def _lose(self, worker: Worker, departure: Departure, cause: LossCause, kept: set[int]) -> None:
+        """`kept`: the requests, by id(), that another worker has by now."""
+        suspects = rows_of_oldest_step(worker) if departure.has_crashed else frozenset()
+        for request in worker.requests():
+            if id(request) not in kept and self._register.requests.get(request.key) is request:
+                why = LossCause.CRASH if request.slot in suspects else cause
+                self._register.lose(request, departure.reason, why)
+
+    # -- suspects --
+
+    def judge(self, now: float) -> None:
+        """Finds out who is suspect, and moves what is better off elsewhere."""
+        for worker in [worker for worker in self._workers.values() if not worker.is_arriving]:
+            exit_ = self.evidence.exit_of(worker.process)
+            if worker.attached and exit_ is not None and now - exit_.at >= GUARDIAN_S:
+                self.closing.append(worker.info.worker_id)  # its end was lost on the way
+                continue
+            if worker.attached:
+                self._judge_link(worker, now)
+            if worker.health in (Health.HUNG, Health.SLOW):
+                self._relieve(worker)
+            if self.is_unheard(worker, now) and self._is_unheard_by_frontends(worker, now):
+                self._leave_silent(worker)
+
+    def is_unheard(self, worker: Worker, now: float) -> bool:
+        """The scheduler has not heard the worker for as long as counts as silence."""
+        limit_s = self._config.worker_silence_ms / 1e3
+        if worker.attached:
+            return worker.vitals.lasts_s(now) >= limit_s
+        return now - worker.detached_at >= limit_s
+
+    def lives(self, worker: Worker, now: float) -> bool:
+        """A worker whose link is open is there, for all that is known (H5)."""
+        has_ended = worker.vitals.has_left or self.evidence.exit_of(worker.process) is not None
+        return not has_ended and not self.is_unheard(worker, now)
+
+    def _judge_link(self, worker: Worker, now: float) -> None:
+        record = self._records[worker.process]
+        record.look(worker, self._config.step_hang_ms / 1e3, now)
+        if self.is_unheard(worker, now):
+            self._set(worker, Health.SILENT, f"not heard for {worker.vitals.lasts_s(now):.1f} s")
+        elif record.num_stuck_looks >= NUM_STUCK_LOOKS:
+            self._set(worker, Health.HUNG, f"its step takes {worker.vitals.oldest_step_s:.1f} s")
+        elif judge_slow(record, self._others_than(worker), now):
+            self._set(
+                worker, Health.SLOW, "its steps take many times as long as they did, those of others do not"
+            )
+        else:
+            self._set(worker, Health.GOOD, "")
+
+    def _others_than(self, worker: Worker) -> list[Record]:
+        return [
+            self._records[other.process]
+            for other in self._workers.values()
+            if other is not worker and other.attached and other.info.model == worker.info.model
+        ]
+
+    def _relieve(self, worker: Worker) -> None:
+        """Moves what has room on workers that are as they should be. It is told with its next step."""
+        name = worker.info.worker_id
+        what = "hangs" if worker.health is Health.HUNG else "is slow"
+        moved = self._move(worker, f"worker {name} {what}", LossCause.MOVED)
+        if moved:
+            self.news.append(f"{moved} requests of worker {name} move: it {what}")
+
+    def _set(self, worker: Worker, health: Health, why: str) -> None:
+        if worker.vitals.health is health:
+            return
+        worker.vitals.health = health
+        name = worker.info.worker_id
+        if health is Health.GOOD:
+            self.news.append(f"worker {name} is as it should be again")
+        else:
+            self.news.append(f"worker {name} is suspect ({health.name.lower()}): {why}; it gets nothing new")
+
+    def _is_unheard_by_frontends(self, worker: Worker, now: float) -> bool:
+        """No frontend that has a link, and requests there, hears the worker either. A frontend that is silent itself
+        is not asked."""
+        holders = {request.key.frontend_instance for request in worker.requests()}
+        silence_s = self._config.worker_silence_ms / 1e3
+        present = [name for name in holders if self._frontends.is_present(name, now, silence_s)]
+        return bool(present) and worker.vitals.unheard_by.issuperset(present)
+
+    def _leave_silent(self, worker: Worker) -> None:
+        """Moves what has room elsewhere now. A worker whose requests have moved says hello when it comes back."""
+        name = worker.info.worker_id
+        moved = self._move(worker, f"worker {name} is silent", LossCause.SILENT)
+        if moved:
+            self.news.append(f"{moved} requests of worker {name} move: nobody hears it")
+            if worker.attached:
+                self.closing.append(name)
+
+    def _move(self, worker: Worker, reason: str, cause: LossCause) -> int:
+        """Takes requests back, the oldest first, as far as others have room for them; returns how many."""
+        others = [
+            other
+            for other in self._workers.values()
+            if other is not worker and other.info.model == worker.info.model and other.takes_new
+        ]
+        rooms, table, moved = Rooms(others, self._config.watermark_blocks_per_seq), worker.table, 0
+        for request in sorted(worker.requests(), key=lambda request: request.order):
+            num_tokens = int(table.num_prompt[request.slot] + table.num_output[request.slot])
+            if rooms.take(request, num_tokens):
+                self._register.take_back(request, reason, cause)
+                moved += 1
+        return moved
+
+
+def rows_of_oldest_step(worker: Worker) -> frozenset[int]:
+    """Slots with a row in the oldest step that has not reported: it ran when the worker crashed (S1)."""
+    if not worker.records:
+        return frozenset()
+    record = worker.records[0]
+    return frozenset((*record.decode_slots.tolist(), *(chunk.slot for chunk in record.chunks)))

@@ -1,0 +1,166 @@
+"""The accounts of one class: whose turn is it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator, Iterator
+
+from scheduler_svc.core.queue.account import Account
+from scheduler_svc.core.queue.deadline_queue import DeadlineQueue, Turns
+from scheduler_svc.core.queue.ledger import Ledger
+from scheduler_svc.core.queue.prospects import Prospects
+from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key
+from scheduler_svc.core.queue.tenants import Tenant
+from scheduler_svc.core.request import Request, RequestStatus
+
+
+class ClassQueue:
+    """Accounts with waiting requests in a heap. Keys only rise while an account stands in it, so an entry is looked at
+    again only when it comes to the top: what runs costs nothing here."""
+
+    def __init__(self, ledger: Ledger, is_fair: bool, prospects: Prospects | None) -> None:
+        """`prospects` of deadlines, when they decide the order inside a tenant."""
+        self.accounts: dict[str, Account] = {}
+        """By tenant, idle ones too until they are forgotten."""
+        self._ledger = ledger
+        self._is_fair, self._prospects = is_fair, prospects
+        self._turns = Turns()
+        """Of all tenants together, unless they share."""
+        self._heap: list[tuple[Key, int, int, Account]] = []
+        self._last_left: Account | None = None
+        """Whose last waiting request left last."""
+        self._parked: dict[str, Account] = {}
+        """By tenant: a limit of the tenant's keeps them from starting anything."""
+        self._wakes: list[tuple[float, int, Account]] = []
+        """When parked accounts may go on at the latest, soonest first."""
+
+    def new_queue(self) -> ArrivalQueue | DeadlineQueue:
+        """What holds the waiting requests of another account."""
+        if self._prospects is None:
+            return ArrivalQueue()
+        return DeadlineQueue(self._prospects, Turns() if self._is_fair else self._turns)
+
+    def enter(self, account: Account, request: Request, was_empty: bool) -> None:
+        """`request` was added to `account`."""
+        if account.tenant.name in self._parked:
+            return
+        if was_empty:
+            self._come_back(account)
+        elif not self._is_fair and account.requests.head() is request:
+            self._enqueue(account)
+
+    def left(self, account: Account) -> None:
+        """A request of `account` was placed, or does not wait any more."""
+        if not len(account.requests):
+            account.version += 1
+            self._last_left = account
+
+    def wake(self, tenant: Tenant) -> None:
+        """A limit of the tenant's may have room again."""
+        account = self._parked.pop(tenant.name, None)
+        if account is not None and len(account.requests):
+            self._come_back(account)
+
+    def forget(self, account: Account) -> bool:
+        """Drops an idle account; False when its counter is still needed."""
+        if account is self._last_left:
+            return False
+        self._parked.pop(account.tenant.name, None)
+        account.version += 1
+        del self.accounts[account.tenant.name]
+        return True
+
+    def walk(self, now: float) -> Generator[Request, None, None]:
+        """Waiting requests, each time the next one of whoever has had least. To be closed."""
+        while self._wakes and self._wakes[0][0] <= now:
+            self.wake(heapq.heappop(self._wakes)[2].tenant)
+        self._turns.reclaim()
+        self._call_owed()
+        visited: list[Account] = []
+        walkers: dict[int, Iterator[Request]] = {}
+        try:
+            while (account := self._take_least()) is not None:
+                if account.tenant.barrier(now) is not None:
+                    self._park(account, now)
+                    self._call_owed()
+                    continue
+                visited.append(account)
+                walker = walkers.get(account.index)
+                if walker is None:
+                    walker = walkers[account.index] = account.requests.walk()
+                for request in walker:
+                    yield request
+                    if request.status is not RequestStatus.WAITING:  # it was taken, and charged
+                        self._enqueue(visited.pop())
+                        break
+        finally:
+            for account in visited:
+                self._enqueue(account)
+
+    def gap(self) -> float:
+        """Virtual tokens between who has had most and who has had least, of those that wait."""
+        waiting = [self._ledger.counter(a.index) for a in self.accounts.values() if len(a.requests)]
+        return max(waiting) - min(waiting) if waiting else 0.0
+
+    def _call_owed(self) -> None:
+        """Puts the account first whose late request has its turn. The turn of one that is parked is passed on to the
+        others, so that they do not starve behind a limit that is not theirs."""
+        owed = self._turns.owed()
+        if owed is not None and self._is_parked(owed):
+            queues = (account.requests for account in self.accounts.values())
+            late = (queue.oldest_late() for queue in queues if isinstance(queue, DeadlineQueue))
+            free = [request for request in late if request is not None and not self._is_parked(request)]
+            owed = min(free, key=lambda request: request.arrival, default=None)
+            self._turns.pass_on(owed)
+        if owed is not None and owed.account is not None:
+            self._enqueue(owed.account)  # its key has fallen
+
+    def _is_parked(self, request: Request) -> bool:
+        return request.account is not None and request.account.tenant.name in self._parked
+
+    def _park(self, account: Account, now: float) -> None:
+        self._parked[account.tenant.name] = account
+        wait_s = account.tenant.recovery_s()
+        if wait_s:
+            heapq.heappush(self._wakes, (now + wait_s, account.index, account))
+
+    def _come_back(self, account: Account) -> None:
+        """It waits (again): what it did not take meanwhile is not saved up, but for a credit while it has requests that
+        run, so that a few that come at once need not wait for each other."""
+        account.version += 1
+        if self._is_fair:
+            least = self._least() or self._last_left
+            if least is not None:
+                credit = self._ledger.credit if account.num_running else 0.0
+                self._ledger.lift(account.index, self._ledger.counter(least.index) - credit)
+        self._enqueue(account)
+
+    def _enqueue(self, account: Account) -> None:
+        account.version += 1
+        if len(account.requests):
+            heapq.heappush(self._heap, (self._key(account), account.index, account.version, account))
+
+    def _key(self, account: Account) -> Key:
+        if self._is_fair:
+            return self._ledger.counter(account.index)
+        return account.requests.key()
+
+    def _least(self) -> Account | None:
+        """Whose turn it is."""
+        while self._heap:
+            key, _, version, account = self._heap[0]
+            if version != account.version:
+                heapq.heappop(self._heap)
+                continue
+            current = self._key(account)
+            if current == key:
+                return account
+            heapq.heapreplace(self._heap, (current, account.index, version, account))
+        return None
+
+    def _take_least(self) -> Account | None:
+        account = self._least()
+        if account is not None:
+            heapq.heappop(self._heap)
+            account.version += 1
+        return account

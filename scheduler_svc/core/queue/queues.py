@@ -1,0 +1,246 @@
+"""All that waits, by model, and what everybody has had: the policies at work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from scheduler_svc.core.admission.refusal import QUEUE_RETRY_S, refuse, refuse_for_now
+from scheduler_svc.core.cluster.notices import Rejected
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.queue.account import Account
+from scheduler_svc.core.queue.deadlines import Deadlines, parse_ttft_targets
+from scheduler_svc.core.queue.ledger import Ledger, outputs_by_account
+from scheduler_svc.core.queue.prospects import Prospects
+from scheduler_svc.core.queue.spec import parse_policy
+from scheduler_svc.core.queue.tenants import Tenant, TenantLimits, Tenants
+from scheduler_svc.core.queue.waiting_queue import WaitingQueue
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import StepRecord, StepReport
+
+MAX_IDLE_ACCOUNTS = 4096
+"""Tenants without any request that are remembered."""
+
+
+class Queues:
+    """Waiting queues of all models. Requests pass `assign`, `push`, then `placed` or `remove`, and `ended`."""
+
+    def __init__(
+        self, config: SchedulerConfig, tenants: Tenants, num_cached: Callable[[Request], int]
+    ) -> None:
+        """`num_cached` tells how many tokens of a waiting request some worker has cached."""
+        self.policy = parse_policy(config.policy)
+        self.tenants = tenants
+        self.deadlines = Deadlines(parse_ttft_targets(config.ttft_targets))
+        self.num_waiting = 0
+        self.num_waiting_bytes = 0
+        self.version = 0
+        """Rises whenever a request comes or goes, or classes are suspended or let go on."""
+        self.num_suspended = 0
+        """Of those that wait: their class is suspended."""
+        self._level: int | None = None
+        self._config, self._num_cached = config, num_cached
+        self._ledger = Ledger(config.fair_input_weight, config.fair_output_weight, config.fair_credit)
+        self._accounts: dict[int, Account] = {}
+        """By index in the ledger."""
+        self._queues: dict[str, WaitingQueue] = {}
+        self._num_of: Counter[tuple[str, bool]] = Counter()
+        """Waiting requests that are not suspended, by model and whether they are pooling requests."""
+        self._idle: dict[int, tuple[WaitingQueue, Account]] = {}
+        """Accounts without any request, the one that was left for longest first."""
+
+    @property
+    def tells_tenants_apart(self) -> bool:
+        """The order or the limits depend on whose a request is."""
+        return self.policy.is_fair or self.tenants.has_limits
+
+    def of(self, model: str) -> WaitingQueue:
+        """The queue of a model."""
+        queue = self._queues.get(model)
+        if queue is None:
+            prospects = Prospects(self._num_cached)
+            queue = WaitingQueue(self.policy, self._config.aging_s, self._ledger, prospects)
+            self._queues[model] = queue
+            queue.suspend(self._level, 0.0)
+        return queue
+
+    def num_of(self, model: str, is_pooling: bool) -> int:
+        """Requests of a model and a kind that wait and are not suspended."""
+        return self._num_of[model, is_pooling]
+
+    def num_competing(self, request: Request) -> int:
+        """Requests that wait for the same model and have as much right to as `request`: a suspended class takes no room
+        from others."""
+        rank = request.priority if self.policy.has_classes else 0
+        if self._level is not None and rank > self._level:
+            queue = self._queues.get(request.model)
+            return len(queue) if queue is not None else 0
+        return self._num_of[request.model, False] + self._num_of[request.model, True]
+
+    def by_model(self) -> Iterable[tuple[str, WaitingQueue]]:
+        """All queues that there are."""
+        return self._queues.items()
+
+    def assign(self, request: Request, now: float) -> None:
+        """Gives a request its class and its account."""
+        request.base_rank = request.rank = request.priority if self.policy.has_classes else 0
+        request.waits_since, request.waits_as = now, request.rank
+        tenant = self.tenants.of(request.tenant if self.tells_tenants_apart else "", now)
+        queue = self.of(request.model)
+        request.suspended = queue.suspends(request.rank)
+        account = request.account = queue.open(request.rank, tenant)
+        self._accounts[account.index] = account
+        self._idle.pop(account.index, None)
+
+    def refusal_of(self, request: Request, now: float) -> Rejected | None:
+        """Why the tenant may not have the request wait; None: it may."""
+        if not self.tenants.has_limits:
+            return None
+        tenant = self.tenants.of(request.tenant, now)
+        highest, most = tenant.limits.highest_priority, tenant.limits.max_queued
+        if highest is not None and request.priority < highest:
+            may = f"tenant {tenant.name!r} may ask for {highest} or more (highest_priority)"
+            message = f"priority is {request.priority}; {may}"
+            return refuse(request, "InvalidRequestError", message, "priority")
+        if most is not None and tenant.num_queued >= most:
+            count = (
+                f"max_queued: {tenant.num_queued} of {most} requests of tenant {tenant.name!r} wait already"
+            )
+            barrier = tenant.barrier(now)
+            message = f"{count}, for {barrier}" if barrier else f"{count}, {self.num_waiting} of all tenants"
+            return refuse_for_now(request, message, max(tenant.recovery_s(), QUEUE_RETRY_S))
+        return None
+
+    def push(self, request: Request, now: float) -> None:
+        """An assigned request waits."""
+        assert request.account is not None
+        request.account.tenant.num_queued += 1
+        self.num_waiting += 1
+        self.num_waiting_bytes += request.num_bytes
+        self._count(request, 1)
+        self.version += 1
+        self.deadlines.set(request, now)
+        self.of(request.model).push(request, now)
+
+    def remove(self, request: Request) -> None:
+        """A request does not wait any more."""
+        account = request.account
+        assert account is not None
+        account.tenant.num_queued -= 1
+        self.num_waiting -= 1
+        self.num_waiting_bytes -= request.num_bytes
+        self._count(request, -1)
+        self.version += 1
+        self.of(request.model).remove(request)
+        self._close_if_idle(account, self.of(request.model))
+
+    def placed(self, request: Request) -> None:
+        """A waiting request is a worker's now."""
+        self.adopted(request)
+        self.remove(request)
+
+    def adopted(self, request: Request) -> None:
+        """A worker has had the request before."""
+        assert request.account is not None
+        request.account.num_running += 1
+        request.account.tenant.num_running += 1
+
+    def ended(self, request: Request) -> None:
+        """A request that a worker had has ended."""
+        account = request.account
+        assert account is not None
+        account.num_running -= 1
+        self.version += 1
+        account.tenant.num_running -= 1
+        if account.tenant.limits.max_running is not None:
+            self._wake(account.tenant)
+        self._close_if_idle(account, self.of(request.model))
+
+    def charge_input(self, request: Request, num_cached_tokens: int) -> None:
+        """A request starts for the first time. What an earlier attempt of it computed was charged then."""
+        account = request.account
+        assert account is not None
+        if not request.num_prior_output_tokens:
+            num_computed = request.num_prompt_tokens - num_cached_tokens
+            self._ledger.charge_input(account.index, num_computed)
+            account.tenant.spend(num_computed)
+
+    def stepped(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
+        """A step has run: how fast are prompts computed?"""
+        if self.policy.has_deadlines:
+            budget = worker.limits.max_num_batched_tokens
+            prospects = self.of(worker.info.model).prospects
+            prospects.observe(record.num_prefill_tokens, budget, report.duration_us / 1e6)
+
+    def charge_outputs(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
+        """Charges what a step has made, by its report."""
+        if not self.tells_tenants_apart:
+            return
+        counts = outputs_by_account(worker, record, report)
+        self._ledger.charge_outputs(counts)
+        if self.tenants.has_limits:
+            for index in counts.nonzero()[0].tolist():
+                self._accounts[index].tenant.spend(int(counts[index]))
+
+    def charge_output(self, request: Request, num_tokens: int) -> None:
+        """Charges output that no report has told of (A7)."""
+        account = request.account
+        if not num_tokens or account is None or not self.tells_tenants_apart:
+            return
+        counts = np.zeros(account.index + 1, np.int64)
+        counts[account.index] = num_tokens
+        self._ledger.charge_outputs(counts)
+        account.tenant.spend(num_tokens)
+
+    def set_limits(self, default: TenantLimits, named: dict[str, TenantLimits]) -> None:
+        """Puts other limits in force."""
+        self.tenants.replace(default, named)
+        for account in self._accounts.values():
+            self._ledger.set_weight(account.index, account.tenant.limits.weight)
+            self._wake(account.tenant)
+
+    def suspend(self, level: int | None, now: float) -> None:
+        """Has the classes below `level` wait; None: none."""
+        self._level = level
+        self.version += 1
+        for queue in self._queues.values():
+            for request in queue.suspend(level, now):
+                change = 1 if request.suspended else -1
+                self.num_suspended += change
+                self._num_of[request.model, request.is_pooling] -= change
+
+    def had(self, request: Request) -> float:
+        """Virtual tokens that the request's account has had."""
+        assert request.account is not None
+        return self._ledger.counter(request.account.index)
+
+    def gap(self) -> float:
+        """The largest difference of counters between tenants of one class that wait, in virtual tokens."""
+        return max((c.gap() for queue in self._queues.values() for c in queue.classes.values()), default=0.0)
+
+    def _count(self, request: Request, change: int) -> None:
+        if request.suspended:
+            self.num_suspended += change
+        else:
+            self._num_of[request.model, request.is_pooling] += change
+
+    def _wake(self, tenant: Tenant) -> None:
+        for queue in self._queues.values():
+            queue.wake(tenant)
+
+    def _close_if_idle(self, account: Account, queue: WaitingQueue) -> None:
+        if not account.is_idle:
+            return
+        self._idle[account.index] = (queue, account)
+        if len(self._idle) > MAX_IDLE_ACCOUNTS:
+            index, (home, oldest) = next(iter(self._idle.items()))
+            del self._idle[index]
+            if home.classes[oldest.rank].forget(oldest):
+                del self._accounts[index]
+                self._ledger.close(index)
+                self.tenants.forget(oldest.tenant)
+            else:
+                self._idle[index] = (home, oldest)

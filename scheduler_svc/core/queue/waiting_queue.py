@@ -1,0 +1,190 @@
+"""Requests of one model that wait for a worker, in the order of the policy in force.
+
+Classes stand outside, tenants inside a class, requests inside a tenant. A request rises by one class for every
+`aging_s` seconds that it waits; risen requests stand before those that belong to the class. Of an account, the oldest
+request rises first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Generator, Iterator
+
+from scheduler_svc.core.queue.account import Account
+from scheduler_svc.core.queue.class_queue import ClassQueue
+from scheduler_svc.core.queue.ledger import Ledger
+from scheduler_svc.core.queue.prospects import Prospects
+from scheduler_svc.core.queue.spec import PolicySpec
+from scheduler_svc.core.queue.tenants import Tenant
+from scheduler_svc.core.request import Request, RequestStatus
+
+MAX_RISES = 16
+"""Accounts whose level is looked at again per step; more of them wait for the next step."""
+Aged = tuple[int, tuple[int, int], int, Account]
+"""(level, arrival of the oldest request, index, account)"""
+
+
+class WaitingQueue:
+    """Waiting requests by class and tenant."""
+
+    def __init__(self, policy: PolicySpec, aging_s: float, ledger: Ledger, prospects: Prospects) -> None:
+        self.classes: dict[int, ClassQueue] = {}
+        self._policy, self._ledger = policy, ledger
+        self.prospects = prospects
+        """Of deadlines; asked when the policy goes by them."""
+        self._aging_s = aging_s if policy.has_classes else 0.0
+        self._aged: list[Aged] = []
+        """Accounts whose oldest request has waited for more than a class's time, best level first."""
+        self._rises: list[tuple[float, int, Account]] = []
+        self._num_waiting = 0
+        self._now = 0.0
+        self._level: int | None = None
+        """Classes below it are suspended: whole, so that those who wait there cost nothing. None: no class is."""
+        self._suspended_at: dict[int, float] = {}
+        """By class, of those that had members then."""
+
+    def __len__(self) -> int:
+        return self._num_waiting
+
+    def __iter__(self) -> Iterator[Request]:
+        """All that wait, in no particular order."""
+        for rank in sorted(self.classes):
+            for account in self.classes[rank].accounts.values():
+                yield from account.requests
+
+    def open(self, rank: int, tenant: Tenant) -> Account:
+        """The account of a tenant in a class."""
+        members = self.classes.get(rank)
+        if members is None:
+            members = self.classes[rank] = ClassQueue(
+                self._ledger, self._policy.is_fair, self.prospects if self._policy.has_deadlines else None
+            )
+        account = members.accounts.get(tenant.name)
+        if account is None:
+            index = self._ledger.open(tenant.limits.weight)
+            account = Account(rank, tenant, index, members.new_queue())
+            members.accounts[tenant.name] = account
+        return account
+
+    def push(self, request: Request, now: float) -> None:
+        """Adds a request to its account."""
+        account, self._now, self.prospects.now = request.account, now, now
+        assert account is not None
+        was_empty = not len(account.requests)
+        account.requests.push(request)
+        self._num_waiting += 1
+        self.classes[account.rank].enter(account, request, was_empty)
+        if was_empty:
+            self._set_level(account, now)
+
+    def remove(self, request: Request) -> None:
+        """Takes a request out, wherever it stands."""
+        account = request.account
+        assert account is not None
+        was_oldest = account.requests.oldest() is request
+        account.requests.remove(request)
+        self._num_waiting -= 1
+        self.classes[account.rank].left(account)
+        if was_oldest:
+            self._set_level(account, self._now)
+
+    def wake(self, tenant: Tenant) -> None:
+        """A limit of the tenant's may have room again."""
+        for members in self.classes.values():
+            members.wake(tenant)
+
+    def suspends(self, rank: int) -> bool:
+        """Requests of the class do not start now."""
+        return self._level is not None and rank > self._level
+
+    def suspend(self, level: int | None, now: float) -> list[Request]:
+        """Passes over the classes below `level` from now on; None: none. Returns the requests that are suspended with
+        it, or no longer."""
+        before = {rank for rank in self.classes if self.suspends(rank)}
+        self._level, self._now = level, now
+        changed: list[Request] = []
+        for rank, members in self.classes.items():
+            if self.suspends(rank) == (rank in before):
+                continue
+            if rank in before:
+                since = self._suspended_at.pop(rank, 0.0)
+            else:
+                since = self._suspended_at[rank] = now
+            for account in members.accounts.values():
+                changed += self._change(account, since, now)
+        return changed
+
+    def _change(self, account: Account, since: float, now: float) -> list[Request]:
+        """Whoever was suspended at `since` has not aged from then on."""
+        requests = list(account.requests)
+        for request in requests:
+            request.suspended = self.suspends(account.rank)
+            if request.waits_since is not None:
+                request.waits_since += now - max(since, request.waits_since)
+        self._set_level(account, now)
+        return requests
+
+    def walk(self, now: float) -> Generator[Request, None, None]:
+        """Waiting requests in order, those of suspended classes apart, each with the level in force in `rank`. A
+        request that is taken has left the queue before the next one is asked for. To be closed."""
+        self._now = self.prospects.now = now
+        self._rise(now)
+        passed: set[int] = set()
+        seen: Aged | None = None
+        for rank in sorted(self.classes):
+            if self.suspends(rank):
+                return
+            while (entry := self._next_aged(seen, rank)) is not None:
+                seen = entry
+                request = entry[3].requests.oldest()
+                if request is not None and entry[3].tenant.barrier(now) is None:
+                    request.rank = entry[0]
+                    yield request
+                    if request.status is RequestStatus.WAITING:
+                        passed.add(id(request))
+            members = self.classes[rank].walk(now)
+            for request in members:
+                if id(request) not in passed:
+                    request.rank = rank
+                    yield request
+            members.close()
+
+    def _next_aged(self, seen: Aged | None, rank: int) -> Aged | None:
+        """The next account, after `seen`, whose oldest request has risen to the class or above."""
+        if not self._aged:
+            return None
+        index = bisect_right(self._aged, seen) if seen is not None else 0
+        if index == len(self._aged) or self._aged[index][0] > rank:
+            return None
+        return self._aged[index]
+
+    # -- aging --
+
+    def _rise(self, now: float) -> None:
+        for _ in range(MAX_RISES):
+            if not self._rises or self._rises[0][0] > now:
+                return
+            at, _, account = heapq.heappop(self._rises)
+            if account.ages_at == at:
+                self._set_level(account, now)
+
+    def _set_level(self, account: Account, now: float) -> None:
+        """Puts the account where its oldest request belongs by now."""
+        if not self._aging_s:
+            return
+        if account.aged is not None:
+            del self._aged[bisect_left(self._aged, (*account.aged, account.index, account))]
+            account.aged = None
+        oldest = account.requests.oldest()
+        if oldest is None or oldest.waits_since is None or self.suspends(account.rank):
+            account.ages_at = None
+            return
+        level = account.rank - int((now - oldest.waits_since) / self._aging_s)
+        if level < account.rank:
+            account.aged = (level, oldest.arrival)
+            insort(self._aged, (level, oldest.arrival, account.index, account))
+        rises_at = oldest.waits_since + (account.rank - level + 1) * self._aging_s
+        if account.ages_at != rises_at:
+            account.ages_at = rises_at
+            heapq.heappush(self._rises, (rises_at, account.index, account))

@@ -1,0 +1,225 @@
+"""Takes over a worker's table from its snapshot, in pieces: the one way back after any broken link.
+
+Between the pieces others go on. So what is on its way is never half there: a slot is taken over whole, with its blocks,
+and no step is made for the worker before all of them are (docs/liveness.md, W3). What of it is ended meanwhile is
+released where it has come already, and is not wanted any more where it has not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.cluster.term import Term
+from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus, WorkerSnapshot, pieces_of
+from scheduler_svc.core.recovery.withdrawal import withdraw
+from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.slots.request_table import DISPLACED, HELD, NO_PLACE, SlotState, cells
+from scheduler_svc.core.slots.worker import Worker
+
+
+class Adoption:
+    """A new worker, and what of its snapshot it does not have yet. The snapshot was checked."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        old: Worker | None,
+        snapshot: WorkerSnapshot | None,
+        register: Register,
+        queues: Queues,
+        term: Term,
+    ) -> None:
+        """`old` is what was known of the worker. What another scheduler than the one of `term` has placed is taken in
+        if it is still wanted (T3)."""
+        self.worker, self.old = worker, old
+        self._register, self._queues = register, queues
+        self._is_own = snapshot is not None and term.is_own(snapshot.scheduler_instance)
+        slots = snapshot.slots if snapshot is not None else []
+        self._pieces = pieces_of(slots, lambda slot: len(slot.blocks))[::-1]
+        self._withdrawn = [slot for slot in slots if slot.withdrawn]
+        worker.is_arriving = True
+
+    @property
+    def is_done(self) -> bool:
+        """All pieces have been taken."""
+        return not self._pieces
+
+    def begin(self, now: float) -> None:
+        """The worker's name stands for the new one from now on. Blocks that turned out to be wrong while nobody heard
+        it are forgotten (N2), as far as is known here who has read them."""
+        old, self.worker.attached, self.worker.detached_at = self.old, False, now
+        if old is None or old.pool is not self.worker.pool:
+            return
+        known = [slot.slot for slot in self._withdrawn if _is_there(old, slot)]
+        withdraw(old, known, self._register)
+        self._withdrawn = [slot for slot in self._withdrawn if slot.slot not in known]
+
+    def take_some(self, now: float) -> None:
+        """Takes over the next piece."""
+        running: list[SlotSnapshot] = []
+        for slot in self._pieces.pop():
+            self._charge_unreported(slot)
+            self._take(slot, running, now)
+        if running:
+            _take_blocks(self.worker, running)
+
+    def end(self) -> None:
+        """All pieces have been taken: the worker's lists are put in order."""
+        worker = self.worker
+        worker.table.find_free_slots()
+        worker.prefilling.sort(key=lambda slot: worker.request(slot).order)
+        _make_places(worker)
+        for slot in self._withdrawn:
+            worker.table.recall(slot.slot, slot.blocks, worker.pool.generations[slot.blocks])
+        withdraw(worker, [slot.slot for slot in self._withdrawn], self._register)
+        worker.is_arriving = False
+
+    def _take(self, slot: SlotSnapshot, running: list[SlotSnapshot], now: float) -> None:
+        worker, register = self.worker, self._register
+        known = register.requests.get(slot.request.key)
+        if known is None and not self._is_own and register.is_orphan(slot.request):
+            # One that this scheduler placed, it would know.
+            register.add_orphan(slot.request, now)
+            known = slot.request
+        same = known is not None and known.attempt == slot.request.attempt
+        elsewhere = (
+            known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
+        )
+        if known is None or not same or elsewhere:
+            _discard_slot(worker, slot, slot.request)
+            return
+        if slot.num_output_tokens and not known.num_prior_output_tokens and not known.is_pooling:
+            register.answered(known, now)  # unless its report came: it may have been lost with the link
+        if slot.status == SlotStatus.ENDED:
+            _discard_slot(worker, slot, slot.request)
+            register.forget(known)
+            return
+        _adopt_slot(worker, slot, known, running)
+        if known.num_crashes and slot.num_output_tokens > known.num_prior_output_tokens:
+            register.absolve(known)
+
+    def _charge_unreported(self, slot: SlotSnapshot) -> None:
+        """Charges what the worker has made since its last report: alone, or in steps whose reports went with the link
+        (A7)."""
+        known, old = self._register.requests.get(slot.request.key), self.old
+        if known is None or old is None or known.attempt != slot.request.attempt or known.slot != slot.slot:
+            return
+        if known.worker_id == old.info.worker_id:
+            made = slot.num_output_tokens - int(old.table.num_output[slot.slot])
+            self._queues.charge_output(known, max(made, 0))
+
+
+def _is_there(worker: Worker, slot: SlotSnapshot) -> bool:
+    """The request has had its slot in the table of `worker`, and has it still."""
+    request = worker.table.requests[slot.slot] if slot.slot < worker.table.num_slots else None
+    return request is not None and (request.key, request.attempt) == (slot.request.key, slot.request.attempt)
+
+
+def _adopt_slot(
+    worker: Worker, snapshot: SlotSnapshot, request: Request, running: list[SlotSnapshot]
+) -> None:
+    """Puts a request that goes on into the worker's new table, as the snapshot says it stands. One that has blocks
+    joins `running`."""
+    table, slot = worker.table, snapshot.slot
+    _occupy(worker, snapshot, request)
+    if snapshot.status == SlotStatus.PREPARING and request.has_grammar:
+        # Whether the grammar is ready, the worker says once more after its hello.
+        request.status, table.state[slot] = RequestStatus.WAITING_FOR_FSM, SlotState.PREPARING
+        return
+    if snapshot.status in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
+        request.status, request.preempted_at = RequestStatus.PREEMPTED, 0
+        worker.preempted.append(slot)
+        return
+    request.status, request.waits_since = RequestStatus.RUNNING, None
+    running.append(snapshot)
+    table.num_computed[slot] = table.num_sent[slot] = min(
+        snapshot.num_computed_tokens, snapshot.prefill_target
+    )
+    table.target[slot] = snapshot.prefill_target
+    table.bound[slot] = table.num_prompt[slot] + table.num_output[slot]
+    worker.num_running += 1
+    table.place_rank[slot] = request.rank
+    if snapshot.status == SlotStatus.PREFILL:
+        table.state[slot] = SlotState.PREFILL
+        worker.prefilling.append(slot)
+    else:
+        table.state[slot] = SlotState.DECODE
+        # Whoever had paused it: held, it goes on as soon as it can.
+        table.paused[slot] = HELD if snapshot.paused else 0
+        if snapshot.paused:
+            worker.held.append(slot)
+        table.set_row(slot, not snapshot.paused)
+    if request.rests:
+        worker.toggled.append(slot)
+
+
+def _take_blocks(worker: Worker, running: list[SlotSnapshot]) -> None:
+    """Gives all that run their block tables, and makes the content of what is written findable. A block of theirs
+    never keeps another content than theirs: it may have been lent, and written since."""
+    table, pool = worker.table, worker.pool
+    slots, lengths = (
+        np.array([each.slot for each in running]),
+        np.array([len(each.blocks) for each in running]),
+    )
+    blocks = np.concatenate([each.blocks for each in running])
+    pool.claim(blocks)
+    table.set_tables(slots, lengths, blocks, pool.generations[blocks])
+    decodes = table.state[slots] == SlotState.DECODE
+    written = np.where(decodes, table.bound[slots] - 1, table.num_computed[slots])
+    counts = np.minimum(written // table.block_size, table.num_hashes[slots])
+    rows, columns = cells(slots, lengths)
+    is_known = columns < np.repeat(counts, lengths)
+    pool.forget(blocks[~is_known])
+    if worker.reset_at:  # they may have started before the reset
+        pool.forget(blocks[is_known])
+        return
+    shared, firsts = np.unique(blocks[is_known], return_index=True)  # a shared block is one block
+    places = np.flatnonzero(is_known)[firsts]
+    pool.restate(shared, table.hashes_at(rows[places], columns[places]))
+
+
+def _make_places(worker: Worker) -> None:
+    """Sees that no more requests go on than there are places: whoever goes last is displaced. A snapshot does not tell
+    who was; one that is not paused on the worker is preempted with the next delta."""
+    table = worker.table
+    excess = worker.num_active - worker.limits.max_num_seqs
+    if excess <= 0:
+        return
+    states = table.state
+    running = np.flatnonzero((states == SlotState.DECODE) | (states == SlotState.PREFILL)).tolist()
+    held = set(worker.held)
+    running.sort(key=lambda slot: (slot in held, worker.request(slot).order), reverse=True)
+    for slot in running[:excess]:
+        if slot in worker.held:
+            worker.held.remove(slot)
+            worker.displaced.append(slot)
+            table.paused[slot], table.place_rank[slot] = DISPLACED, NO_PLACE
+        else:
+            worker.refused.append(slot)
+
+
+def _discard_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
+    """Lets the worker forget a slot that has ended, was cancelled or is another attempt's by now."""
+    _occupy(worker, snapshot, request)
+    worker.table.state[snapshot.slot] = SlotState.RELEASING
+    worker.releasing.append(snapshot.slot)
+
+
+def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
+    table, slot = worker.table, snapshot.slot
+    table.adopt(
+        slot,
+        request,
+        worker.info.limit_of(request),
+        min(snapshot.max_draft_tokens, worker.limits.num_draft_tokens),
+    )
+    if table.drafts[slot] < snapshot.max_draft_tokens:
+        worker.wanted_drafts[slot] = int(table.drafts[slot])
+    table.num_output[slot] = snapshot.num_output_tokens
+    request.worker_id = worker.info.worker_id
+    if snapshot.sealed_hashes:
+        sealed = np.frombuffer(snapshot.sealed_hashes, HASH_DTYPE)
+        table.extend_hashes(slot, sealed)

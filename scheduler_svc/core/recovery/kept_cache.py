@@ -1,0 +1,36 @@
+"""What the caches of a worker still hold when its link was lost and the same process says hello again (A5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_svc.core.blocks.host_cache import HOST_BIT
+from scheduler_svc.core.blocks.side_copies import end_fence
+from scheduler_svc.core.slots.worker import Worker
+
+
+def keep_cache(
+    worker: Worker, old: Worker, last_step_id: int, written_alone: np.ndarray[tuple[int], np.dtype[np.int32]]
+) -> None:
+    """Gives a new `worker` the blocks and the host tier of `old`, which is done for: the same process, with nobody
+    holding a block, and without the content that is not there. `last_step_id`: the last step that ran of those sent;
+    what the others should have copied is not there, nor what copies beside the steps should have brought or saved, as
+    nobody knows whether they have. `written_alone` are the blocks that the worker has written without being told to."""
+    for fence_id in list(old.fences):
+        end_fence(old, fence_id, failed=True)
+    missed = [copy for record in old.records if record.step_id > last_step_id for copy in record.copies]
+    fetched = [target for _, target in missed if not target & HOST_BIT]
+    old.host.forget_blocks({target & ~HOST_BIT for _, target in missed if target & HOST_BIT})
+    old.pool.vacate()
+    old.pool.forget(np.concatenate((np.array(fetched, np.int32), written_alone)))
+    worker.pool, worker.host = old.pool, old.host
+
+
+def is_same_cache(worker: Worker, old: Worker) -> bool:
+    """Both are one process, with the same blocks."""
+    info, other = worker.info, old.info
+    return info.instance == other.instance and (info.num_blocks, info.num_host_blocks, info.block_size) == (
+        other.num_blocks,
+        other.num_host_blocks,
+        other.block_size,
+    )

@@ -1,0 +1,105 @@
+"""Blocks that have turned out to be wrong: what a request has published whose numbers were not finite (N2).
+
+A block of one prefix stands at the same place of every table that shares it, and tables stay readable when their
+requests have ended. So whoever read such a block, and published what it made of that, is found in one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.cluster.notices import LossCause
+from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.report import still_theirs
+
+
+def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
+    """What the requests of `slots`, which have failed, have published since they last started is forgotten, on the
+    device and in the host tier, and what others have made of it. Those of the others that run start anew."""
+    spoilt = _forget_all(worker, slots)
+    for slot in spoilt:
+        reason = f"blocks that it shared on worker {worker.info.worker_id} have turned out to be wrong"
+        register.take_back(worker.request(slot), reason, LossCause.BAD_BLOCKS)
+    for slot in spoilt:
+        # What is reported of it from now on is not published: steps of it may be in flight.
+        blocks = worker.table.blocks[slot]
+        worker.pool.outdate(blocks[worker.table.generations[slot] == worker.pool.generations[blocks]])
+
+
+def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
+    """Forgets it; returns the slots of those that run."""
+    todo = [(slot, int(worker.table.num_found[slot])) for slot in slots]
+    seen, spoilt = {slot for slot, _ in todo}, list[int]()
+    while todo:
+        slot, first = todo.pop()
+        bad = _forget(worker, slot, first)
+        others = {*_readers(worker, slot, first), *_holders(worker, bad)} - seen
+        seen |= others
+        todo += [(other, first) for other in others]
+        spoilt += [other for other in others if _runs(worker, other)]
+    return sorted(spoilt)
+
+
+def _forget(worker: Worker, slot: int, first: int) -> Blocks:
+    """Forgets the content of the blocks of `slot` from `first` on, and returns those that had it."""
+    table, pool = worker.table, worker.pool
+    indexes = np.arange(first, int(table.num_hashes[slot]))
+    if not len(indexes):
+        return NO_BLOCKS
+    rows = np.full(len(indexes), slot)
+    hashes, blocks = table.hashes_at(rows, indexes), table.blocks[rows, indexes]
+    is_own = (
+        still_theirs(worker, rows, indexes) & pool.has_content[blocks] & (pool.contents(blocks) == hashes)
+    )
+    bad: Blocks = blocks[is_own]
+    if worker.host.num_blocks:
+        _forget_saved(worker, hashes)
+        # It may have been saved, and fetched for somebody else.
+        bad = np.union1d(bad, pool.owners(hashes)).astype(np.int32)
+    pool.forget(bad)
+    return bad
+
+
+def _forget_saved(worker: Worker, hashes: Hashes) -> None:
+    """The host tier has none of it, and what is being fetched from there is not published."""
+    contents = hashes.tolist()
+    for content in contents:
+        worker.host.drop(content)
+    for fence in worker.fences.values():
+        keep = np.array([content not in contents for content in fence.hashes.tolist()], np.bool_)
+        fence.fetched, fence.hashes = fence.fetched[keep], fence.hashes[keep]
+
+
+def _readers(worker: Worker, slot: int, first: int) -> list[int]:
+    """Slots whose tables have, or had when they were last used, blocks of `slot` from `first` on."""
+    table, end = worker.table, int(worker.table.num_hashes[slot])
+    if first >= end:
+        return []
+    rows = np.flatnonzero(table.num_hashes > first)
+    columns = np.full(len(rows), first)
+    rows = rows[table.hashes_at(rows, columns) == table.hashes_at(np.array([slot]), np.array([first]))]
+    span = slice(first, end)
+    same = (table.blocks[rows, span] == table.blocks[slot, span]) & (
+        table.generations[rows, span] == table.generations[slot, span]
+    )
+    readers: list[int] = rows[same.any(axis=1)].tolist()
+    return readers
+
+
+def _holders(worker: Worker, blocks: Blocks) -> list[int]:
+    """Slots that run with one of `blocks` in their tables."""
+    if not len(blocks):
+        return []
+    is_bad = np.zeros(worker.pool.num_blocks, np.bool_)
+    is_bad[blocks] = True
+    running = np.flatnonzero(worker.table.num_blocks).tolist()
+    return [slot for slot in running if is_bad[worker.table.table(slot)].any()]
+
+
+def _runs(worker: Worker, slot: int) -> bool:
+    return bool(worker.table.state[slot] in (SlotState.PREFILL, SlotState.DECODE))

@@ -1,0 +1,1 @@
+"""The requests placed on one worker, as columns indexed by slot."""

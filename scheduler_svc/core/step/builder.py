@@ -1,0 +1,91 @@
+"""Decides one step of one worker: release, settle, grant; then whoever goes on or starts (`starts`).
+
+In a steady step nothing here loops over the running requests: decode rows are columns, and only slots whose bound
+passes their trigger, prefills and newcomers are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from scheduler_svc.core.admission.offers import Offers
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.slots.pauses import apply_rest, bring_back
+from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.grants import grant_rows
+from scheduler_svc.core.step.starts import start_requests
+from scheduler_svc.core.step.step import StepDecision, StepRecord
+
+
+def build_step(worker: Worker, config: SchedulerConfig, offers: Offers, now: float) -> StepDecision:
+    """Decides the next step and takes it into the worker's state. Empty decisions are not to be sent.
+
+    `offers` are the requests that this worker may take, in order; those taken are `placed` in the decision.
+    """
+    step = StepDecision(worker.next_step_id)
+    release_ended(worker, step)
+    if worker.aside:
+        bring_back(worker, step)
+    _settle(worker, step)
+    short = grant_rows(worker, step)
+    budget = worker.limits.max_num_batched_tokens - worker.table.decode_tokens
+    start_requests(worker, config, step, budget, offers, is_short=short, now=now)
+    step.num_decode_rows = len(worker.table.decode_slots)
+    if not step.is_empty:
+        _record(worker, step)
+    return step
+
+
+def release_ended(worker: Worker, step: StepDecision) -> None:
+    """Names those that have ended in the delta: they are no rows any more."""
+    step.finished_slots = worker.releasing
+    worker.releasing = []
+    for slot in step.finished_slots:
+        worker.table.set_row(slot, False)
+
+
+def _settle(worker: Worker, step: StepDecision) -> None:
+    for slot in worker.settling:
+        worker.become_decoding(slot)
+    worker.settling = []
+    for slot in list(worker.refused):
+        worker.preempt(slot, step)
+    for slot in worker.toggled:
+        apply_rest(worker, slot, step)
+    worker.toggled = []
+    _allow_drafts(worker, step)
+
+
+def _allow_drafts(worker: Worker, step: StepDecision) -> None:
+    """Before blocks are granted: the worker may use its new limits in this very step."""
+    table = worker.table
+    for slot, limit in worker.wanted_drafts.items():
+        if table.state[slot] not in (SlotState.FREE, SlotState.RELEASING):
+            table.limit_drafts(slot, limit)
+            step.draft_limits.append((slot, limit))
+    worker.wanted_drafts = {}
+
+
+def _record(worker: Worker, step: StepDecision) -> None:
+    table = worker.table
+    worker.stats.num_block_copies += len(step.copies)
+    if step.fence is not None:
+        worker.stats.num_block_copies += len(step.fence.copies)
+        worker.stats.num_fences += 1
+    chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
+    step.num_prefill_tokens = sum(chunk.length for chunk in chunks)
+    worker.records.append(
+        StepRecord(
+            step_id=step.step_id,
+            advance=table.share_advance(),
+            decode_slots=table.decode_slots,
+            num_decode_rows=step.num_decode_rows,
+            has_drafts=table.has_drafts,
+            chunks=chunks,
+            num_prefill_tokens=step.num_prefill_tokens,
+            released_slots=step.finished_slots,
+            is_ahead=bool(worker.records),
+            copies=step.copies,
+        )
+    )
+    worker.next_step_id += 1
+    worker.stats.num_steps += 1

@@ -1,0 +1,133 @@
+"""Who makes room for a request of a higher class: first a place in the batch, then blocks.
+
+Inside a class, a tenant that has fewer places and has had less takes one from the tenant that has most.
+
+Whoever is displaced keeps its blocks and waits where it stands. Only when its blocks are needed it is preempted, as in
+any other shortage. A class is displaced by higher ones only, and by its own class's standing at arrival, not by what it
+has risen to: nobody loses a place to somebody who just waited long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+
+import numpy as np
+
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.slots.pauses import displace
+from scheduler_svc.core.slots.request_table import HELD, NO_PLACE, SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, loss
+from scheduler_svc.core.step.step import StepDecision
+
+
+def may_displace(worker: Worker, request: Request) -> bool:
+    """Somebody of a lower class than the one that `request` came with has a place."""
+    return int(worker.table.place_rank.max()) > request.base_rank
+
+
+def make_place(worker: Worker, request: Request, step: StepDecision) -> None:
+    """Takes a place from whoever goes last. The caller has asked `may_displace`."""
+    table = worker.table
+    active = _active(worker)
+    worst = active[table.rank[active] == table.rank[active].max()].tolist()
+    slot = min(worst, key=lambda other: _cost(worker, other))
+    assert worker.request(slot).rank > request.base_rank
+    if table.paused[slot] & HELD:  # it lacks blocks itself
+        worker.preempt(slot, step)
+    else:
+        displace(worker, slot, step)
+
+
+def excessive_row(
+    worker: Worker, request: Request, had: Callable[[Request], float], busy: Set[int]
+) -> int | None:
+    """A decode row of the tenant that has most places of the class, when it has had more than the tenant of `request`
+    and has more places for its weight: that much it owes. None: there is no such row outside of `busy`."""
+    table = worker.table
+    active = _active(worker)
+    active = active[table.rank[active] == request.rank]
+    account = request.account
+    if account is None or not len(active):
+        return None
+    places = np.bincount(table.account[active], minlength=account.index + 1)
+    most = int(places.argmax())
+    rows = active[(table.account[active] == most) & (table.state[active] == SlotState.DECODE)]
+    slots = [slot for slot in rows[table.paused[rows] == 0].tolist() if slot not in busy]
+    if most == account.index or not slots:
+        return None
+    other = worker.request(slots[0])
+    assert other.account is not None
+    has_more = int(places[most]) * account.tenant.limits.weight > (
+        (int(places[account.index]) + 1) * other.account.tenant.limits.weight
+    )
+    if not has_more or had(other) < had(request):
+        return None
+    victim: int = min(slots, key=lambda slot: _cost(worker, slot))
+    return victim
+
+
+def make_room(worker: Worker, request: Request, num_lacking: int, step: StepDecision) -> bool:
+    """Preempts whoever has to make room, so that `num_lacking` more blocks are available: those that
+    rest, those that were displaced and go after `request`, then those of lower classes. False, and nothing
+    changed, when they have not that many."""
+    table = worker.table
+    idle, later, lower = _room_makers(worker, request)
+    if blocks_coming(worker, np.array([*idle, *later, *lower], np.int64)) < num_lacking:
+        return False
+    later.sort(key=lambda slot: (-int(table.rank[slot]), loss(worker, slot)))
+    last = sorted(lower, key=lambda slot: (-int(table.rank[slot]), loss(worker, slot)))
+    return _take_blocks(worker, [*idle, *later, *last], num_lacking, step)
+
+
+def blocks_of_others(worker: Worker, request: Request, has_classes: bool) -> int:
+    """Blocks that others would have to give up if `request` lacked them."""
+    idle, later, lower = _room_makers(worker, request) if has_classes else (_idle(worker), [], set())
+    return blocks_coming(worker, np.array([*idle, *later, *lower], np.int64))
+
+
+def _room_makers(worker: Worker, request: Request) -> tuple[list[int], list[int], set[int]]:
+    """Slots that rest, those that were displaced and go after `request`, and those of lower classes."""
+    idle = _idle(worker)
+    later = [slot for slot in worker.displaced if worker.request(slot).order > request.order]
+    later = [slot for slot in later if slot not in idle]
+    active = _active(worker)
+    lower = set(active[worker.table.rank[active] > request.base_rank].tolist())
+    if lower:
+        lower -= set(certain_to_end(worker).tolist())
+    return idle, later, lower
+
+
+def make_idle_room(worker: Worker, num_lacking: int, step: StepDecision) -> bool:
+    """The same, by those only that rest. False, and nothing changed, when they have not that many."""
+    idle = _idle(worker)
+    if not idle or blocks_coming(worker, np.array(idle, np.int64)) < num_lacking:
+        return False
+    return _take_blocks(worker, idle, num_lacking, step)
+
+
+def _idle(worker: Worker) -> list[int]:
+    """Slots that gave up their place because they rest, whoever loses least first."""
+    idle = [slot for slot in worker.displaced if worker.request(slot).rests]
+    return sorted(idle, key=lambda slot: loss(worker, slot))
+
+
+def _take_blocks(worker: Worker, slots: list[int], num_lacking: int, step: StepDecision) -> bool:
+    """Preempts `slots` in order, until so many more blocks are available. Returns whether they are."""
+    wanted = worker.pool.num_available + num_lacking
+    for slot in slots:
+        if worker.pool.num_available >= wanted:
+            break
+        worker.preempt(slot, step)
+    return worker.pool.num_available >= wanted
+
+
+def _active(worker: Worker) -> np.ndarray:  # type: ignore[type-arg]
+    """Slots that have a place in the batch."""
+    return np.flatnonzero(worker.table.place_rank != NO_PLACE)
+
+
+def _cost(worker: Worker, slot: int) -> tuple[int, ...]:
+    """What it costs to displace `slot`, to be compared: whoever was displaced least often, then the youngest."""
+    request = worker.request(slot)
+    return (request.num_displacements, *(-part for part in request.order))

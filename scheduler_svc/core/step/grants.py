@@ -1,0 +1,90 @@
+"""Blocks for decode rows: each has those for all tokens that it can get, or is held until there are some."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_svc.core.slots.pauses import hold, unhold
+from scheduler_svc.core.slots.request_table import HELD, SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
+from scheduler_svc.core.step.step import Slots, StepDecision
+
+
+def grant_rows(worker: Worker, step: StepDecision) -> bool:
+    """Sees that every decode row has blocks for all tokens it can get in this step. Returns whether some lacked."""
+    table = worker.table
+    table.bound += table.advance
+    needy = (table.bound > table.trigger).nonzero()[0]
+    if not len(needy) and not worker.held:
+        return bool(step.preempted_slots)
+    if not worker.held and _most_needed(worker, len(needy)) <= worker.pool.num_available:
+        if worker.limits.num_draft_tokens < table.block_size:
+            grant_one_each(worker, needy, step)
+        else:
+            need = np.minimum(table.bound[needy], table.limit[needy]) - 1
+            grant(worker, needy, -(-need // table.block_size) - table.num_blocks[needy], step)
+        return bool(step.preempted_slots)
+    return _grant_in_order(worker, step, needy)
+
+
+def _most_needed(worker: Worker, num_needy: int) -> int:
+    """Blocks that so many slots can lack at most: a step moves each bound by 1 + drafts tokens, and a bound was never
+    above its trigger before."""
+    return num_needy * (1 + worker.limits.num_draft_tokens // worker.table.block_size)
+
+
+def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
+    """Blocks may be short: by order of arrival, grant, or hold for blocks that are certain to come, or take a younger
+    request's, or hold."""
+    ending = certain_to_end(worker)
+    coming = blocks_coming(worker, ending) + worker.pool.num_fenced
+    candidates = sorted({*needy.tolist(), *worker.held}, key=lambda slot: worker.request(slot).order)
+    blocked = False
+    for slot in candidates:
+        if worker.table.state[slot] != SlotState.DECODE:
+            continue  # it became a victim
+        lacking = _lacking(worker, slot) - worker.pool.num_available
+        if not blocked and lacking > coming:
+            victim = victim_for(worker, slot, ending)
+            if victim is not None:
+                worker.preempt(victim, step)
+                lacking = _lacking(worker, slot) - worker.pool.num_available
+        if blocked or lacking > 0:
+            # Whoever comes later waits too: what is there, and what comes, belongs to the older request.
+            hold(worker, slot, step)
+            blocked = True
+        else:
+            _grant_one(worker, slot, step)
+    return blocked or bool(step.preempted_slots)
+
+
+def _lacking(worker: Worker, slot: int) -> int:
+    bound = int(worker.table.bound[slot])
+    if worker.table.paused[slot] & HELD:
+        bound += 1 + int(worker.table.drafts[slot])
+    return worker.table.blocks_needed(bound, slot)
+
+
+def _grant_one(worker: Worker, slot: int, step: StepDecision) -> None:
+    count = _lacking(worker, slot)
+    if worker.table.paused[slot] & HELD:
+        unhold(worker, slot, step)
+    if count > 0:
+        grant(worker, np.array([slot]), np.array([count]), step)
+
+
+def grant(worker: Worker, slots: Slots, counts: Slots, step: StepDecision) -> None:
+    """Gives each of `slots` so many more blocks. The caller has checked that the pool has them."""
+    for number in range(int(counts.max())):
+        grant_one_each(worker, slots[counts > number], step)
+
+
+def grant_one_each(worker: Worker, slots: Slots, step: StepDecision) -> None:
+    """Gives each of `slots` one more block."""
+    blocks = worker.take_blocks(len(slots), step)
+    worker.table.append_blocks(slots, blocks, worker.pool.generations[blocks])
+    if len(step.grant_slots):
+        slots = np.concatenate((step.grant_slots, slots))
+        blocks = np.concatenate((step.grant_blocks, blocks))
+    step.grant_slots, step.grant_blocks = slots, blocks

@@ -1,0 +1,95 @@
+"""Makes the next step of a worker: finds what it may take of those that wait, and lets suspects have their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+from scheduler_svc.core.admission.offers import Offers
+from scheduler_svc.core.admission.placement import candidates
+from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.liveness.solo import build_solo_step, may_offer, placed_suspects, take_turns
+from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.builder import build_step
+from scheduler_svc.core.step.step import StepDecision
+
+MAX_LOOKED_AT = 1024
+"""Waiting requests among which suspects are looked for."""
+
+
+class StepMaker:
+    """For all workers."""
+
+    def __init__(
+        self, config: SchedulerConfig, workers: Mapping[str, Worker], queues: Queues, register: Register
+    ) -> None:
+        self._config, self._workers = config, workers
+        self._queues, self._register = queues, register
+
+    def is_offered(self, worker: Worker) -> bool:
+        """Requests wait that this worker might take. Many may wait of a kind that it does not serve: it need not look
+        at them one by one."""
+        info, num_of = worker.info, self._queues.num_of
+        wait = (info.serves_generation and num_of(info.model, False)) or (
+            info.serves_pooling and num_of(info.model, True)
+        )
+        return bool(wait) and worker.takes_new
+
+    def make(self, worker: Worker, now: float) -> StepDecision:
+        """The next step, taken into the worker's state; empty: there is nothing to do."""
+        others: list[Worker] = []
+        if self.is_offered(worker):  # who else could take a request matters only when one waits
+            others = [
+                w
+                for w in self._workers.values()
+                if w is not worker and w.info.model == worker.info.model and w.takes_new
+            ]
+        if self._register.suspects:
+            return self._make_in_turn(worker, others, now)
+        waiting = self._queues.of(worker.info.model).walk(now)
+        step = build_step(worker, self._config, self._offers(worker, others, waiting, now), now)
+        waiting.close()
+        return step
+
+    def _make_in_turn(self, worker: Worker, others: Sequence[Worker], now: float) -> StepDecision:
+        """Some requests may have caused a crash: each runs in steps of its own (S2)."""
+        suspects = self._register.suspects.values()
+        slots = placed_suspects(worker, suspects)
+
+        def usual() -> StepDecision:
+            waiting = self._queues.of(worker.info.model).walk(now)
+            like_all = (request for request in waiting if not may_offer(request))
+            offers = self._offers(worker, others, like_all, now, slots)
+            step = build_step(worker, self._config, offers, now)
+            waiting.close()
+            return step
+
+        def solo() -> StepDecision:
+            waiting = self._queues.of(worker.info.model).walk(now)
+            alone = (request for request in islice(waiting, MAX_LOOKED_AT) if may_offer(request))
+            offers = self._offers(worker, others, alone, now)
+            step = build_solo_step(worker, self._config, offers, slots, now)
+            waiting.close()
+            return step
+
+        is_offered = any(request.worker_id is None and may_offer(request) for request in suspects)
+        return take_turns(worker, slots, is_offered=is_offered, solo=solo, usual=usual)
+
+    def _offers(
+        self,
+        worker: Worker,
+        others: Sequence[Worker],
+        waiting: Iterator[Request],
+        now: float,
+        suspects: frozenset[int] = frozenset(),
+    ) -> Offers:
+        def take(request: Request) -> None:
+            request.worker_id = worker.info.worker_id
+            queues.placed(request)
+
+        queues = self._queues
+        taken = candidates(worker, others, waiting, self._config, now) if self.is_offered(worker) else ()
+        return Offers(iter(taken), take, queues.charge_input, queues.had, queues.version, suspects)

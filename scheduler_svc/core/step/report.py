@@ -1,0 +1,177 @@
+"""Reads a worker's report against the record of the step: counts, chunks, seals, finishes, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import FinishReason, StepRecord, StepReport
+
+STATUS_OF_REASON = {
+    FinishReason.STOP: RequestStatus.FINISHED_STOPPED,
+    FinishReason.LENGTH: RequestStatus.FINISHED_LENGTH_CAPPED,
+    FinishReason.ABORT: RequestStatus.FINISHED_ABORTED,
+    FinishReason.ERROR: RequestStatus.FINISHED_ERROR,
+}
+
+
+class DivergenceError(Exception):
+    """Worker and scheduler do not mean the same step. The link is to be closed: the worker's next hello brings its
+    snapshot, and the table is rebuilt from that."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A request that the worker ended."""
+
+    request: Request
+    num_output_tokens: int
+
+
+def read_report(worker: Worker, report: StepReport) -> list[Finish]:
+    """Takes `report` into the worker's state. Returns the requests that ended. Raises DivergenceError."""
+    record = _match(worker, report)
+    _count(worker, record, report)
+    _confirm_chunks(worker, record, report)
+    _publish_seals(worker, report)
+    finishes = _finish(worker, report)
+    _limit_drafts(worker, report)
+    for slot in record.released_slots:
+        worker.table.free(slot)
+    worker.last_reported = report.step_id
+    worker.stats.execute_us += report.execute_us
+    worker.stats.num_reported += 1
+    worker.stats.step_us += report.duration_us
+    worker.pacer.observe(
+        duration_s=report.duration_us / 1e6, queued_s=report.queued_us / 1e6, was_ahead=record.is_ahead
+    )
+    return finishes
+
+
+def first_tokens(worker: Worker, record: StepRecord, report: StepReport) -> list[Request]:
+    """Requests whose first output token comes with `report`, which has not been read yet."""
+    if not record.chunks:
+        return []
+    not_run = {slot for slot, _ in report.not_run}
+    finals = [chunk.slot for chunk in record.chunks if chunk.is_final and chunk.slot not in not_run]
+    held = [slot for slot in finals if worker.table.state[slot] not in (SlotState.FREE, SlotState.RELEASING)]
+    requests = [worker.request(slot) for slot in held if not worker.table.num_output[slot]]
+    return [request for request in requests if not request.is_pooling]
+
+
+def _match(worker: Worker, report: StepReport) -> StepRecord:
+    record = worker.records[0] if worker.records else None
+    if record is None or record.step_id != report.step_id:
+        expected = record.step_id if record else None
+        raise DivergenceError(f"report of step {report.step_id}, expected {expected}")
+    mine = (record.num_decode_rows, record.num_prefill_tokens)
+    theirs = (report.num_decode_rows, report.num_prefill_tokens)
+    if mine != theirs:
+        raise DivergenceError(
+            f"step {record.step_id}: (decode rows, prefill tokens) are {theirs}, expected {mine}"
+        )
+    worker.records.popleft()
+    return record
+
+
+def _count(worker: Worker, record: StepRecord, report: StepReport) -> None:
+    """Adds the new output tokens: one per decode row and final chunk, but for the exceptions."""
+    table = worker.table
+    produced = record.num_decode_rows
+    if report.decode_counts is not None:
+        counts = report.decode_counts.astype(np.int64)
+        table.num_output[record.decode_slots] += counts
+        table.bound[record.decode_slots] += counts - record.advance[record.decode_slots]
+        produced = int(counts.sum())
+    else:
+        rows = record.advance > 0
+        table.num_output += rows
+        if record.has_drafts:
+            table.bound -= record.advance - rows
+    for chunk in record.chunks:
+        if chunk.is_final:
+            table.num_output[chunk.slot] += 1
+            produced += 1
+    if len(report.exception_slots):
+        difference = report.exception_counts - 1
+        table.num_output[report.exception_slots] += difference
+        table.bound[report.exception_slots] += difference
+        produced += int(difference.sum())
+    worker.stats.num_output_tokens += produced
+
+
+def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> None:
+    """Prompt blocks may be hit from now on. Rows that did not run leave their slot uncertain until it is preempted."""
+    table = worker.table
+    refused = {slot for slot, _ in report.not_run}
+    for chunk in record.chunks:
+        if chunk.slot in refused:
+            continue
+        end = chunk.start + chunk.length
+        worker.stats.num_prefill_tokens += chunk.length
+        if table.state[chunk.slot] != SlotState.PREEMPTED:
+            table.num_computed[chunk.slot] = end
+        first = chunk.start // table.block_size
+        last = min(end // table.block_size, int(table.num_hashes[chunk.slot]))
+        _publish(worker, np.full(max(last - first, 0), chunk.slot), np.arange(first, max(last, first)))
+    ended = {slot for slot, _, _ in report.finished}
+    for slot in refused - ended:
+        running = table.state[slot] in (SlotState.PREFILL, SlotState.DECODE)
+        if running and slot not in worker.refused:
+            worker.refused.append(slot)
+            worker.request(slot).was_refused = True
+
+
+def _publish_seals(worker: Worker, report: StepReport) -> None:
+    if len(report.sealed_slots):
+        worker.table.add_hashes(report.sealed_slots, report.sealed_indexes, report.sealed_hashes)
+        _publish(worker, report.sealed_slots, report.sealed_indexes)
+
+
+def _publish(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> None:  # type: ignore[type-arg]
+    """Publishes blocks of `slots` that are still in the generation in which their table got them: any other has been
+    given away since the step ran. What was computed before a reset of the cache, or from that, is not published."""
+    table, pool = worker.table, worker.pool
+    blocks = table.blocks[slots, indexes]
+    same = still_theirs(worker, slots, indexes)
+    if worker.reset_at:
+        same &= table.started_at[slots] >= worker.reset_at
+    if np.count_nonzero(same) < len(same):
+        slots, indexes, blocks = slots[same], indexes[same], blocks[same]
+    pool.publish(blocks, table.hashes_at(slots, indexes))
+
+
+def still_theirs(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Whether each block has not been allocated again since the slot's table got it."""
+    table = worker.table
+    blocks = table.blocks[slots, indexes]
+    same: np.ndarray = worker.pool.generations[blocks] == table.generations[slots, indexes]  # type: ignore[type-arg]
+    return same
+
+
+def _limit_drafts(worker: Worker, report: StepReport) -> None:
+    """A lower limit holds already, of the steps to come; a higher one with the delta that says so."""
+    table = worker.table
+    worker.stats.num_draft_tokens += report.num_draft_tokens
+    worker.stats.num_accepted_tokens += report.num_accepted_tokens
+    for slot, wanted in report.draft_limits:
+        if table.state[slot] in (SlotState.FREE, SlotState.RELEASING):
+            continue
+        if wanted > table.drafts[slot]:
+            worker.wanted_drafts[slot] = min(wanted, worker.limits.num_draft_tokens)
+        else:
+            table.limit_drafts(slot, wanted)
+
+
+def _finish(worker: Worker, report: StepReport) -> list[Finish]:
+    finishes = []
+    for slot, reason, count in report.finished:
+        if worker.table.state[slot] in (SlotState.FREE, SlotState.RELEASING):
+            continue  # cancelled before the report came
+        finishes.append(Finish(worker.request(slot), count))
+        worker.release(slot, STATUS_OF_REASON[FinishReason(reason)])
+    return finishes

@@ -1,0 +1,157 @@
+"""A step as the scheduler sees it: what it decided, what it remembers of it, what the worker reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.blocks.fence import Fence
+from scheduler_svc.core.request import Request
+
+Slots = NDArray[np.int64]
+NO_SLOTS: Slots = np.empty(0, np.int64)
+
+
+class Chunk(NamedTuple):
+    """A prefill chunk: positions `[start, start + length)` of the request in `slot`."""
+
+    slot: int
+    start: int
+    length: int
+    is_final: bool
+    """It ends at the prefill target and samples one token; that of a pooling request, reported as 0 tokens, ends it."""
+
+
+class Start(NamedTuple):
+    """A slot that runs for the first time, or again after a preemption, with its whole block table."""
+
+    blocks: Blocks
+    chunk: Chunk
+
+
+@dataclass
+class StepDecision:
+    """What changes with a step. Everything not named goes on as it was."""
+
+    step_id: int
+    placed: list[Request] = field(default_factory=list)
+    """Requests that become this worker's with the step; their payload travels ahead of it."""
+    prepared: list[Request] = field(default_factory=list)
+    """Requests placed with an earlier step that start with this one: their grammar is ready."""
+    started: list[Start] = field(default_factory=list)
+    resumed: list[Start] = field(default_factory=list)
+    grant_slots: Slots = field(default_factory=lambda: NO_SLOTS)
+    """One row per block granted."""
+    grant_blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
+    chunks: list[Chunk] = field(default_factory=list)
+    """Prefills that go on."""
+    finished_slots: list[int] = field(default_factory=list)
+    preempted_slots: list[int] = field(default_factory=list)
+    paused_slots: list[int] = field(default_factory=list)
+    unpaused_slots: list[int] = field(default_factory=list)
+    draft_limits: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, drafts allowed from this step on)"""
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """(source, target) blocks, in order, ahead of the step's work; host blocks carry HOST_BIT."""
+    fence: Fence | None = None
+    """Copies that begin behind these and run beside the steps."""
+    num_decode_rows: int = 0
+    num_prefill_tokens: int = 0
+    is_solo: bool = False
+    """It is a suspect's own."""
+    aside_slots: list[int] = field(default_factory=list)
+    """Slots that are paused for this step alone: a worker that is left alone behind it lets them go on."""
+
+    @property
+    def num_changes(self) -> int:
+        """Slots that the delta names, apart from grants."""
+        return (
+            len(self.started)
+            + len(self.resumed)
+            + len(self.chunks)
+            + len(self.finished_slots)
+            + len(self.preempted_slots)
+            + len(self.paused_slots)
+            + len(self.unpaused_slots)
+            + len(self.draft_limits)
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing runs and nothing changes."""
+        changes = self.num_changes or self.placed or len(self.grant_slots) or self.fence is not None
+        return not (self.num_decode_rows or changes)
+
+
+@dataclass
+class StepRecord:
+    """What the scheduler keeps of a step in flight, to read its report against."""
+
+    step_id: int
+    advance: NDArray[np.int32]
+    """Most new tokens per slot: 1 + drafts for decode rows, 0 elsewhere. Shared with the table until that changes."""
+    decode_slots: Slots
+    num_decode_rows: int
+    has_drafts: bool
+    chunks: list[Chunk]
+    num_prefill_tokens: int
+    released_slots: list[int]
+    """Slots that the delta released: free for others once the report is back."""
+    is_ahead: bool = False
+    """Sent while an earlier step was in flight."""
+    is_solo: bool = False
+    """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """Those of the decision."""
+
+
+class NotRunReason(IntEnum):
+    """Why a row did not run; numbers as in scheduler.proto."""
+
+    STALE = 1
+    ERROR = 2
+    ENDED = 3
+
+
+class FinishReason(IntEnum):
+    """Why a request ended; numbers as in generation.proto."""
+
+    STOP = 1
+    LENGTH = 2
+    ABORT = 3
+    ERROR = 4
+
+
+@dataclass
+class StepReport:
+    """A worker's account of one step, in counts. Columns of one group have the same length."""
+
+    step_id: int
+    num_decode_rows: int
+    num_prefill_tokens: int
+    exception_slots: Slots = field(default_factory=lambda: NO_SLOTS)
+    exception_counts: NDArray[np.int64] = field(default_factory=lambda: NO_SLOTS)
+    decode_counts: NDArray[np.uint8] | None = None
+    """One per decode row in order of slots, instead of exceptions for decode rows."""
+    not_run: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, NotRunReason)"""
+    finished: list[tuple[int, int, int]] = field(default_factory=list)
+    """(slot, FinishReason, final count of output tokens)"""
+    sealed_slots: Slots = field(default_factory=lambda: NO_SLOTS)
+    sealed_indexes: NDArray[np.int64] = field(default_factory=lambda: NO_SLOTS)
+    sealed_hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
+    draft_limits: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, drafts that it wants to be allowed)"""
+    withdrawn: list[int] = field(default_factory=list)
+    """Slots that failed because their numbers were not finite."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    execute_us: int = 0
+    duration_us: int = 0
+    """Of all of the step on the worker, queueing apart."""
+    queued_us: int = 0

@@ -1,0 +1,1 @@
+"""The streams of workers, relays and frontends, and the messages on them."""

@@ -1,0 +1,40 @@
+"""What frontends are told, as messages."""
+
+from __future__ import annotations
+
+from scheduler_svc.core.cluster.notices import Lost, Notice, OutputsLost, Placed
+from scheduler_svc.core.slots.worker import Worker
+from signalbox.v1 import scheduler_pb2
+
+
+def build_entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb2.WorkerEntry:
+    """A line of the directory."""
+    info = worker.info
+    entry = scheduler_pb2.WorkerEntry(
+        worker_id=info.worker_id, worker_instance=info.instance, address=info.address
+    )
+    entry.model.CopyFrom(model)
+    entry.model.max_model_len = entry.model.max_request_tokens = worker.limits.max_model_len
+    return entry
+
+
+def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
+    """What a frontend has to know."""
+    message = scheduler_pb2.AttachFrontendResponse()
+    if isinstance(notice, OutputsLost):
+        message.outputs_lost.add(worker_id=notice.worker_id, worker_instance=notice.worker_instance)
+        return message
+    ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
+    if isinstance(notice, Placed):
+        message.placed.add(ref=ref, worker_id=notice.worker_id, num_cached_tokens=notice.num_cached_tokens)
+    elif isinstance(notice, Lost):
+        message.lost.add(ref=ref, reason=notice.reason, cause=notice.cause.value)
+    else:
+        rejected = message.rejected.add(ref=ref)
+        rejected.error.code, rejected.error.message, rejected.error.field = (
+            notice.code,
+            notice.message,
+            notice.field,
+        )
+        rejected.error.retry_after_ms = int((notice.retry_after_s or 0.0) * 1e3)
+    return message

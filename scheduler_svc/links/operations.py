@@ -1,0 +1,55 @@
+"""What clients want, as their frontend says it, and what a frontend sees of workers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from scheduler_svc.core.liveness.evidence import Process, Reach
+from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links import delta
+from signalbox.v1 import scheduler_pb2
+
+logger = logging.getLogger(__name__)
+
+
+def operate(
+    core: Scheduler,
+    frontend: str,
+    operation: scheduler_pb2.FrontendOperation,
+    now: float,
+    wall_ms: int,
+) -> Request | None:
+    """Takes one operation of a frontend to the core; `wall_ms` is Unix time in milliseconds. Returns the request that
+    was submitted, if it was one."""
+    kind = operation.WhichOneof("operation")
+    if kind is None:
+        return None
+    body: Any = getattr(operation, kind)
+    if kind == "reach":
+        _reach(core, frontend, body, now)
+        return None
+    key, attempt = RequestKey(frontend, body.ref.request_id), body.ref.attempt
+    if kind == "submit":
+        request = delta.parse_submit(body, frontend, wall_ms)
+        core.submit(request, now)
+        return request
+    if kind == "cancel":
+        core.cancel(key, attempt)
+    elif kind == "finish":
+        core.finish(key, attempt)
+    elif kind == "check":
+        core.check(key, attempt, body.worker_id, body.worker_instance, now)
+    else:
+        core.set_paused(key, attempt, kind == "pause")
+    return None
+
+
+def _reach(core: Scheduler, frontend: str, message: scheduler_pb2.WorkerReach, now: float) -> None:
+    if message.state not in {reach.value for reach in Reach}:
+        return
+    process = Process(message.worker.worker_id, message.worker.worker_instance)
+    reach = Reach(message.state)
+    logger.info("frontend %s: worker %s is %s", frontend, process.worker_id, reach.name.lower())
+    core.reach_worker(frontend, process, reach, now)

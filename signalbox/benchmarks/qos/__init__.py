@@ -1,0 +1,1 @@
+"""Quality of service in simulated time."""

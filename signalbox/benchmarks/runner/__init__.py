@@ -1,0 +1,1 @@
+"""The runner alone, against the memory floor and against transformers."""

@@ -1,0 +1,1 @@
+"""What the scheduler costs, without a network or at scale."""

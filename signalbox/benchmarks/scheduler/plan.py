@@ -1,0 +1,182 @@
+"""Plans a deployment in simulated time: `signalbox bench plan`.
+
+The scheduler core is the real one; workers only count. A step takes `base + per_token * tokens + per_context *
+context`, requests arrive at random, and nothing waits for a clock, so an hour on a hundred workers takes minutes. What
+comes out is the scheduler's part of the truth: queueing, batching, cache hits, preemption, and what they cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step import shortage
+from signalbox.benchmarks.scheduler.planning import MODEL, CountingWorker, Plan, Timing, Workload
+
+
+def summarize(plan: Plan, spent_s: float) -> dict[str, float]:
+    """The line that is printed."""
+    samples = plan.samples[: plan.num_done].astype(np.float64)
+    ttft, rest = samples[:, 0] * 1e3, samples[:, 1]
+    stats = [worker.stats for worker in plan.scheduler.workers.values()]
+    output, prefilled, computed = samples[:, 2:].sum(axis=0)
+    recomputed = prefilled - computed
+    query = max(sum(s.num_prefix_query_tokens for s in stats), 1)
+    return {
+        "requests": plan.num_done,
+        "rejected": plan.rejected,
+        "simulated_s": round(plan.now, 1),
+        "spent_s": round(spent_s, 1),
+        "output_tok_s": round(output / plan.now, 1),
+        "ttft_ms_p50": round(float(np.percentile(ttft, 50)), 1),
+        "ttft_ms_p99": round(float(np.percentile(ttft, 99)), 1),
+        "tpot_ms_p50": round(float(np.nanpercentile(rest, 50)) * 1e3, 2),
+        "prefix_hit_share": round(sum(s.num_prefix_hit_tokens for s in stats) / query, 4),
+        "saved_tokens": sum(s.num_prefix_hit_tokens for s in stats),
+        "host_hit_tokens": sum(s.num_host_hit_tokens for s in stats),
+        "block_copies": sum(s.num_block_copies for s in stats),
+        "preemptions": sum(s.num_preemptions for s in stats),
+        "recomputed_share": round(recomputed / (output + prefilled), 4),
+    }
+
+
+def last_come(worker: Worker, slot: int) -> tuple[int, ...]:
+    """The order of victims elsewhere, for comparison: whoever came last."""
+    return tuple(-part for part in worker.request(slot).order)
+
+
+def make_plan(asked: argparse.Namespace) -> Plan:
+    """Puts scheduler and workers together."""
+    config = SchedulerConfig(
+        max_num_seqs=asked.max_num_seqs,
+        max_num_batched_tokens=asked.max_num_batched_tokens,
+        max_inflight_steps=asked.inflight,
+        watermark_blocks_per_seq=asked.watermark_blocks_per_seq,
+        enable_prefix_caching=not asked.no_prefix_caching,
+        just_in_time_steps=not asked.eager,
+        side_copy_blocks=asked.side_copy_blocks,
+    )
+    scheduler = Scheduler(config, epoch=1, now=0.0)
+    timing = Timing(asked.base_ms / 1e3, asked.token_ms / 1e3, asked.context_ms / 1e3, asked.copy_ms / 1e3)
+    workers = {}
+    for number in range(asked.workers):
+        info = WorkerInfo(
+            f"w{number}", "i", "a:1", MODEL, asked.max_num_seqs * 4, asked.blocks, 16, asked.max_model_len,
+            asked.max_num_batched_tokens, 0, asked.host_blocks,
+        )  # fmt: skip
+        scheduler.attach_worker(info, None, 0.0)
+        workers[info.worker_id] = CountingWorker(info, timing)
+    load = Workload(
+        asked.requests,
+        asked.rate,
+        asked.turns,
+        tuple(asked.prompt),
+        tuple(asked.output),
+        asked.shared,
+        asked.think_s,
+    )
+    return Plan(scheduler, workers, load, random.Random(asked.seed))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(prog="signalbox bench plan", description=__doc__)
+    add = parser.add_argument
+    add("--workers", type=int, default=1, help="workers")
+    add("--blocks", type=int, default=4096, help="KV blocks of 16 tokens per worker")
+    add("--host-blocks", type=int, default=0, help="blocks of the host tier per worker")
+    add("--requests", type=int, default=2000, help="requests in all")
+    add("--rate", type=float, default=10.0, help="conversations that begin per second")
+    add("--turns", type=int, default=1, help="requests per conversation")
+    add("--think-s", type=float, default=5.0, help="mean pause between turns")
+    add(
+        "--prompt",
+        type=int,
+        nargs=2,
+        default=(100, 400),
+        metavar=("LOW", "HIGH"),
+        help="new prompt tokens per turn",
+    )
+    add(
+        "--output",
+        type=int,
+        nargs=2,
+        default=(50, 250),
+        metavar=("LOW", "HIGH"),
+        help="output tokens per turn",
+    )
+    add("--shared", type=int, default=0, help="system prompt that all conversations begin with, in tokens")
+    add("--base-ms", type=float, default=5.0, help="duration of an empty step")
+    add("--token-ms", type=float, default=0.02, help="and per token of it")
+    add("--context-ms", type=float, default=0.0, help="and per token of context")
+    add("--copy-ms", type=float, default=0.05, help="and per block copied from or to the host tier")
+    add(
+        "--side-copy-blocks",
+        type=int,
+        default=SchedulerConfig.side_copy_blocks,
+        help="a start that needs so many copies waits for them, beside the steps; 0: none does",
+    )
+    add("--max-num-seqs", type=int, default=64)
+    add("--max-num-batched-tokens", type=int, default=512)
+    add("--max-model-len", type=int, default=8192)
+    add("--inflight", type=int, default=2)
+    add("--watermark-blocks-per-seq", type=int, default=2)
+    add("--eager", action="store_true", help="send steps at once, not just in time")
+    add("--no-prefix-caching", action="store_true")
+    add("--last-come", action="store_true", help="preempt whoever came last, as others do")
+    add("--seed", type=int, default=0)
+    add(
+        "--memory",
+        action="store_true",
+        help="also print sizes of all structures and resident memory on the way",
+    )
+    add("--json", action="store_true", help="one JSON object per line (the default, and the only form)")
+    return parser
+
+
+def sizes(plan: Plan) -> dict[str, int]:
+    """Sizes of what could grow."""
+    core = plan.scheduler
+    worker = next(iter(core.workers.values()))
+    return {
+        "requests": len(core.requests),
+        "unsure": len(core.missing),
+        "frontends": len(core.frontends.by_instance),
+        "waiting": core.num_waiting,
+        "records": len(worker.records),
+        "lists": sum(len(x) for x in (worker.prefilling, worker.preempted, worker.held, worker.releasing)),
+        "hashes": len(worker.pool._block_of),
+        "resident_kb": int(Path("/proc/self/statm").read_text().split()[1])
+        * (os.sysconf("SC_PAGE_SIZE") // 1024),
+    }
+
+
+def main() -> None:
+    """Prints one JSON object."""
+    asked = make_parser().parse_args()
+    if asked.last_come:
+        shortage.loss = last_come
+    plan = make_plan(asked)
+    if asked.memory:
+        every = max(asked.requests // 10, 1)
+        plan.on_done = lambda count: (
+            (count % every == 0 and print(json.dumps({"done": count} | sizes(plan)))) or None
+        )
+    started = time.perf_counter()
+    plan.run()
+    plan.scheduler.check_integrity()
+    print(json.dumps(summarize(plan, time.perf_counter() - started)))
+
+
+if __name__ == "__main__":
+    main()

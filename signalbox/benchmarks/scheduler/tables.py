@@ -1,0 +1,159 @@
+"""What `signalbox bench scheduler` measures on: a core whose tables are full of requests that decode, and workers that
+answer as real ones would."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.cluster.worker_info import WorkerInfo
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.links import delta
+from signalbox.v1 import scheduler_pb2
+
+BLOCK_SIZE = 16
+MODEL = "model"
+WARM_UP_STEPS = 40
+
+
+@dataclass
+class Load:
+    """What is measured."""
+
+    running: int
+    speculative: int
+    inflight: int
+    prompt_tokens: int
+    waiting: int
+    steps: int
+    """Measured, per table."""
+    tables: int = 1
+    """Workers, each with a table of its own; their steps come in turn."""
+
+    @property
+    def tokens_per_step(self) -> int:
+        """With drafts, three tokens come of each step of a request."""
+        return 3 if self.speculative else 1
+
+
+class EchoWorker:
+    """The worker's side of a steady decode: counts and seals as a real one would report them, without a model."""
+
+    def __init__(self, load: Load, num_slots: int) -> None:
+        self._load = load
+        self._rng = np.random.default_rng(0)
+        self.num_tokens = np.zeros(num_slots, np.int64)
+        self._sealed = np.zeros(num_slots, np.int64)
+
+    def place(self, slot: int, num_prompt: int) -> None:
+        """The prompt ran and gave one token."""
+        self.num_tokens[slot] = num_prompt + 1
+        self._sealed[slot] = num_prompt // BLOCK_SIZE
+
+    def report(self, step_id: int, rows: NDArray[np.int64]) -> bytes:
+        """One step of all `rows`, as the scheduler will receive it."""
+        count = self._load.tokens_per_step
+        self.num_tokens[rows] += count
+        full = (self.num_tokens[rows] - 1) // BLOCK_SIZE
+        sealing = rows[full > self._sealed[rows]]
+        indexes = self._sealed[sealing]
+        self._sealed[sealing] += 1
+        message = scheduler_pb2.ModelRunnerOutput(
+            step_id=step_id,
+            num_decode_rows=len(rows),
+            decode_counts=np.full(len(rows), count, np.uint8).tobytes() if count != 1 else b"",
+            sealed_slots=sealing.astype("<u2").tobytes(),
+            sealed_indexes=indexes.astype("<u2").tobytes(),
+            sealed_hashes=self._rng.bytes(HASH_BYTES * len(sealing)),
+            timings=scheduler_pb2.StepTimings(
+                queued_us=100, prepare_us=100, execute_us=20_000, commit_us=100
+            ),
+        )
+        return message.SerializeToString()
+
+
+@dataclass
+class Table:
+    """One worker: its side in the scheduler, its other side, and what it has not reported yet."""
+
+    worker: Worker
+    echo: EchoWorker
+    reports: deque[bytes] = field(default_factory=deque)
+
+    @property
+    def name(self) -> str:
+        """The worker's."""
+        return self.worker.info.worker_id
+
+
+def make_scheduler(load: Load, config: SchedulerConfig | None = None) -> tuple[Scheduler, list[Table]]:
+    """A scheduler whose tables are full of requests that decode, and whose waiting ones cannot be taken."""
+    config = config or SchedulerConfig(
+        max_num_seqs=load.running + 1,
+        max_num_batched_tokens=1 << 30,
+        max_inflight_steps=load.inflight,
+        num_speculative_tokens=load.speculative,
+        max_waiting=1 << 30,
+    )
+    scheduler = Scheduler(config, epoch=1, now=0.0)
+    # One after the other: requests go to the table that has just come, as all others are full.
+    tables = [_fill(load, scheduler, f"worker-{number}") for number in range(load.tables)]
+    for number in range(load.waiting):
+        scheduler.submit(make_request(f"waiting{number}", load.prompt_tokens), 0.0)
+    if load.waiting:
+        for table in tables:
+            table.worker.limits = replace(table.worker.limits, max_num_seqs=load.running)
+    return scheduler, tables
+
+
+def _fill(load: Load, scheduler: Scheduler, name: str) -> Table:
+    """Adds a worker whose cache is full of old content, and brings `running` requests there to decode."""
+    length = load.prompt_tokens + 16 + (load.steps + WARM_UP_STEPS + 8) * (1 + load.speculative)
+    blocks = (load.running + 2) * (-(-length // BLOCK_SIZE) + 4)
+    num_slots = load.running + 64
+    max_model_len = max(length, 4096)
+    info = WorkerInfo(
+        name, "i", "a:1", MODEL, num_slots, blocks, BLOCK_SIZE, max_model_len, 1 << 30, load.speculative
+    )
+    worker = scheduler.attach_worker(info, None, 0.0)
+    old = worker.pool.take(blocks)
+    worker.pool.publish(old, np.frombuffer(os.urandom(HASH_BYTES * blocks), HASH_DTYPE))
+    worker.pool.release(old)
+    table = Table(worker, EchoWorker(load, num_slots))
+    _start_all(load, scheduler, table)
+    return table
+
+
+def _start_all(load: Load, scheduler: Scheduler, table: Table) -> None:
+    for number in range(load.running):
+        scheduler.submit(make_request(f"{table.name}/{number}", load.prompt_tokens + number % 16), 0.0)
+    step = scheduler.schedule(table.name, 0.0)
+    assert step is not None and len(step.started) == load.running
+    for start in step.started:
+        table.echo.place(start.chunk.slot, table.worker.request(start.chunk.slot).num_prompt_tokens)
+    report = scheduler_pb2.ModelRunnerOutput(step_id=step.step_id, num_prefill_tokens=step.num_prefill_tokens)
+    scheduler.update(table.name, delta.parse_report(report), 0.0)
+
+
+def make_request(name: str, num_prompt: int) -> Request:
+    """A request with the block hashes of a prompt that nobody had before."""
+    return Request(
+        key=RequestKey("frontend", name),
+        attempt=1,
+        model=MODEL,
+        num_prompt_tokens=num_prompt,
+        num_prior_output_tokens=0,
+        max_tokens=1 << 30,
+        arrival_ms=0,
+        sequence=0,
+        block_hashes=os.urandom(HASH_BYTES * (num_prompt // BLOCK_SIZE)),
+        hash_block_size=BLOCK_SIZE,
+    )

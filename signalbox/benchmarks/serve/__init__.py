@@ -1,0 +1,1 @@
+"""What a ring of our own reaches on this machine."""

@@ -1,0 +1,80 @@
+"""Watches the board of a scheduler: its messages as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from signalbox.board.snapshot import Board, Percentiles, Queue, Request, Times, Worker
+from signalbox.cli.safe_mode import SafeMode
+from signalbox.links.leader import leader_search
+from signalbox.links.rpc_errors import error_of
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+
+T = TypeVar("T")
+_HEALTHS = {
+    scheduler_pb2.WORKER_HEALTH_SILENT: "silent",
+    scheduler_pb2.WORKER_HEALTH_HUNG: "hung",
+    scheduler_pb2.WORKER_HEALTH_SLOW: "slow",
+    scheduler_pb2.WORKER_HEALTH_AWAY: "away",
+}
+_PHASES = {
+    number: name.removeprefix("BOARD_PHASE_").lower() for name, number in scheduler_pb2.BoardPhase.items()
+}
+
+
+async def watch_board(addresses: str) -> AsyncGenerator[Board, None]:
+    """Snapshots of the scheduler that leads among `host:port,host:port`, until it ends the stream. What goes wrong is
+    raised as one of signalbox/errors.py."""
+    async with leader_search(addresses) as search:
+        leader = await search.find()
+        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel)
+        call = stub.WatchBoard(scheduler_pb2.WatchBoardRequest())
+        try:
+            async for snapshot in call:
+                yield read_board(snapshot)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, leader.address) from None
+        finally:
+            call.cancel()
+
+
+def read_board(snapshot: scheduler_pb2.WatchBoardResponse) -> Board:
+    """The message as values."""
+    return Board(
+        scheduler_epoch=snapshot.scheduler_epoch,
+        at_ms=snapshot.at_ms,
+        num_waiting=snapshot.num_waiting,
+        num_frontends=snapshot.num_frontends,
+        queues=tuple(_values(Queue, queue) for queue in snapshot.queues),
+        workers=tuple(
+            _values(Worker, worker, health=health_of(worker.health)) for worker in snapshot.workers
+        ),
+        requests=tuple(
+            _values(Request, request, phase=_PHASES[request.phase]) for request in snapshot.requests
+        ),
+        times=Times(
+            _values(Percentiles, snapshot.times.first_token), _values(Percentiles, snapshot.times.inter_token)
+        ),
+        safe_mode=read_safe_mode(snapshot.safe_mode),
+    )
+
+
+def health_of(value: scheduler_pb2.WorkerHealth) -> str:
+    """A word; one that nobody has said, or of another version, is good."""
+    return _HEALTHS.get(value, "good")
+
+
+def read_safe_mode(status: scheduler_pb2.SafeModeStatus) -> SafeMode:
+    """The message as values; what is unset becomes None."""
+    unset = ("operator_level", "budget_level", "burn_rate")
+    return _values(SafeMode, status, **{name: None for name in unset if not status.HasField(name)})
+
+
+def _values(kind: type[T], message: Message, **given: object) -> T:
+    """A dataclass from the fields of the same names."""
+    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{name: given[name] if name in given else getattr(message, name) for name in names})

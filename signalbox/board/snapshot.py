@@ -1,0 +1,119 @@
+"""The board: what people look at, as plain values for a page and a terminal. Words and units as in scheduler.proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from signalbox.cli.safe_mode import SafeMode
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What waits of one class and tenant."""
+
+    priority: int
+    tenant: str
+    num_waiting: int
+    oldest_ms: int
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker; counters are since it attached."""
+
+    worker_id: str
+    model: str
+    attached: bool
+    draining: bool
+    num_running: int
+    num_preempted: int
+    num_inflight_steps: int
+    num_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_host_blocks: int
+    num_used_host_blocks: int
+    cells: bytes
+    """Levels from 0 to 15 per cell of the block map: held in the high four bits, cached in the low ones."""
+    blocks_per_cell: int
+    num_steps: int
+    num_preemptions: int
+    num_output_tokens: int
+    num_prefill_tokens: int
+    num_prefix_query_tokens: int
+    num_prefix_hit_tokens: int
+    step_us: int
+    """Of the steps reported since the last snapshot."""
+    model_us: int
+    health: str = "good"
+    """good, silent, hung, slow or away: all but good ones get nothing new."""
+    num_unheard_by: int = 0
+    """Frontends that do not hear it."""
+
+    @property
+    def trouble(self) -> str:
+        """In a word what is wrong with it; empty: nothing."""
+        if not self.attached:
+            return "lost"
+        if self.health != "good":
+            return self.health
+        return "unreachable" if self.num_unheard_by else ""
+
+    @property
+    def num_held_blocks(self) -> int:
+        """Blocks that requests hold."""
+        return self.num_blocks - self.num_free_blocks - self.num_cached_blocks
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that a worker has."""
+
+    request_id: str
+    worker_id: str
+    slot: int
+    phase: str
+    """preparing, prefill, decode, preempted, held, paused, displaced or suspended."""
+    priority: int
+    tenant: str
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    num_output_tokens: int
+    max_output_tokens: int
+    num_cached_tokens: int
+    num_blocks: int
+    num_preemptions: int
+    age_ms: int
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Of some seconds; no samples, no figures."""
+
+    num_samples: int
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True)
+class Times:
+    """Latencies as the scheduler sees them."""
+
+    first_token: Percentiles
+    inter_token: Percentiles
+
+
+@dataclass(frozen=True)
+class Board:
+    """One snapshot."""
+
+    scheduler_epoch: int
+    at_ms: int
+    num_waiting: int
+    num_frontends: int
+    queues: tuple[Queue, ...]
+    workers: tuple[Worker, ...]
+    requests: tuple[Request, ...]
+    times: Times
+    safe_mode: SafeMode = field(default_factory=SafeMode)

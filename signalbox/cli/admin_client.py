@@ -1,0 +1,91 @@
+"""Questions and orders to a scheduler, for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from signalbox.board.link import read_safe_mode
+from signalbox.cli.safe_mode import SafeMode
+from signalbox.errors import UnavailableError
+from signalbox.links.leader import Leader, LeaderSearch, leader_search
+from signalbox.links.rpc_errors import error_of
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+
+TIMEOUT_S = 10
+FIRST_LOOK_S = 0.6
+"""When nobody at all has answered by then, nobody is waited for."""
+TAKEOVER_S = 5.0
+"""How long a standby is waited for that may be about to lead."""
+
+
+class SchedulerLink:
+    """Asks the scheduler that leads at the moment. What goes wrong is raised as one of signalbox/errors.py."""
+
+    def __init__(self, search: LeaderSearch) -> None:
+        self._search = search
+
+    async def status(self) -> scheduler_pb2.GetStatusResponse:
+        """Queue, workers and cache as they are now."""
+        answer = await self._call("GetStatus", scheduler_pb2.GetStatusRequest())
+        assert isinstance(answer, scheduler_pb2.GetStatusResponse)
+        return answer
+
+    async def explain(self, request_id: str) -> scheduler_pb2.ExplainRequestResponse:
+        """Where a request is, and why it does not run; all requests of that id."""
+        request = scheduler_pb2.ExplainRequestRequest(request_id=request_id)
+        answer = await self._call("ExplainRequest", request)
+        assert isinstance(answer, scheduler_pb2.ExplainRequestResponse)
+        return answer
+
+    async def drain(self, worker_id: str, *, resume: bool = False) -> int:
+        """Places nothing more on a worker (or again); returns how many requests it still holds."""
+        request = scheduler_pb2.DrainWorkerRequest(worker_id=worker_id, resume=resume)
+        answer = await self._call("DrainWorker", request)
+        return int(answer.num_requests)
+
+    async def set_safe_mode(self, level: int) -> SafeMode:
+        """Suspends the classes below `level`."""
+        answer = await self._call("SetSafeMode", scheduler_pb2.SetSafeModeRequest(level=level))
+        return read_safe_mode(answer.safe_mode)
+
+    async def lift_safe_mode(self) -> SafeMode:
+        """Lets all classes go on."""
+        answer = await self._call("LiftSafeMode", scheduler_pb2.LiftSafeModeRequest())
+        return read_safe_mode(answer.safe_mode)
+
+    async def reload_tenants(self) -> int:
+        """Has the file of tenants read again; returns how many tenants it names."""
+        answer = await self._call("ReloadTenants", scheduler_pb2.ReloadTenantsRequest())
+        return int(answer.num_tenants)
+
+    async def _call(self, method: str, request: object) -> Any:
+        leader = await self._find()
+        stub = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel)
+        try:
+            return await getattr(stub, method)(request, timeout=TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, leader.address) from None
+
+    async def _find(self) -> Leader:
+        try:
+            return await self._search.find(FIRST_LOOK_S)
+        except UnavailableError as error:
+            if self._search.is_nobody_there:
+                raise UnavailableError(f"{error.message}; start it with `signalbox up`") from None
+        return await self._search.find(TAKEOVER_S)
+
+
+@asynccontextmanager
+async def scheduler_link(addresses: str) -> AsyncIterator[SchedulerLink]:
+    """A link to the leader of `host:port,host:port`, for the time of the block."""
+    async with leader_search(addresses) as search:
+        yield SchedulerLink(search)
+
+
+def is_drained(worker: scheduler_pb2.WorkerStatus) -> bool:
+    """It takes nothing new and nothing is left on it."""
+    return worker.draining and not worker.num_running and not worker.num_preempted

@@ -1,0 +1,185 @@
+"""The board as rich draws it in a terminal. Without colours too: each state of a block has a sign of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from signalbox.board.rates import Rates
+from signalbox.board.snapshot import Board, Percentiles, Request, Worker
+from signalbox.cli.safe_mode import describe
+
+MAP_COLUMNS = 48
+MAP_ROWS = 6
+HELD, CACHED, FREE = ("█", "blue"), ("▒", "yellow"), ("·", "bright_black")
+BAR_CHARS = 12
+MAX_ROWS = 24
+PHASE_STYLES = {
+    "decode": "blue",
+    "prefill": "green",
+    "preempted": "red",
+    "held": "red",
+    "displaced": "red",
+    "suspended": "red",
+}
+
+
+def render(board: Board, rates: Rates, scheduler: str) -> RenderableType:
+    """One look."""
+    return Group(
+        Text(f"signalbox top, scheduler {scheduler}", style="bold"),
+        *_safe_mode(board),
+        _figures(board, rates),
+        Columns([_worker(worker) for worker in board.workers], padding=(0, 1)),
+        _legend(),
+        *_queue(board),
+        *_requests(board),
+    )
+
+
+def _safe_mode(board: Board) -> Iterable[RenderableType]:
+    if board.safe_mode.level is not None:
+        yield Text(describe(board.safe_mode), "red")
+
+
+def _figures(board: Board, rates: Rates) -> Table:
+    def total(name: str) -> int:
+        return sum(getattr(worker, name) for worker in board.workers)
+
+    table = Table.grid(padding=(0, 3))
+    asked = total("num_prefix_query_tokens")
+    hits = f"{total('num_prefix_hit_tokens') / asked:.0%}" if asked else "-"
+    share = "-" if rates.model_share is None else f"{rates.model_share:.0%}"
+    cells = [
+        ("running", f"{total('num_running'):,}"),
+        ("waiting", f"{board.num_waiting:,}"),
+        ("output tok/s", _rate(rates.output_tokens_s)),
+        ("prompt tok/s", _rate(rates.prefill_tokens_s)),
+        ("output tokens", f"{total('num_output_tokens'):,}"),
+        ("first token", _times(board.times.first_token)),
+        ("inter-token", _times(board.times.inter_token)),
+        ("prefix hits", hits),
+        ("preemptions", f"{total('num_preemptions'):,}"),
+        ("steps in flight", f"{total('num_inflight_steps'):,}"),
+        ("model, of a step", share),
+        ("frontends", f"{board.num_frontends:,}"),
+    ]
+    for start in range(0, len(cells), 4):
+        row = [part for name, value in cells[start : start + 4] for part in (Text(name, "dim"), Text(value))]
+        table.add_row(*row)
+    return table
+
+
+def _worker(worker: Worker) -> Panel:
+    state = worker.trouble or ("draining" if worker.draining else worker.model)
+    lines = Text()
+    for sign, style in map(_cell, _shrink(worker.cells, MAP_COLUMNS * MAP_ROWS)):
+        if lines.plain and not (len(lines.plain) + 1) % (MAP_COLUMNS + 1):
+            lines.append("\n")
+        lines.append(sign, style)
+    counts = f"{worker.num_held_blocks:,} held, {worker.num_cached_blocks:,} cached of {worker.num_blocks:,}"
+    if worker.num_host_blocks:
+        counts += f", host {worker.num_used_host_blocks:,} of {worker.num_host_blocks:,}"
+    lines.append(f"\n{counts}", "dim")
+    return Panel(
+        lines,
+        title=Text.assemble(f"{worker.worker_id} ", (state, "red" if worker.trouble else "")),
+        width=MAP_COLUMNS + 4,
+    )
+
+
+def _shrink(cells: bytes, most: int) -> list[tuple[int, int]]:
+    """Levels (held, cached) of at most `most` cells; where cells become one, their mean."""
+    size = -(-len(cells) // most)
+    groups = [cells[start : start + size] for start in range(0, len(cells), size)]
+    return [
+        (-(-sum(c >> 4 for c in group) // len(group)), -(-sum(c & 15 for c in group) // len(group)))
+        for group in groups
+    ]
+
+
+def _cell(levels: tuple[int, int]) -> tuple[str, str]:
+    """Sign and style of what most of a cell is."""
+    held, cached = levels
+    if not held and not cached:
+        return FREE
+    return HELD if held >= cached else CACHED
+
+
+def _legend() -> Text:
+    pairs = ((*HELD, "held"), (*CACHED, "cached"), (*FREE, "free"))
+    return Text("  ").join(Text.assemble((sign, style), f" {name}") for sign, style, name in pairs)
+
+
+def _queue(board: Board) -> Iterable[RenderableType]:
+    if not board.queues:
+        return
+    table = _table(("class", "tenant"), ("waiting", "oldest"))
+    for queue in board.queues:
+        row = (str(queue.priority), queue.tenant or "-", f"{queue.num_waiting:,}", _ms(queue.oldest_ms))
+        table.add_row(*map(Text, row))
+    yield table
+
+
+def _requests(board: Board) -> Iterable[RenderableType]:
+    if not board.requests:
+        return
+    heads = ("worker", "slot", "request", "class", "tenant", "phase", "progress")
+    table = _table(heads, ("tokens", "blocks", "cached", "preempted", "age"))
+    for request in board.requests[:MAX_ROWS]:
+        table.add_row(*_row(request))
+    yield table
+    num_more = sum(w.num_running + w.num_preempted for w in board.workers) - min(
+        len(board.requests), MAX_ROWS
+    )
+    if num_more > 0:
+        yield Text(f"and {num_more:,} more", "dim")
+
+
+def _row(request: Request) -> list[Text]:
+    """Text, not markup: a tenant may be called anything."""
+    cells = (request.worker_id, str(request.slot), request.request_id[:14], str(request.priority))
+    numbers = (
+        f"{request.num_prompt_tokens:,} + {request.num_output_tokens:,}",
+        f"{request.num_blocks:,}",
+        f"{request.num_cached_tokens:,}",
+        f"{request.num_preemptions:,}",
+        _ms(request.age_ms),
+    )
+    phase = Text(request.phase, PHASE_STYLES.get(request.phase, ""))
+    return [*map(Text, (*cells, request.tenant or "-")), phase, _bar(request), *map(Text, numbers)]
+
+
+def _bar(request: Request) -> Text:
+    """Of the prompt while it is computed, of the output after that."""
+    done, of = request.num_computed_tokens, request.num_prompt_tokens
+    if request.num_output_tokens:
+        done, of = request.num_output_tokens, request.max_output_tokens
+    filled = min(round(BAR_CHARS * done / max(of, 1)), BAR_CHARS)
+    return Text.assemble(("━" * filled, "blue"), ("─" * (BAR_CHARS - filled), "bright_black"))
+
+
+def _table(words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in words:
+        table.add_column(head, no_wrap=True)
+    for head in numbers:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _times(found: Percentiles) -> str:
+    return f"p50 {_ms(found.p50_ms)}, p99 {_ms(found.p99_ms)}" if found.num_samples else "-"
+
+
+def _ms(value: float) -> str:
+    return f"{value / 1e3:,.1f} s" if value >= 1000 else f"{value:.0f} ms"

@@ -1,0 +1,67 @@
+"""Kinds of argument that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+
+from signalbox.links.addresses import read_addresses
+
+MAX_PRIORITY = 1000
+
+
+def address(text: str) -> str:
+    """`host:port`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8000")
+    return text
+
+
+def addresses(text: str) -> str:
+    """`host:port`, or several of them joined by commas."""
+    try:
+        return ",".join(read_addresses(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_scheduler(parser: argparse.ArgumentParser) -> None:
+    """The flag that says where the scheduler is."""
+    parser.add_argument(
+        "--scheduler",
+        type=addresses,
+        default="127.0.0.1:7300",
+        metavar="HOST:PORT[,...]",
+        help="gRPC of the scheduler, or of all of which one leads (%(default)s)",
+    )
+
+
+def at_least_one(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def priority(text: str) -> int:
+    """A class of requests, -1000 to 1000."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = MAX_PRIORITY + 1
+    if not -MAX_PRIORITY <= number <= MAX_PRIORITY:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}"
+        )
+    return number
+
+
+def above_zero(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number

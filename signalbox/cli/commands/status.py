@@ -1,0 +1,137 @@
+"""`signalbox status`: what the scheduler knows of queue, workers and cache, or of one request."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from signalbox.board.link import health_of, read_safe_mode
+from signalbox.cli import explanation_view
+from signalbox.cli.admin_client import is_drained, scheduler_link
+from signalbox.cli.commands.arguments import add_scheduler
+from signalbox.cli.safe_mode import describe
+from signalbox.cli.table import count, render
+from signalbox.errors import RequestNotFoundError
+from signalbox.v1 import scheduler_pb2
+
+EXAMPLE = """\
+examples:
+  signalbox status
+  signalbox status --scheduler 127.0.0.1:7300 --json
+  signalbox status cmpl-2f1c...         # where that request is, and why it waits
+
+A request is named by the id that its client has (`id` of an answer, `request_id` over gRPC). Further
+choices of its call are shown with it, and all requests of that id when several frontends use it. Exit
+status 1 when the scheduler knows none: it has ended, was refused, or has not come to the scheduler.
+"""
+HEADS = (
+    *("worker", "model", "address", "state", "running", "preempted"),
+    *("blocks held", "cached", "steps", "prefix hits", "drafts right", "tokens out"),
+)
+NUM_WORD_COLUMNS = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command understands."""
+    add = parser.add_argument
+    add("request", nargs="?", metavar="REQUEST", help="a request's id (queue, workers and cache)")
+    add_scheduler(parser)
+    add("--json", action="store_true", help="print the answer as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Asks once and prints. Raises RequestNotFoundError for a request that the scheduler does not know."""
+    if args.request is not None:
+        explained = asyncio.run(_explain(args.scheduler, args.request))
+        if args.json:
+            print(json.dumps({"requests": [explanation_view.to_json(each) for each in explained]}, indent=2))
+        else:
+            print("\n\n".join(map(explanation_view.to_text, explained)))
+        return 0
+    status = asyncio.run(_ask(args.scheduler))
+    if args.json:
+        print(json.dumps(to_json(status), indent=2))
+    else:
+        print(to_table(status, args.scheduler))
+    return 0
+
+
+async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
+    async with scheduler_link(scheduler) as link:
+        return await link.status()
+
+
+async def _explain(scheduler: str, request_id: str) -> Sequence[scheduler_pb2.RequestExplanation]:
+    async with scheduler_link(scheduler) as link:
+        explained = (await link.explain(request_id)).requests
+    if not explained:
+        raise RequestNotFoundError(
+            f"the scheduler knows no request {request_id!r}: it has ended, was refused, or has not come there"
+        )
+    return explained
+
+
+def to_json(status: scheduler_pb2.GetStatusResponse) -> dict[str, Any]:
+    """All fields by their names in the proto; numbers stay numbers, where MessageToDict quotes some."""
+    return {
+        **_fields(status),
+        "workers": [_fields(worker) for worker in status.workers],
+        "safe_mode": dataclasses.asdict(read_safe_mode(status.safe_mode)),
+    }
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+
+
+def to_table(status: scheduler_pb2.GetStatusResponse, scheduler: str) -> str:
+    """A line on the scheduler and one per worker."""
+    summary = (
+        f"scheduler {scheduler}: {count(status.num_waiting, 'request')} waiting, "
+        f"{count(status.num_frontends, 'frontend')}, {count(len(status.workers), 'worker')}"
+    )
+    mode = read_safe_mode(status.safe_mode)
+    if mode.level is not None or mode.burn_rate is not None:
+        summary += f"\n{describe(mode)}"
+    if not status.workers:
+        return summary
+    rows = [HEADS, *map(_row, status.workers)]
+    return "\n".join([summary, "", *render(rows, NUM_WORD_COLUMNS)])
+
+
+def _row(worker: scheduler_pb2.WorkerStatus) -> tuple[str, ...]:
+    held = worker.num_blocks - worker.num_free_blocks - worker.num_cached_blocks
+    asked, drafted = worker.num_prefix_query_tokens, worker.num_draft_tokens
+    return (
+        worker.worker_id,
+        worker.model,
+        worker.address,
+        _state(worker),
+        str(worker.num_running),
+        str(worker.num_preempted),
+        f"{held} of {worker.num_blocks}",
+        str(worker.num_cached_blocks),
+        str(worker.num_steps),
+        f"{worker.num_prefix_hit_tokens / asked:.0%}" if asked else "-",
+        f"{worker.num_accepted_tokens / drafted:.0%}" if drafted else "-",
+        str(worker.num_output_tokens),
+    )
+
+
+def _state(worker: scheduler_pb2.WorkerStatus) -> str:
+    if not worker.attached:
+        return "lost"
+    health = health_of(worker.health)
+    if health != "good":
+        return health
+    if worker.num_unheard_by:
+        return f"unreachable for {count(worker.num_unheard_by, 'frontend')}"
+    if not worker.draining:
+        return "attached"
+    return "drained" if is_drained(worker) else "draining"

@@ -1,0 +1,223 @@
+"""`signalbox up`: the whole ring on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from signalbox.cli.commands.arguments import address, at_least_one
+from signalbox.cli.ring.bring_up import BringUp, warn
+from signalbox.cli.ring.log_dir import LogDir
+from signalbox.cli.ring.ring import DEMO_MODEL, Ring, flags, worker_name
+from signalbox.cli.ring.supervisor import Supervisor, check_free
+from signalbox.errors import StartupError
+from signalbox.protocol.speculation import Speculation, parse_speculation
+from signalbox.runtime.cores import threads_per_worker
+
+EXAMPLE = """\
+examples:
+  signalbox up
+  signalbox up --model ~/models/Qwen3-0.6B --dtype bfloat16 --num-blocks 4096
+  signalbox up --workers 2 --max-inflight-steps 2 --worker-set max-model-len=1024
+  signalbox up --standby                # a second scheduler leads when the first one dies
+  signalbox up --frontends 2            # clients' connections are spread over them
+
+`python -m scheduler_svc --help` (worker_svc, frontend_svc) lists the settings for --scheduler-set and
+so on. What is not given here is left to the services and their SIGNALBOX_* environment variables.
+"""
+LAST_PORT = 65_535
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command understands."""
+    _add_ring_arguments(parser.add_argument_group("the ring"))
+    add_engine_arguments(parser.add_argument_group("the engine (default: the services' own)"))
+    add_other_settings(parser)
+
+
+def add_other_settings(parser: argparse.ArgumentParser) -> None:
+    """A way to every setting of every service."""
+    other = parser.add_argument_group("other settings")
+    for service in ("scheduler", "worker", "frontend"):
+        help_text = f"any other setting of the {service}; repeatable"
+        other.add_argument(
+            f"--{service}-set", action="append", default=[], type=setting, metavar="K=V", help=help_text
+        )
+
+
+def _add_ring_arguments(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--model",
+        type=Path,
+        default=DEMO_MODEL,
+        metavar="DIR",
+        help="Hugging Face model directory (demo model)",
+    )
+    add("--served-model-name", metavar="NAME", help="name that clients use (name of the directory; demo)")
+    add("--workers", type=at_least_one, default=1, metavar="N", help="worker processes (%(default)s)")
+    add(
+        "--frontends",
+        type=at_least_one,
+        default=1,
+        metavar="N",
+        help="frontend processes that share the two ports below (%(default)s)",
+    )
+    add(
+        "--http", type=address, default="127.0.0.1:8000", metavar="HOST:PORT", help="OpenAI API (%(default)s)"
+    )
+    add("--grpc", type=address, default="127.0.0.1:7301", metavar="HOST:PORT", help="gRPC API (%(default)s)")
+    add(
+        "--scheduler",
+        type=address,
+        default="127.0.0.1:7300",
+        metavar="HOST:PORT",
+        help="scheduler (%(default)s)",
+    )
+    add(
+        "--standby",
+        type=address,
+        nargs="?",
+        const="127.0.0.1:7302",
+        metavar="HOST:PORT",
+        help="a second scheduler that stands by, at %(const)s unless said otherwise (none)",
+    )
+    add(
+        "--restart-workers",
+        action="store_true",
+        help="start a worker again when it has ended by itself (that ends everything)",
+    )
+    add(
+        "--worker-listen",
+        type=address,
+        default="127.0.0.1:7310",
+        metavar="HOST:PORT",
+        help="first worker; the others take the next ports (%(default)s)",
+    )
+    add(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the services' logs go (a temporary directory, which stays only if the ring fails)",
+    )
+    add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
+
+
+def add_engine_arguments(group: Any) -> None:
+    """Settings of worker and scheduler that matter most."""
+    add = group.add_argument
+    add("--runner", choices=("torch", "sim"), help="sim makes tokens without a model, for tests of scale")
+    add("--dtype", choices=("auto", "float32", "bfloat16"), help="of weights and KV cache")
+    add(
+        "--threads",
+        type=at_least_one,
+        metavar="N",
+        help="most CPU threads per worker (both of two cores, else all but one, shared out)",
+    )
+    add(
+        "--speculative",
+        type=speculation,
+        metavar="METHOD[:K]",
+        help="drafts: ngram, or draft for a draft model; K is the most per request and step (none)",
+    )
+    add("--num-blocks", type=at_least_one, metavar="N", help="blocks of the KV cache per worker")
+    add("--block-size", type=at_least_one, metavar="N", help="tokens per block")
+    add("--max-num-seqs", type=at_least_one, metavar="N", help="most requests that run at once per worker")
+    add("--max-num-batched-tokens", type=at_least_one, metavar="N", help="most tokens per step")
+    add(
+        "--max-inflight-steps",
+        type=at_least_one,
+        metavar="D",
+        help="1 is synchronous, 2 asynchronous scheduling",
+    )
+
+
+def setting(text: str) -> str:
+    """`num_blocks=8` as the flag of a service; true and false as its switches."""
+    name, equals, value = text.partition("=")
+    name = name.removeprefix("--").replace("_", "-")
+    if not equals or not re.fullmatch("[a-z][a-z0-9-]*", name):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as max-num-seqs=32")
+    switches = {"true": f"--{name}", "false": f"--no-{name}"}
+    return switches.get(value, f"--{name}={value}")
+
+
+def speculation(text: str) -> Speculation:
+    """The type of --speculative."""
+    try:
+        return parse_speculation(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit status 0 after a clean stop, 1 when a service failed, 128 + signal when stopped too early."""
+    if args.frontends > 1 and not hasattr(socket, "SO_REUSEPORT"):
+        raise StartupError("this system cannot share a port between processes; leave --frontends at 1")
+    ring = make_ring(args)
+    if not ring.model.is_dir():
+        raise StartupError(f"the model directory {ring.model} does not exist")
+    workers = {f"--worker-listen ({worker_name(index)})": at for index, at in enumerate(ring.workers)}
+    standby = {} if ring.standby is None else {"--standby": ring.standby}
+    check_free(
+        {"--scheduler": ring.scheduler, **standby, "--http": ring.http, "--grpc": ring.grpc, **workers}
+    )
+    logs = LogDir(args.log_dir)
+    if ring.standby is not None:
+        logs.check_lease()
+    ring = replace(ring, lease=logs.lease)
+    supervisor = Supervisor(ring.stages(), logs.path, warn)
+    status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
+    logs.close(failed=status == 1)
+    return status
+
+
+def make_ring(args: argparse.Namespace) -> Ring:
+    """The processes that the arguments ask for."""
+    drafts: Speculation | None = args.speculative
+    engine = flags(
+        runner=args.runner,
+        speculative=f"{drafts.method}:{drafts.num_drafts}" if drafts else None,
+        dtype=args.dtype,
+        threads=args.threads or threads_per_worker(args.workers),
+        num_blocks=args.num_blocks,
+        block_size=args.block_size,
+    )
+    limits = flags(
+        num_speculative_tokens=drafts.num_drafts if drafts else None,
+        max_num_seqs=args.max_num_seqs,
+        max_num_batched_tokens=args.max_num_batched_tokens,
+        max_inflight_steps=args.max_inflight_steps,
+    )
+    model = args.model.expanduser().absolute()
+    return Ring(
+        model=model,
+        served_model_name=args.served_model_name or ("demo" if model == DEMO_MODEL else model.name),
+        scheduler=args.scheduler,
+        standby=args.standby,
+        http=args.http,
+        grpc=args.grpc,
+        workers=_worker_addresses(args.worker_listen, args.workers),
+        num_frontends=args.frontends,
+        restarts_workers=args.restart_workers,
+        scheduler_flags=(*limits, *args.scheduler_set),
+        worker_flags=(*engine, *args.worker_set),
+        frontend_flags=tuple(args.frontend_set),
+    )
+
+
+def _worker_addresses(first: str, count: int) -> tuple[str, ...]:
+    host, port = first.rsplit(":", 1)
+    if int(port) + count - 1 > LAST_PORT:
+        raise StartupError(f"there are no {count} ports from {first} on; choose another with --worker-listen")
+    return tuple(f"{host}:{int(port) + index}" for index in range(count))
+
+
+def _wants_proof(args: argparse.Namespace, ring: Ring) -> bool:
+    """The sim runner proves nothing, and without a tokenizer there is no text."""
+    return args.proof and args.runner != "sim" and ring.has_tokenizer

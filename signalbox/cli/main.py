@@ -1,0 +1,108 @@
+"""The command line: `signalbox COMMAND`. One file per command in signalbox/cli/commands.
+
+Only the file of the command that was asked for is imported: `signalbox --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from signalbox import __version__
+from signalbox.errors import SignalboxError
+
+COMMANDS = {
+    "up": "start scheduler, workers and frontend on this machine, with the demo model",
+    "serve": "run one service in the foreground: scheduler, worker or frontend",
+    "generate": "continue a prompt and stream the text",
+    "chat": "talk with the model",
+    "status": "show queue, workers and cache, or why a request waits",
+    "top": "watch queue, requests and KV blocks, live in the terminal",
+    "drain": "let a worker, or everything, end its requests and take no new ones",
+    "safe-mode": "have lower classes wait while the higher ones are in trouble",
+    "reload-tenants": "have the scheduler read its file of tenants again",
+    "key": "make an API key for a frontend",
+    "bench": "measure: a server under load, this machine, the scheduler",
+}
+"""Name of each command, which is its file (with _ for -), and its summary."""
+
+EXAMPLE = """\
+example:
+  signalbox up                                   # in one terminal
+  signalbox generate "def quicksort("            # in another
+"""
+INTERRUPTED = 130
+"""Exit status that shells give to Ctrl-C."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status; what goes wrong becomes one sentence on stderr."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parser, commands = make_parsers(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        refuse_unknown(commands[args.command], unknown[0])
+    try:
+        return int(args.run(args))
+    except SignalboxError as error:
+        print(f"signalbox: {error.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); a second failure at exit has to stay silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def make_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser that knows all commands by name, and the options of the one that `arguments` name."""
+    return make_parsers(arguments)[0]
+
+
+def refuse_unknown(command: argparse.ArgumentParser, argument: str) -> NoReturn:
+    """A usage error of the command itself, which names what was perhaps meant."""
+    flag = argument.partition("=")[0]
+    known = [option for action in command._actions for option in action.option_strings]
+    near = difflib.get_close_matches(flag, known, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    command.error(f"unknown argument {flag}{meant} (see {command.prog} --help)")
+
+
+def make_parsers(
+    arguments: Sequence[str],
+) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser of the command line, and those of the commands by name."""
+    parser = argparse.ArgumentParser(
+        prog="signalbox",
+        description="An open serving system for large language models.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"signalbox {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name == asked:
+            module = import_module(f"signalbox.cli.commands.{name.replace('-', '_')}")
+            command.epilog = module.EXAMPLE
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser, commands.choices
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""A ring on this machine: its processes are started, proved, watched and stopped."""

@@ -1,0 +1,216 @@
+"""One run of `signalbox up`: start, wait until ready, prove it, stay, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from signalbox import __version__
+from signalbox.cli.admin_client import is_drained, scheduler_link
+from signalbox.cli.ring.readiness import tell_ready, tell_serving
+from signalbox.cli.ring.ring import Ring, worker_name
+from signalbox.cli.ring.supervisor import Supervisor, dialable
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+
+PROOF_PROMPT = "def quicksort("
+PROOF_TOKENS = 80
+PROOF_REPETITION_PENALTY = 1.2
+"""Small models fall into loops without one."""
+PROOF_TIMEOUT_S = 300.0
+STILL_WAITING_S = 10.0
+DRAINED_POLL_S = 1.0
+BLAME_S = 0.5
+"""How long a failed proof waits for the supervisor to find a dead service, the better explanation."""
+
+
+class BringUp:
+    """Runs a ring until a signal or the death of a service."""
+
+    def __init__(self, ring: Ring, supervisor: Supervisor, proof: bool) -> None:
+        self._ring = ring
+        self._supervisor = supervisor
+        self._proof = proof
+        self._ready = False
+        self._signal: signal.Signals | None = None
+        self._interrupted = asyncio.Event()
+
+    async def run(self) -> int:
+        """Returns the exit status; nothing is left running, however it ends."""
+        self._catch_signals()
+        try:
+            self._announce()
+            self._supervisor.start()
+            await first_of(self._supervisor.watch(), self._interrupted.wait(), self._serve())
+        except SignalboxError as error:
+            warn(f"signalbox: {error.message}")
+            return 1
+        finally:
+            say("stopping frontend, workers, scheduler (Ctrl-C: at once)")
+            await self._supervisor.stop()
+            say("stopped")
+        return 0 if self._ready or self._signal is None else 128 + self._signal
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        """The first one stops in order, a second Ctrl-C at once; `make` sends SIGTERM twice."""
+        if number == signal.SIGINT == self._signal:
+            self._supervisor.kill()
+        self._signal = number
+        self._interrupted.set()
+
+    def _announce(self) -> None:
+        ring = self._ring
+        say(f"signalbox {__version__}, model {ring.served_model_name} ({ring.model})")
+        count = len(ring.workers)
+        workers = "1 worker" if count == 1 else f"{count} workers"
+        frontends = "frontend" if ring.num_frontends == 1 else f"{ring.num_frontends} frontends"
+        schedulers = "scheduler" if ring.standby is None else "2 schedulers, one of which stands by"
+        say(f"starting {schedulers}, {workers} and {frontends}; their logs are in {self._supervisor.log_dir}")
+
+    async def _serve(self) -> None:
+        await self._wait_until_ready()
+        self._supervisor.ready = True
+        if self._proof:
+            try:
+                await prove(dialable(self._ring.grpc))
+            except SignalboxError:
+                await asyncio.sleep(BLAME_S)
+                raise
+        say(next_steps(self._ring))
+        self._ready = True
+        await wait_drained(self._ring.scheduler_list)
+        say("drained: no request is left")
+
+    async def _wait_until_ready(self) -> None:
+        """A frontend is ready with its first worker; we wait for all of them."""
+        started = time.monotonic()
+        services = dict(self._ring.schedulers)
+        services |= {worker_name(index): at for index, at in enumerate(self._ring.workers)}
+        waiting = [*services, *self._ring.frontend_names]
+
+        def tell(name: str) -> None:
+            waiting.remove(name)
+            say(f"  {name} is ready after {time.monotonic() - started:.1f} s")
+
+        async def tell_waiting() -> None:
+            while True:
+                await asyncio.sleep(STILL_WAITING_S)
+                say(f"  still waiting for {', '.join(waiting)} ({time.monotonic() - started:.0f} s)")
+
+        dialled = {name: dialable(at) for name, at in services.items()}
+        async with in_background(tell_waiting()):
+            await asyncio.gather(
+                tell_serving(dialled, tell),
+                tell_ready(dialable(self._ring.http), self._ring.frontend_names, tell),
+            )
+
+
+async def wait_drained(schedulers: str) -> None:
+    """Returns when every worker drains (`signalbox drain`) and nothing runs any more."""
+    async with scheduler_link(schedulers) as link:
+        while True:
+            await asyncio.sleep(DRAINED_POLL_S)
+            with suppress(SignalboxError):  # the supervisor knows better what has happened to it
+                workers = (await link.status()).workers
+                if workers and all(map(is_drained, workers)):
+                    return
+
+
+async def prove(grpc_address: str) -> None:
+    """Streams one completion to stdout; always the same, as no chance is involved."""
+    penalty = PROOF_REPETITION_PENALTY
+    say(f"\nready; a first completion (greedy, repetition penalty {penalty}, up to {PROOF_TOKENS} tokens):\n")
+    started = time.monotonic()
+    async with Client(grpc_address) as client:
+        generation = client.generate(
+            PROOF_PROMPT,
+            max_tokens=PROOF_TOKENS,
+            temperature=0,
+            repetition_penalty=penalty,
+            timeout_s=PROOF_TIMEOUT_S,
+        )
+        say(PROOF_PROMPT, end="")
+        async for delta in generation:
+            say(delta.text, end="")
+        result = await generation.result()
+    say(f"\n\n({result.finished.num_output_tokens} tokens in {time.monotonic() - started:.2f} s)")
+
+
+def next_steps(ring: Ring) -> str:
+    """Addresses, and commands that work as they stand."""
+    http, grpc = dialable(ring.http), dialable(ring.grpc)
+    schedulers = ",".join(map(dialable, ring.schedulers.values()))
+    body = json.dumps({"model": ring.served_model_name, "prompt": PROOF_PROMPT, "temperature": 0})
+    program = program_name()
+    has_page = not any(flag.startswith(("--page=", "--no-page")) for flag in ring.frontend_flags)
+    page = f"  page        http://{http}/\n" if has_page else ""
+    return f"""
+signalbox is up:
+{page}  OpenAI API  http://{http}/v1
+  gRPC API    {grpc}
+  scheduler   {schedulers}
+
+Try, in another terminal:
+  {program} generate {shlex.quote(PROOF_PROMPT)}{"" if grpc == "127.0.0.1:7301" else f" --address {grpc}"}
+  {program} chat{"" if http == "127.0.0.1:8000" else f" --url http://{http}"}
+  {program} status{"" if schedulers == "127.0.0.1:7300" else f" --scheduler {schedulers}"}
+  curl http://{http}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
+
+Ctrl-C stops everything."""
+
+
+def program_name() -> str:
+    """What to type to run the command line again: it may not be on the PATH."""
+    here = Path(sys.argv[0])
+    if here.name != "signalbox":
+        return f"{sys.executable} -m signalbox"
+    if shutil.which("signalbox"):
+        return "signalbox"
+    return os.path.relpath(here)
+
+
+def say(text: str, end: str = "\n") -> None:
+    """To stdout; a reader that has gone must not keep us from stopping the services."""
+    with suppress(OSError):
+        print(text, end=end, flush=True)
+
+
+def warn(text: str) -> None:
+    """To stderr."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+async def first_of(*work: Awaitable[Any]) -> None:
+    """Returns or raises as the first one does, and cancels the others."""
+    async with in_background(*work) as tasks:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+
+@asynccontextmanager
+async def in_background(*work: Awaitable[Any]) -> AsyncIterator[Sequence[asyncio.Future[Any]]]:
+    """Runs `work` until the block ends."""
+    tasks = [asyncio.ensure_future(item) for item in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

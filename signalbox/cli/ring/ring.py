@@ -1,0 +1,122 @@
+"""Which processes make a ring on one machine, and with which flags."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from signalbox.cli.ring.supervisor import Service, dialable
+from signalbox.runtime.config import flag_of
+
+DEMO_MODEL = Path(__file__).parents[2] / "demo_model"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A scheduler, perhaps a second one that stands by, some frontends on the same ports, some workers. Each `*_flags`
+    goes to its service as it is."""
+
+    model: Path
+    served_model_name: str
+    scheduler: str
+    """host:port, as the other addresses."""
+    http: str
+    grpc: str
+    workers: tuple[str, ...]
+    num_frontends: int = 1
+    standby: str | None = None
+    """host:port of the second scheduler; None: there is none."""
+    lease: Path | None = None
+    """File that the scheduler that leads has locked; to be set when there is a second one."""
+    scheduler_flags: tuple[str, ...] = ()
+    worker_flags: tuple[str, ...] = ()
+    restarts_workers: bool = False
+    """One that ends is started again; else it is the end of all."""
+    frontend_flags: tuple[str, ...] = ()
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Without one the frontend takes and gives token ids only."""
+        return (self.model / "tokenizer.json").exists()
+
+    @property
+    def schedulers(self) -> dict[str, str]:
+        """Names of the scheduler processes, and their addresses."""
+        if self.standby is None:
+            return {"scheduler": self.scheduler}
+        return {"scheduler-0": self.scheduler, "scheduler-1": self.standby}
+
+    @property
+    def scheduler_list(self) -> str:
+        """What the others are given, to find the one that leads."""
+        return self.scheduler if self.standby is None else ",".join(map(dialable, self.schedulers.values()))
+
+    @property
+    def frontend_names(self) -> tuple[str, ...]:
+        """Names of the frontend processes; each tells its own at /ready when there are several."""
+        if self.num_frontends == 1:
+            return ("frontend",)
+        return tuple(f"frontend-{index}" for index in range(self.num_frontends))
+
+    def stages(self) -> list[list[Service]]:
+        """In the order of starting; a later stage dials an earlier one."""
+        frontends = [
+            _service(
+                name,
+                "frontend_svc",
+                flags(scheduler=self.scheduler_list, http=self.http, grpc=self.grpc),
+                flags(model=self.model if self.has_tokenizer else None),
+                flags(served_model_name=self.served_model_name),
+                (f"--name={name}", "--reuse-port") if self.num_frontends > 1 else (),
+                self.frontend_flags,
+            )
+            for name in self.frontend_names
+        ]
+        workers = [
+            _service(
+                worker_name(index),
+                "worker_svc",
+                flags(scheduler=self.scheduler_list, listen=address, worker_id=worker_name(index)),
+                flags(model=self.model, served_model_name=self.served_model_name),
+                self.worker_flags,
+                restarts=self.restarts_workers,
+            )
+            for index, address in enumerate(self.workers)
+        ]
+        return [self._schedulers(), workers, frontends]
+
+    def _schedulers(self) -> list[Service]:
+        if self.standby is None:
+            return [
+                _service("scheduler", "scheduler_svc", flags(listen=self.scheduler), self.scheduler_flags)
+            ]
+        assert self.lease is not None
+        lease = f"file:{self.lease}"
+        return [
+            _service(
+                name,
+                "scheduler_svc",
+                flags(listen=address, advertise=dialable(address), lease=lease),
+                self.scheduler_flags,
+                group="schedulers",
+            )
+            for name, address in self.schedulers.items()
+        ]
+
+
+def flags(**settings: object) -> tuple[str, ...]:
+    """`num_blocks=8` becomes `--num-blocks=8`; None leaves a setting to its service."""
+    return tuple(f"{flag_of(name)}={value}" for name, value in settings.items() if value is not None)
+
+
+def worker_name(index: int) -> str:
+    """Stable name of a worker on this machine."""
+    return f"worker-{index}"
+
+
+def _service(
+    name: str, package: str, *settings: tuple[str, ...], group: str = "", restarts: bool = False
+) -> Service:
+    arguments = (argument for some in settings for argument in some)
+    return Service(name, (sys.executable, "-m", package, *arguments), group, restarts)

@@ -1,0 +1,1 @@
+"""gRPC streams between services: channels, heartbeats, what ended them, whom to dial."""

@@ -1,0 +1,1 @@
+"""The frame of a service process: settings, logging, signals."""

@@ -1,0 +1,78 @@
+"""The frame of a service process: settings, logging, signals, exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from signalbox.errors import LeaseLostError, StartupError
+from signalbox.runtime import config
+
+S = TypeVar("S", bound=config.Settings)
+PARENT = "SIGNALBOX_PARENT_PID"
+"""Environment variable by which whoever starts a service and wants it to end with itself says who it is."""
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def run(
+    name: str,
+    settings: type[S],
+    serve: Callable[[S, asyncio.Event], Awaitable[None]],
+    prepare: Callable[[S], None] = lambda settings: None,
+) -> None:
+    """Main function of a service: reads settings from argv and environment, then runs `serve(settings, stop)`.
+    `prepare(settings)` comes before there is an event loop.
+
+    `stop` is set by SIGTERM and SIGINT; `serve` then drains and returns. Exits 1 with one sentence on stderr when the
+    service cannot start.
+    """
+    die_with_parent()
+    logging.basicConfig(
+        level=os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO").upper(),
+        format=f"%(asctime)s {name} %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        loaded = config.load(settings, sys.argv[1:])
+        prepare(loaded)
+        asyncio.run(_until_stopped(loaded, serve))
+    except (StartupError, LeaseLostError) as error:
+        print(f"{name}: {error.message}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+async def _until_stopped(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(settings, stop)
+
+
+def settle_memory() -> None:
+    """To be called once, when a service is about to serve: what it has loaded by then lives as long as the process, so
+    the garbage collector need not walk over it again and again (tens of milliseconds each time in a worker)."""
+    gc.collect()
+    gc.freeze()
+
+
+def die_with_parent() -> None:
+    """For a process that was started with PARENT in its environment: asks the kernel (Linux) for SIGTERM when that
+    parent dies, so that nothing is left running behind a killed one. Exits if it is gone already.
+
+    The child does it itself: code between fork and exec would keep the parent from starting it by vfork, and a fork
+    runs gRPC's handlers, which crash now and then where its threads are at work."""
+    parent = os.environ.pop(PARENT, "")
+    if _LIBC is None or not parent:
+        return
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        raise SystemExit(128 + signal.SIGTERM)

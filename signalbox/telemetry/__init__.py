@@ -1,0 +1,1 @@
+"""Traces and metrics: names, spans, and how they leave the process."""

@@ -1,0 +1,107 @@
+"""`/metrics` of a service without an HTTP server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from signalbox.errors import StartupError
+from signalbox.telemetry.attributes import METRIC_SPANS
+from signalbox.telemetry.spans import SpanCounts
+
+log = logging.getLogger(__name__)
+
+READ_TIMEOUT_S = 5.0
+Labels = dict[str, str]
+Samples = Iterable[tuple[Labels, float]]
+
+
+class LoopCollector(Collector):
+    """Reads the state on the event loop that owns it, whenever somebody scrapes."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+        self._loop = asyncio.get_running_loop()
+
+    def collect(self) -> Iterator[Metric]:
+        """Called in a thread of the HTTP server."""
+
+        async def read() -> list[Metric]:
+            return list(self._read())
+
+        return iter(asyncio.run_coroutine_threadsafe(read(), self._loop).result(READ_TIMEOUT_S))
+
+
+class MetricsServer:
+    """A server in a thread. It shows nothing before it is told what."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._stop: Callable[[], None] | None = None
+
+    def show(self, read: Callable[[], Iterable[Metric]]) -> None:
+        """Asks `read` at every scrape, on the event loop that runs now."""
+        self._registry.register(LoopCollector(read))
+
+    def start(self, address: str) -> None:
+        """Listens on `host:port` (port 0: any); empty: does nothing. Raises StartupError when it cannot."""
+        if not address:
+            return
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise StartupError(f"metrics must be host:port, got {address!r}")
+        try:
+            server, thread = start_http_server(int(port), host.strip("[]"), self._registry)
+        except (OSError, OverflowError):
+            raise StartupError(
+                f"cannot serve metrics on {address}: the port is in use or the address is not ours"
+            ) from None
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        self._stop = stop
+        log.info("metrics on port %d", server.server_port)
+
+    async def stop(self) -> None:
+        """Answers no scrape any more."""
+        if self._stop is not None:
+            await asyncio.to_thread(self._stop)
+            self._stop = None
+
+
+def gauge(name: str, documentation: str, samples: Samples) -> Metric:
+    """A value that goes up and down, as `samples` say."""
+    return _fill(GaugeMetricFamily(name, documentation), samples)
+
+
+def counter(name: str, documentation: str, samples: Samples) -> Metric:
+    """A value that only rises; Prometheus sees it as `name`_total."""
+    family = CounterMetricFamily(name, documentation)
+    for labels, value in samples:
+        family.add_sample(name + "_total", labels, value)
+    return family
+
+
+def span_counts(counts: SpanCounts) -> Metric:
+    """What became of the spans of this process."""
+    results = {
+        "exported": counts.num_exported,
+        "failed": counts.num_failed,
+        "dropped": counts.num_dropped,
+    }
+    samples = [({"result": result}, float(count)) for result, count in results.items()]
+    return counter(METRIC_SPANS, "Spans by what became of them.", samples)
+
+
+def _fill(family: Metric, samples: Samples) -> Metric:
+    for labels, value in samples:
+        family.add_sample(family.name, labels, value)
+    return family

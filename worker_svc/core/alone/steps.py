@@ -1,0 +1,100 @@
+"""The steps of a worker without a scheduler, authored by itself (docs/liveness.md, A1 to A3).
+
+It runs its decode rows and the prefills that have all their blocks, as usual; a row that needs a block takes a lent
+one, or rests. Nothing new is started, nothing is resumed, copied or freed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worker_svc.core.alone.loan import Loan
+from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.run_ahead import certainly_ended
+from worker_svc.core.step import I64, StepDelta
+
+MOST_CHUNK_TOKENS = 512
+"""Of prefills per step: nobody is there to say how much prefill the decode rows can bear beside them."""
+
+
+@dataclass
+class _Grants:
+    """Blocks that rows get with a step."""
+
+    slots: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+
+    def give(self, slot: int, blocks: list[int]) -> None:
+        self.slots += [slot] * len(blocks)
+        self.blocks += blocks
+
+
+def author_step(
+    table: RequestTable, settling: list[int], loan: Loan, most_tokens: int, *, step_id: int, epoch: int
+) -> StepDelta | None:
+    """The next step; None: nothing can run. `settling` are slots that decode from this step on, `most_tokens` what the
+    runner takes."""
+    rows = _decode_rows(table, settling)
+    positions = table.num_computed[rows] + table.num_in_flight[rows]
+    grants = _Grants()
+    ready = _grant(table, rows, positions, loan, grants)
+    num_queries = int((1 + table.max_drafts[rows[ready]]).sum())
+    chunks = _chunks(table, min(MOST_CHUNK_TOKENS, most_tokens - num_queries))
+    if not ready.any() and not chunks:
+        return None
+    return StepDelta(
+        step_id=step_id,
+        scheduler_epoch=epoch,
+        grant_slots=np.array(grants.slots, np.int64),
+        grant_blocks=np.array(grants.blocks, np.int32),
+        chunks=chunks,
+        is_own=True,
+    )
+
+
+def _decode_rows(table: RequestTable, settling: list[int]) -> I64:
+    """Slots that make a token in the next step if they have the block for it."""
+    runs = table.runs.copy()
+    runs[settling] = True
+    rows = np.flatnonzero(runs & ~table.paused)
+    status, positions = table.status[rows], table.num_computed[rows] + table.num_in_flight[rows]
+    is_first = (status == SlotStatus.PREFILL) & (positions == table.num_tokens[rows])
+    decodes = is_first | (status == SlotStatus.DECODE)
+    live: I64 = rows[decodes & ~certainly_ended(positions, table.limit[rows])]
+    return live
+
+
+def _grant(table: RequestTable, rows: I64, positions: I64, loan: Loan, grants: _Grants) -> np.ndarray:  # type: ignore[type-arg]
+    """[R] which rows can run, those that get a block included. Drafts get what is left when all rows have theirs."""
+    size = table.block_size
+    missing = positions // size + 1 - table.num_blocks[rows]
+    # The last token that a request can have is never read.
+    last = np.minimum(positions + table.max_drafts[rows], table.limit[rows] - 2)
+    wished = last // size + 1 - table.num_blocks[rows] - np.maximum(missing, 0)
+    ready = missing <= 0
+    for row in np.flatnonzero(~ready).tolist():
+        blocks = loan.take(int(missing[row]))
+        grants.give(int(rows[row]), blocks)
+        ready[row] = bool(blocks)
+    for row in np.flatnonzero(ready & (wished > 0)).tolist():
+        grants.give(int(rows[row]), loan.take(int(wished[row])))
+    return ready
+
+
+def _chunks(table: RequestTable, budget: int) -> list[tuple[int, int, int]]:
+    """(slot, start, length) of prefills that go on, the shortest rest first, `budget` tokens in all."""
+    slots = np.flatnonzero((table.status == SlotStatus.PREFILL) & ~table.paused)
+    if not len(slots):
+        return []
+    starts = table.num_computed[slots] + table.num_in_flight[slots]
+    rests = table.prefill_target[slots] - starts
+    has_blocks = table.num_blocks[slots] * table.block_size >= table.prefill_target[slots]
+    chunks = []
+    for index in np.argsort(rests, kind="stable").tolist():
+        length = min(int(rests[index]), budget)
+        if length > 0 and has_blocks[index]:
+            chunks.append((int(slots[index]), int(starts[index]), length))
+            budget -= length
+    return chunks

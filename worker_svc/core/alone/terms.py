@@ -1,0 +1,34 @@
+"""Whom a worker obeys (docs/liveness.md, T1 and T2)."""
+
+from __future__ import annotations
+
+from signalbox.protocol.terms import MAX_TERM
+
+
+class Terms:
+    """The highest term that was obeyed, and whose it is."""
+
+    def __init__(self) -> None:
+        self.highest = 0
+        """0: nobody was obeyed yet."""
+        self.instance = ""
+        """Process that has it; empty: it did not say."""
+
+    def refusal_of(self, term: int, instance: str) -> str | None:
+        """Why a scheduler is not obeyed, as a sentence; None: it is. Term 0: it does not say."""
+        if term > MAX_TERM:
+            return f"its term {term} is above {MAX_TERM}, which no scheduler can have"
+        if term and term < self.highest:
+            return f"its term {term} is below {self.highest}"
+        is_other = bool(instance and self.instance) and instance != self.instance
+        if term and term == self.highest and is_other:
+            return f"its term {term} was another scheduler's ({self.instance})"
+        return None
+
+    def obey(self, term: int, instance: str) -> None:
+        """That scheduler has taken us."""
+        self.highest, self.instance = max(term, self.highest), instance
+
+    def rise(self, term: int) -> None:
+        """The scheduler that we obey sends steps with this term by now."""
+        self.highest = max(term, self.highest)

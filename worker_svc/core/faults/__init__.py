@@ -1,0 +1,1 @@
+"""What fails with a step: one request, or the model under all of them."""

@@ -1,0 +1,1 @@
+"""What a worker holds of its requests: columns indexed by slot. This is the authority."""

@@ -1,0 +1,118 @@
+"""Automata that hold outputs to their form: one per constrained slot, beside its tokens.
+
+An automaton has taken exactly the output tokens of its slot, prior ones included. A preemption leaves it alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_svc.core.requests.masks import MaskedRow, Masks
+
+I32 = NDArray[np.int32]
+NO_DRAFTS = np.empty(0, np.int32)
+
+
+class GrammarError(Exception):
+    """The automaton can go no further; its request fails. The message is a sentence's end."""
+
+
+class Automaton(Protocol):
+    """One output, as far as it has come."""
+
+    @property
+    def is_complete(self) -> bool:
+        """The form is fulfilled, and nothing can follow but the end."""
+
+    def advance(self, token: int) -> None:
+        """Takes the next output token. Raises GrammarError when the form does not allow it."""
+
+    def legal_drafts(self, drafts: I32) -> int:
+        """How many of `drafts`, from the first on, the form allows; an end-of-sequence token is not counted."""
+
+    def fill(self, drafts: I32, masks: NDArray[np.uint32]) -> None:
+        """Fills `masks` `[1 + len(drafts), W]`: what may come next, and behind each of the legal `drafts`.
+
+        Bit t % 32 of word t // 32 is token t. Raises GrammarError.
+        """
+
+
+class Advance(NamedTuple):
+    """What an automaton made of the new tokens of a row."""
+
+    num_tokens: int
+    """How many count."""
+    is_complete: bool = False
+    """The last of them completes the form."""
+    error: str = ""
+    """The row's request fails with this."""
+
+
+class GrammarTable:
+    """Automata by slot."""
+
+    def __init__(self, num_slots: int, vocab_size: int) -> None:
+        self.constrained = np.zeros(num_slots, np.bool_)
+        """The slot's output has to follow a form, whether its automaton is there or not."""
+        self._automata: dict[int, Automaton] = {}
+        self._num_words = -(-vocab_size // 32)
+
+    def expect(self, slot: int) -> None:
+        """The slot's request has a form, whose automaton is being prepared."""
+        self.constrained[slot] = True
+
+    def put(self, slot: int, automaton: Automaton) -> None:
+        """It is ready."""
+        self._automata[slot] = automaton
+
+    def is_ready(self, slot: int) -> bool:
+        """The slot has its automaton."""
+        return slot in self._automata
+
+    def clear(self, slot: int) -> None:
+        """The slot's request is gone."""
+        self.constrained[slot] = False
+        self._automata.pop(slot, None)
+
+    def cut_drafts(self, slots: NDArray[np.int64], drafts: list[I32] | None) -> list[I32] | None:
+        """`drafts` of `slots`, each up to the first that its form forbids."""
+        if drafts is None or not self.constrained[slots].any():
+            return drafts
+        return [self._legal(slot, draft) for slot, draft in zip(slots.tolist(), drafts, strict=True)]
+
+    def _legal(self, slot: int, draft: I32) -> I32:
+        if not self.constrained[slot] or not len(draft):
+            return draft
+        automaton = self._automata.get(slot)
+        return draft[: automaton.legal_drafts(draft)] if automaton is not None else draft[:0]
+
+    def masks(self, slots: I32, sample_rows: I32, drafts: list[I32] | None) -> Masks | None:
+        """Of a batch with one row per slot, `[N]` samples, and `drafts` for its first rows; None: nothing to mask."""
+        masked = np.flatnonzero(self.constrained[slots[sample_rows]])
+        if not len(masked):
+            return None
+        index = np.full(len(sample_rows), -1, np.int32)
+        index[masked] = np.arange(len(masked))
+        rows, first = np.unique(sample_rows[masked], return_index=True)
+        columns = zip(rows.tolist(), slots[rows].tolist(), first.tolist(), strict=True)
+        given = drafts or []
+        masked_rows = [
+            MaskedRow(row, self._automata.get(slot), given[row] if row < len(given) else NO_DRAFTS, number)
+            for row, slot, number in columns
+        ]
+        return Masks(masked_rows, index, len(masked), self._num_words)
+
+    def advance(self, slot: int, tokens: list[int]) -> Advance:
+        """Moves the slot's automaton over `tokens`, up to the one that completes its form."""
+        automaton = self._automata[slot]
+        for position, token in enumerate(tokens, start=1):
+            try:
+                automaton.advance(token)
+            except GrammarError as error:
+                return Advance(0, error=str(error))
+            if automaton.is_complete:
+                return Advance(position, is_complete=True)
+        return Advance(len(tokens))

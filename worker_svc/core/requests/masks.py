@@ -1,0 +1,82 @@
+"""Which tokens the constrained samples of one batch may become."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from worker_svc.core.requests.grammar import Automaton
+
+I32 = NDArray[np.int32]
+U32 = NDArray[np.uint32]
+
+
+class MaskedRow(NamedTuple):
+    """One row of a batch whose output follows a form."""
+
+    row: int
+    automaton: Automaton | None
+    """None: it is not ready, and the row must not have been run."""
+    drafts: I32
+    first: int
+    """Number of the row's first mask; one follows per draft."""
+
+
+class Masks:
+    """The masks of a batch, filled beside the model's run. Automata must not move until they have been filled."""
+
+    def __init__(self, rows: list[MaskedRow], index: I32, num_masks: int, num_words: int) -> None:
+        self.index = index
+        """[N] number of each sample's mask; -1: the sample is free."""
+        self.failures: dict[int, str] = {}
+        """Rows of the batch whose masks cannot be made; complete after `bits`. Their samples are not to be used."""
+        self._rows = rows
+        self._bits = np.zeros((num_masks, num_words), np.uint32)
+        self._executor: Executor | None = None
+        self._filling: Future[None] | None = None
+        self._is_filled = False
+
+    def fill_with(self, executor: Executor) -> None:
+        """They are to be filled by this other thread."""
+        self._executor = executor
+
+    def start(self) -> None:
+        """Begins to fill them, in the other thread if there is one. Best just before the model runs without the
+        interpreter, which the other thread needs."""
+        if self._executor is not None and self._filling is None and not self._is_filled:
+            self._filling = self._executor.submit(self._fill)
+
+    def bits(self) -> U32:
+        """[M, W] bit t % 32 of word t // 32 says whether token t is allowed. Waits until they are filled."""
+        self.start()
+        if self._filling is not None:
+            self._filling.result()
+        elif not self._is_filled:
+            self._fill()
+        self._is_filled = True
+        return self._bits
+
+    def _fill(self) -> None:
+        for row in self._rows:
+            try:
+                if row.automaton is None:
+                    raise RuntimeError("its grammar is not ready")
+                row.automaton.fill(row.drafts, self._of(row))
+            except Exception as error:  # whatever it is: this request fails, and no other
+                self.failures[row.row] = str(error)
+                self._of(row)[:] = 0
+        has_token: NDArray[np.bool_] = np.asarray(self._bits.any(axis=1))
+        if has_token.all():
+            return
+        for row in self._rows:
+            if not has_token[row.first : row.first + 1 + len(row.drafts)].all():
+                self.failures.setdefault(row.row, "no token is allowed")
+                # A sampler need not cope with rows that have no token; nobody looks at what it makes of this one.
+                self._of(row)[:] = 0xFFFFFFFF
+
+    def _of(self, row: MaskedRow) -> U32:
+        return self._bits[row.first : row.first + 1 + len(row.drafts)]

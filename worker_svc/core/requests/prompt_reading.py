@@ -1,0 +1,85 @@
+"""What a prompt yields besides KV: log-probabilities of its tokens, or one vector.
+
+Each position is read exactly once: a preempted request computes positions again that it has been read at before, and
+`RequestTable.num_read` says how far that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worker_svc.core.batch import QuerySpan, Sampled, TokenLogprobs
+from worker_svc.core.requests.pooling import F32, PoolingMode, pooled_vector
+from worker_svc.core.requests.request_state import RequestTable
+from worker_svc.core.running_step import RunningStep
+from worker_svc.core.step import I32, SlotStart
+
+
+@dataclass
+class PromptResults:
+    """What a step made of prompts; by slot."""
+
+    logprobs: dict[int, tuple[int, list[TokenLogprobs]]] = field(default_factory=dict)
+    """Position of the first token in the prompt, and one per token from there on."""
+    vectors: dict[int, F32] = field(default_factory=dict)
+    """Of the requests that end with it."""
+
+
+def skips_unread(table: RequestTable, chunk: SlotStart) -> bool:
+    """The chunk starts behind a position that had to be read: cached blocks were used where none may be."""
+    slot, pooling = chunk.slot, table.pooling[chunk.slot]
+    reads_only_the_last = pooling is not None and pooling.mode == PoolingMode.LAST
+    return bool(table.reads_prompt[slot] and chunk.start > table.num_read[slot]) and not reads_only_the_last
+
+
+def spans_to_read(
+    table: RequestTable, chunks: list[SlotStart], query_starts: I32, first_row: int
+) -> tuple[list[QuerySpan], list[QuerySpan]]:
+    """Query tokens to be scored, and to be pooled; `chunks` are the rows of the batch from `first_row` on."""
+    scored: list[QuerySpan] = []
+    pooled: list[QuerySpan] = []
+    for row, chunk in enumerate(chunks, first_row):
+        if not table.reads_prompt[chunk.slot]:
+            continue
+        pooling, num_prompt = table.pooling[chunk.slot], int(table.num_prompt_tokens[chunk.slot])
+        # Nothing of the prompt follows its last token: what that predicts is output.
+        first, end = (0, num_prompt - 1) if pooling is None else pooling.positions(num_prompt)
+        first = max(first, chunk.start, int(table.num_read[chunk.slot]))
+        end = min(end, chunk.start + chunk.length)
+        if first < end:
+            offset = int(query_starts[row]) - chunk.start
+            spans = scored if pooling is None else pooled
+            spans.append(QuerySpan(row, offset + first, offset + end))
+    return scored, pooled
+
+
+def take_readings(
+    table: RequestTable, step: RunningStep, sampled: Sampled, failed: dict[int, str]
+) -> PromptResults:
+    """Takes what was read of all rows but the `failed` ones. Prompts that are read to their end yield their vector."""
+    batch, results = step.batch, PromptResults()
+    for row, start, _ in batch.scored:
+        if row not in failed:
+            first = int(batch.positions[start]) + 1
+            results.logprobs[int(batch.slots[row])] = (first, sampled.prompt_logprobs[row])
+    for row, _, _ in batch.pooled:
+        if row not in failed:
+            slot, now = int(batch.slots[row]), sampled.hidden_sums[row].astype(np.float64)
+            before = table.hidden_sums[slot]
+            table.hidden_sums[slot] = now if before is None else before + now
+    for row, chunk in enumerate(step.chunks, batch.num_decode_rows):
+        if table.reads_prompt[chunk.slot] and row not in failed:
+            _advance(table, chunk, results)
+    return results
+
+
+def _advance(table: RequestTable, chunk: SlotStart, results: PromptResults) -> None:
+    slot, end = chunk.slot, chunk.start + chunk.length
+    table.num_read[slot] = max(int(table.num_read[slot]), end)
+    pooling = table.pooling[slot]
+    if pooling is not None and end == table.prefill_target[slot]:
+        hidden_sum = table.hidden_sums[slot]
+        assert hidden_sum is not None, "a pooled position lies in some chunk"
+        results.vectors[slot] = pooled_vector(hidden_sum, end, pooling)

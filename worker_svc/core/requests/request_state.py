@@ -1,0 +1,149 @@
+"""The worker's requests, as columns indexed by slot. This is the authority: nobody else holds the tokens.
+
+Lengths: `0 <= num_computed <= num_tokens <= limit`. While a request prefills, `num_computed < prefill_target =
+num_tokens`; while it decodes, `num_computed = num_tokens - 1`: the last sampled token has no KV yet. A pooling request
+never decodes. Of the steps that are applied and not committed the table knows one number, `num_in_flight`: the next
+query token of a slot is at `num_computed + num_in_flight`, and is known if that is below `num_tokens`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from worker_svc.core.requests.pooling import F64, PoolingParams
+from worker_svc.core.requests.sampling import SamplingTable
+from worker_svc.core.step import Failure, FinishReason, NewRequest, RequestRef
+
+
+class SlotStatus:
+    """What a slot does; numbers as in scheduler.proto. Not an Enum: its members are slow to look up."""
+
+    FREE: Final = 0
+    PREPARING: Final = 1
+    PREFILL: Final = 2
+    DECODE: Final = 3
+    PREEMPTED: Final = 4
+    ENDED: Final = 5
+
+
+class RequestTable:
+    """Columns of `num_slots` rows, sequences of up to `max_model_len` tokens."""
+
+    def __init__(self, num_slots: int, max_model_len: int, block_size: int) -> None:
+        self.num_slots = num_slots
+        self.block_size = block_size
+        max_blocks = -(-max_model_len // block_size)
+        self.status = np.zeros(num_slots, np.uint8)
+        self.runs = np.zeros(num_slots, np.bool_)
+        """A decode row of the steps from now on, in the scheduler's eyes too: also after it has ended, until that has
+        been acknowledged."""
+        self.paused = np.zeros(num_slots, np.bool_)
+        self.tokens = np.zeros((num_slots, max_model_len), np.int32)
+        self.num_tokens = np.zeros(num_slots, np.int32)
+        self.num_prompt_tokens = np.zeros(num_slots, np.int32)
+        self.num_computed = np.zeros(num_slots, np.int32)
+        self.num_in_flight = np.zeros(num_slots, np.int32)
+        """Query tokens of the steps that are applied and not committed."""
+        self.prefill_target = np.zeros(num_slots, np.int32)
+        self.limit = np.zeros(num_slots, np.int32)
+        """Prompt plus output can never be longer."""
+        self.max_drafts = np.zeros(num_slots, np.int32)
+        self.blocks = np.zeros((num_slots, max_blocks), np.int32)
+        self.num_blocks = np.zeros(num_slots, np.int32)
+        self.next_seal = np.zeros(num_slots, np.int32)
+        """Index of the first block that has not been sealed: behind the known full blocks of the prompt."""
+        self.chain: list[bytes] = [b""] * num_slots
+        """Hash of the block before `next_seal`; empty: seal nothing."""
+        self.sealed: list[list[bytes]] = [[] for _ in range(num_slots)]
+        self.sampling = SamplingTable(num_slots)
+        self.pooling: list[PoolingParams | None] = [None] * num_slots
+        self.reads_prompt = np.zeros(num_slots, np.bool_)
+        """Prompt positions yield something besides KV: log-probabilities or parts of a vector."""
+        self.num_read = np.zeros(num_slots, np.int32)
+        """Prompt positions that have yielded it; a preemption does not take that back."""
+        self.hidden_sums: list[F64 | None] = [None] * num_slots
+        """[H] over the positions of a pooling request that have been read and count."""
+        self.refs: list[RequestRef | None] = [None] * num_slots
+        self.attempts = np.zeros(num_slots, np.uint32)
+        self.metas: list[bytes] = [b""] * num_slots
+        self.finish_reasons = np.zeros(num_slots, np.uint8)
+        self.failures: list[Failure | None] = [None] * num_slots
+        self.withdrawn = np.zeros(num_slots, np.bool_)
+        """It has failed for numbers that are not finite: what it has published is to be forgotten."""
+
+    def num_output(self, slot: int) -> int:
+        """Output tokens so far, prior ones included."""
+        return int(self.num_tokens[slot] - self.num_prompt_tokens[slot])
+
+    def add(self, request: NewRequest) -> None:
+        """Moves a request into its slot."""
+        slot, count = request.slot, len(request.token_ids)
+        self.status[slot] = SlotStatus.PREPARING
+        self.runs[slot] = self.paused[slot] = False
+        self.tokens[slot, :count] = request.token_ids
+        self.num_tokens[slot] = self.prefill_target[slot] = count
+        self.num_prompt_tokens[slot] = count - request.num_prior_output_tokens
+        self.num_computed[slot] = self.num_blocks[slot] = 0
+        self.limit[slot] = min(self.num_prompt_tokens[slot] + request.max_tokens, self.tokens.shape[1])
+        self.max_drafts[slot] = request.max_draft_tokens
+        self.next_seal[slot] = count // self.block_size
+        self.chain[slot] = request.chain_hash
+        self.sealed[slot] = []
+        self.sampling.set(slot, request.sampling)
+        self.pooling[slot], self.hidden_sums[slot] = request.pooling, None
+        self.reads_prompt[slot] = (
+            request.pooling is not None or request.sampling.num_prompt_logprobs is not None
+        )
+        self.num_read[slot] = 0
+        self.refs[slot] = request.ref
+        self.attempts[slot] = request.ref.attempt
+        self.metas[slot] = request.scheduler_meta
+        self.failures[slot] = None
+        self.withdrawn[slot] = False
+
+    def start(self, slot: int, blocks: np.ndarray, start: int) -> None:  # type: ignore[type-arg]
+        """Gives a slot a whole block table, of which `start` positions are computed already."""
+        self.status[slot] = SlotStatus.PREFILL
+        self.prefill_target[slot] = self.num_tokens[slot]
+        self.blocks[slot, : len(blocks)] = blocks
+        self.num_blocks[slot] = len(blocks)
+        self.num_computed[slot] = start
+
+    def preempt(self, slot: int) -> None:
+        """Takes the blocks away. A request that has ended stays ended."""
+        self.runs[slot] = self.paused[slot] = False
+        self.num_blocks[slot] = self.num_computed[slot] = 0
+        if self.status[slot] != SlotStatus.ENDED:
+            self.status[slot] = SlotStatus.PREEMPTED
+
+    def end(self, slot: int, reason: FinishReason, failure: Failure | None = None) -> None:
+        """The request ends; the slot stays until the scheduler has acknowledged it."""
+        self.status[slot] = SlotStatus.ENDED
+        self.finish_reasons[slot] = reason
+        self.failures[slot] = failure
+
+    def clear(self, slot: int) -> None:
+        """Forgets the request."""
+        self.status[slot] = SlotStatus.FREE
+        self.runs[slot] = self.paused[slot] = False
+        self.refs[slot] = None
+        self.metas[slot] = b""
+        self.sealed[slot] = []
+        self.sampling.clear(slot)
+        self.pooling[slot] = self.hidden_sums[slot] = None
+        self.reads_prompt[slot] = False
+
+    def check_integrity(self) -> None:
+        """Asserts the invariants of all rows."""
+        used = self.status != SlotStatus.FREE
+        assert (self.num_in_flight >= 0).all()
+        assert (self.num_computed[used] <= self.num_tokens[used]).all()
+        assert (self.num_tokens[used] <= self.limit[used]).all()
+        decode = self.status == SlotStatus.DECODE
+        assert (self.num_computed[decode] == self.num_tokens[decode] - 1).all()
+        computed_end = self.num_blocks * self.block_size
+        active = decode | (self.status == SlotStatus.PREFILL)
+        assert (self.num_computed[active] <= computed_end[active]).all(), "KV outside the block table"
+        assert all((ref is not None) == bool(taken) for ref, taken in zip(self.refs, used, strict=True))

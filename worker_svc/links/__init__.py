@@ -1,0 +1,1 @@
+"""The worker's streams: to the scheduler and to the frontends."""

@@ -1,0 +1,313 @@
+"""Messages as deltas, and reports as messages: the only place of the worker that knows how columns are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from signalbox.links.outbox import split
+from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from worker_svc.core.alone.client_orders import ClientAction
+from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
+from worker_svc.core.requests.pooling import PoolingParams
+from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.core.step import (
+    Failure,
+    FrontendOutput,
+    NewRequest,
+    RequestRef,
+    SideCopies,
+    SlotStart,
+    StepDelta,
+    StepReport,
+)
+from worker_svc.core.worker_core import WorkerCore
+from worker_svc.grammar.desk import Verdict
+from worker_svc.links.payload import (
+    announces_grammar,
+    is_pooling,
+    parse_form,
+    parse_pooling,
+    parse_sampling,
+    refusal,
+)
+
+U8, U16, U32, I32, F32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4", "<f4"))
+
+
+HOST_BIT = 1 << 31
+"""Marks a block id of the host tier."""
+PART_BYTES = 1 << 20
+"""A snapshot above it travels in parts."""
+
+
+def _pack(values: object, dtype: np.dtype[np.generic]) -> bytes:
+    return np.asarray(values, dtype).tobytes()
+
+
+def _column(raw: bytes, dtype: np.dtype[np.generic]) -> NDArray[np.int64]:
+    return np.frombuffer(raw, dtype).astype(np.int64)
+
+
+def _numbers(raw: bytes, dtype: np.dtype[np.generic]) -> list[int]:
+    """Most columns of most steps are empty."""
+    return np.frombuffer(raw, dtype).tolist() if raw else []
+
+
+# -- down --
+
+
+def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
+    """A step, unpacked."""
+    cached = message.scheduled_cached_reqs
+    chunks = (
+        _numbers(cached.chunk_slots, U16),
+        _numbers(cached.chunk_starts, U32),
+        _numbers(cached.chunk_lengths, U32),
+    )
+    drafts = (_numbers(message.draft_slots, U16), _numbers(message.draft_limits, U8))
+    return StepDelta(
+        step_id=message.step_id,
+        scheduler_epoch=message.scheduler_epoch,
+        started=_parse_starts(message.scheduled_new_reqs),
+        resumed=_parse_starts(cached.resumed),
+        grant_slots=_column(cached.new_block_slots, U16),
+        grant_blocks=_column(cached.new_block_ids, U32).astype(np.int32),
+        chunks=list(zip(*chunks, strict=True)),
+        finished_slots=_numbers(message.finished_slots, U16),
+        preempted_slots=_numbers(message.preempted_slots, U16),
+        paused_slots=_numbers(message.paused_slots, U16),
+        unpaused_slots=_numbers(message.unpaused_slots, U16),
+        draft_limits=list(zip(*drafts, strict=True)),
+        copies=_parse_copies(message.block_copies),
+        side_copies=_parse_side_copies(message),
+        is_solo=message.is_solo,
+        aside_slots=_numbers(message.aside_slots, U16),
+    )
+
+
+def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | None:
+    if not message.HasField("side_copies"):
+        return None
+    return SideCopies(message.side_copies.fence, _parse_copies(message.side_copies))
+
+
+def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
+    sources, targets = (_numbers(raw, U32) for raw in (message.source_block_ids, message.target_block_ids))
+    return [
+        BlockCopy(source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT))
+        for source, target in zip(sources, targets, strict=True)
+    ]
+
+
+def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
+    slots = _numbers(message.slots, U16)
+    if not slots:
+        return []
+    counts = _column(message.block_counts, U32)
+    tables = np.split(_column(message.block_ids, U32).astype(np.int32), np.cumsum(counts)[:-1])
+    starts = _numbers(message.num_computed_tokens, U32)
+    lengths = _numbers(message.num_scheduled_tokens, U32)
+    return [SlotStart(*row) for row in zip(slots, tables, starts, lengths, strict=True)]
+
+
+def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -> NewRequest:
+    """A request with its payload. One that cannot run here carries a `failure`: it must still end properly."""
+    ref = RequestRef(message.ref.request_id, message.ref.attempt, message.frontend_instance)
+    try:
+        payload = generation_pb2.RequestPayload.FromString(message.payload)
+    except DecodeError:
+        return _failed(message, ref, info, Failure("InvalidRequestError", "the payload cannot be read"))
+    if len(payload.token_ids) % 4:
+        return _failed(
+            message, ref, info, Failure("InvalidRequestError", "the tokens cannot be read", "prompt")
+        )
+    token_ids = np.frombuffer(payload.token_ids, I32)
+    failure = refusal(message, payload, token_ids, info)
+    if failure is not None:
+        return _failed(message, ref, info, failure)
+    return NewRequest(
+        slot=message.slot,
+        ref=ref,
+        token_ids=token_ids,
+        num_prior_output_tokens=payload.num_prior_output_tokens,
+        max_tokens=message.max_tokens,
+        sampling=parse_sampling(payload, info),
+        chain_hash=message.chain_hash,
+        max_draft_tokens=message.max_draft_tokens,
+        scheduler_meta=message.scheduler_meta,
+        pooling=parse_pooling(payload, info) if is_pooling(message) else None,
+        form=None if is_pooling(message) else parse_form(payload),
+    )
+
+
+def _failed(
+    message: scheduler_pb2.NewRequestData, ref: RequestRef, info: RunnerInfo, failure: Failure
+) -> NewRequest:
+    return NewRequest(
+        slot=message.slot,
+        ref=ref,
+        token_ids=np.zeros(min(message.num_known_tokens, info.max_model_len), np.int32),
+        num_prior_output_tokens=0,
+        max_tokens=1,
+        sampling=SamplingParams(),
+        chain_hash=b"",
+        scheduler_meta=message.scheduler_meta,
+        # The kind holds for a request that fails too: whether decode rows follow its prefill depends on it.
+        pooling=PoolingParams() if is_pooling(message) else None,
+        tells_early=announces_grammar(message),
+        failure=failure,
+    )
+
+
+def parse_loan(message: scheduler_pb2.BlockLoan) -> NDArray[np.int32]:
+    """The lent blocks, in the order in which they are to be taken."""
+    return np.frombuffer(message.block_ids, U32).astype(np.int32)
+
+
+# -- up --
+
+
+def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
+    """A report as a message. An absent group stays unset."""
+    message = scheduler_pb2.ModelRunnerOutput(
+        step_id=report.step_id,
+        num_decode_rows=report.num_decode_rows,
+        num_prefill_tokens=report.num_prefill_tokens,
+    )
+    if report.exceptions:
+        slots, counts = zip(*report.exceptions, strict=True)
+        message.exception_slots, message.exception_counts = _pack(slots, U16), _pack(counts, U8)
+    if report.decode_counts is not None:
+        message.decode_counts = report.decode_counts.tobytes()
+    if report.not_run:
+        slots, reasons = zip(*report.not_run, strict=True)
+        message.not_run_slots, message.not_run_reasons = _pack(slots, U16), _pack(reasons, U8)
+    if report.finished:
+        slots, reasons, counts = zip(*report.finished, strict=True)
+        message.finished_slots, message.finished_reasons = _pack(slots, U16), _pack(reasons, U8)
+        message.finished_counts = _pack(counts, U32)
+    if report.sealed_slots:
+        message.sealed_slots = _pack(report.sealed_slots, U16)
+        message.sealed_indexes = _pack(report.sealed_indexes, U16)
+        message.sealed_hashes = b"".join(report.sealed_hashes)
+    if report.draft_limits:
+        slots, limits = zip(*report.draft_limits, strict=True)
+        message.draft_slots, message.draft_limits = _pack(slots, U16), _pack(limits, U8)
+    message.num_draft_tokens, message.num_accepted_tokens = report.num_drafted, report.num_accepted
+    if report.withdrawn_slots:
+        message.withdrawn_slots = _pack(report.withdrawn_slots, U16)
+    return message
+
+
+def build_verdict(verdict: Verdict) -> scheduler_pb2.WorkerEvent:
+    """What came of a grammar, as an event."""
+    ref = scheduler_pb2.RequestRef(request_id=verdict.ref.request_id, attempt=verdict.ref.attempt)
+    if verdict.is_ready:
+        return scheduler_pb2.WorkerEvent(grammar_ready=scheduler_pb2.GrammarReady(slot=verdict.slot, ref=ref))
+    event = scheduler_pb2.GrammarFailed(slot=verdict.slot, ref=ref)
+    if verdict.failure is not None:
+        event.error.CopyFrom(_error(verdict.failure))
+    return scheduler_pb2.WorkerEvent(grammar_failed=event)
+
+
+def build_fence_ended(fence: int, failure: Failure | None) -> scheduler_pb2.WorkerEvent:
+    """The end of copies beside the steps, as an event."""
+    ended = scheduler_pb2.FenceEnded(fence=fence)
+    if failure is not None:
+        ended.error.CopyFrom(_error(failure))
+    return scheduler_pb2.WorkerEvent(fence_ended=ended)
+
+
+def _error(failure: Failure) -> generation_pb2.Error:
+    return generation_pb2.Error(code=failure.code, message=failure.message, field=failure.field)
+
+
+def parse_operations(
+    operations: Iterable[worker_pb2.AttemptOperation],
+) -> tuple[tuple[int, ClientAction], ...]:
+    """What a frontend wants, by attempt. Actions of another version are left out."""
+    known = {action.value for action in ClientAction}
+    return tuple((each.attempt, ClientAction(each.action)) for each in operations if each.action in known)
+
+
+def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker_pb2.OutputBatch:
+    """What one frontend is told of a step, as a message."""
+    message = worker_pb2.OutputBatch(
+        sequence=sequence,
+        attempts=output.attempts.astype(U32).tobytes(),
+        starts=output.starts.astype(U32).tobytes(),
+        counts=b"" if output.counts is None else output.counts.tobytes(),
+        token_ids=output.token_ids.astype(I32).tobytes(),
+        time_us=time_us,
+    )
+    for attempt, reason, count, failure in output.finished:
+        finished = message.finished.add(attempt=attempt, reason=int(reason), num_output_tokens=count)  # type: ignore[arg-type]
+        if failure is not None:
+            finished.error.CopyFrom(_error(failure))
+    for attempt, tokens in output.logprobs:
+        message.logprobs.add(attempt=attempt, tokens=_logprobs(tokens))
+    for attempt, start, tokens in output.prompt_logprobs:
+        message.prompt_logprobs.add(attempt=attempt, start=start, tokens=_logprobs(tokens))
+    for attempt, vector in output.vectors:
+        message.vectors.add(attempt=attempt, values=_pack(vector, F32))
+    return message
+
+
+def _logprobs(tokens: list[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]:
+    return [
+        generation_pb2.TokenLogprobs(
+            logprob=token.logprob,
+            rank=token.rank,
+            top_token_ids=token.top_token_ids,
+            top_logprobs=token.top_logprobs,
+        )
+        for token in tokens
+    ]
+
+
+def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
+    """Everything that a scheduler needs to take this worker's table over."""
+    return scheduler_pb2.WorkerSnapshot(
+        scheduler_epoch=core.scheduler_epoch,
+        scheduler_instance=core.scheduler_instance,
+        last_step_id=core.last_step_id,
+        last_scheduled_step_id=core.last_scheduled_step_id,
+        blocks_written_alone=_pack(core.loan.taken, U32),
+        slots=[_build_slot(core.table, slot) for slot in core.held_slots()],
+    )
+
+
+def split_snapshot(snapshot: scheduler_pb2.WorkerSnapshot) -> list[scheduler_pb2.SnapshotPart]:
+    """Leaves as many slots in `snapshot` as make PART_BYTES, and returns the others in parts of so many bytes."""
+    parts = list(split(list(snapshot.slots), lambda slot: slot.ByteSize(), PART_BYTES))[1:]
+    if parts:
+        del snapshot.slots[len(snapshot.slots) - sum(map(len, parts)) :]
+        snapshot.num_parts = len(parts)
+    return [scheduler_pb2.SnapshotPart(slots=part) for part in parts]
+
+
+def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
+    ref = table.refs[slot]
+    assert ref is not None
+    status = int(table.status[slot])
+    return scheduler_pb2.SlotSnapshot(
+        slot=slot,
+        ref=scheduler_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
+        frontend_instance=ref.frontend_instance,
+        status=status,  # type: ignore[arg-type]
+        block_ids=_pack(table.blocks[slot, : table.num_blocks[slot]], U32),
+        sealed_hashes=b"".join(table.sealed[slot]),
+        num_computed_tokens=int(table.num_computed[slot]),
+        num_output_tokens=table.num_output(slot),
+        prefill_target=int(table.prefill_target[slot]),
+        max_draft_tokens=int(table.max_drafts[slot]),
+        paused=bool(table.paused[slot]),
+        finish_reason=int(table.finish_reasons[slot]) if status == SlotStatus.ENDED else 0,  # type: ignore[arg-type]
+        scheduler_meta=table.metas[slot],
+        withdrawn=bool(table.withdrawn[slot]),
+    )

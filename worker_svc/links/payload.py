@@ -1,0 +1,154 @@
+"""What only the worker reads of a request: checked, and made ready for the core."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from signalbox.grammar.form import Form, FormKind
+from signalbox.v1 import generation_pb2, scheduler_pb2
+from worker_svc.core.batch import RequestKind, RunnerInfo
+from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
+from worker_svc.core.requests.sampling import MAX_LOGPROBS, SamplingParams
+from worker_svc.core.step import Failure
+
+
+def is_pooling(message: scheduler_pb2.NewRequestData) -> bool:
+    """The request asks for a vector. An unset kind generates."""
+    return message.kind == generation_pb2.REQUEST_KIND_POOLING
+
+
+RANGES = {"temperature": (0.0, 100.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0)}
+"""Outside of these the sampler has no meaning."""
+
+
+def refusal(
+    message: scheduler_pb2.NewRequestData,
+    payload: generation_pb2.RequestPayload,
+    token_ids: NDArray[np.int32],
+    info: RunnerInfo,
+) -> Failure | None:
+    """Why this worker cannot run the request. Frontends check first; this guards the worker against all others."""
+    if len(token_ids) != message.num_known_tokens or payload.num_prior_output_tokens >= len(token_ids):
+        announced = f"{message.num_known_tokens} were announced"
+        return Failure(
+            "InvalidRequestError", f"the prompt has {len(token_ids)} tokens, {announced}", "prompt"
+        )
+    longest = info.max_model_len - (not is_pooling(message))
+    if len(token_ids) > longest:
+        return Failure(
+            "InvalidRequestError", f"the prompt has {len(token_ids)} tokens, at most {longest} fit", "prompt"
+        )
+    if int(token_ids.min()) < 0 or int(token_ids.max()) >= info.vocab_size:
+        return Failure(
+            "InvalidRequestError", f"a token id is outside of 0 to {info.vocab_size - 1}", "prompt"
+        )
+    if payload.adapter:
+        return Failure("UnsupportedError", "this worker has no adapters", "adapter")
+    if has_form(payload) != announces_grammar(message):
+        said, sent = ("a", "none") if announces_grammar(message) else ("no", "one")
+        text = f"{said} structured_output was announced, and {sent} came"
+        return Failure("InvalidRequestError", text, "structured_output")
+    if is_pooling(message):
+        return _pooling_refusal(payload, info)
+    return _sampling_refusal(payload, info)
+
+
+def _pooling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> Failure | None:
+    if RequestKind.POOLING not in info.kinds:
+        return Failure("UnsupportedError", "this worker does not run pooling requests", "kind")
+    if payload.num_prior_output_tokens:
+        return Failure("InvalidRequestError", "a pooling request has no output tokens", "prompt")
+    if has_form(payload):
+        message = "a pooling request has no output that could follow a form"
+        return Failure("InvalidRequestError", message, "structured_output")
+    if payload.pooling.mode not in (0, *PoolingMode):
+        message = f"there is no pooling mode {payload.pooling.mode}"
+        return Failure("InvalidRequestError", message, "pooling.mode")
+    if payload.pooling.dimensions > info.embedding_size:
+        message = (
+            f"a vector of the model has {info.embedding_size} dimensions, got {payload.pooling.dimensions}"
+        )
+        return Failure("InvalidRequestError", message, "pooling.dimensions")
+    return None
+
+
+def _sampling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> Failure | None:
+    if payload.HasField("pooling"):
+        return Failure("InvalidRequestError", "only a pooling request has pooling parameters", "pooling")
+    if has_form(payload) and not payload.sampling.structured_output.WhichOneof("form"):
+        return Failure("InvalidRequestError", "structured_output has no form", "structured_output")
+    for sequence in payload.bad_token_sequences:
+        if not sequence.token_ids or max(sequence.token_ids) >= info.vocab_size:
+            message = f"a bad word is empty or has a token id outside of 0 to {info.vocab_size - 1}"
+            return Failure("InvalidRequestError", message, "bad_words")
+    for name, (low, high) in RANGES.items():
+        value = getattr(payload.sampling, name)
+        if payload.sampling.HasField(name) and not low <= value <= high:  # nor is it a NaN
+            message = f"{name} must be from {low:g} to {high:g}, got {value}"
+            return Failure("InvalidRequestError", message, name)
+    for name in ("logprobs", "prompt_logprobs"):
+        if getattr(payload.sampling, name) > MAX_LOGPROBS:
+            message = f"{name} must be from 0 to {MAX_LOGPROBS}, got {getattr(payload.sampling, name)}"
+            return Failure("InvalidRequestError", message, name)
+    if payload.sampling.HasField("logprobs") and not info.has_logprobs:
+        return Failure("UnsupportedError", "this worker gives no logprobs", "logprobs")
+    if payload.sampling.HasField("prompt_logprobs") and not info.has_prompt_logprobs:
+        return Failure("UnsupportedError", "this worker gives no prompt logprobs", "prompt_logprobs")
+    return None
+
+
+def announces_grammar(message: scheduler_pb2.NewRequestData) -> bool:
+    """The scheduler runs no step of the request before it hears that its grammar is ready."""
+    return scheduler_pb2.RequestMeta.FromString(message.scheduler_meta).has_grammar
+
+
+def has_form(payload: generation_pb2.RequestPayload) -> bool:
+    """The output has to follow a form."""
+    return payload.sampling.HasField("structured_output")
+
+
+def parse_form(payload: generation_pb2.RequestPayload) -> Form | None:
+    """What the output has to follow; None: nothing."""
+    if not has_form(payload):
+        return None
+    given = payload.sampling.structured_output
+    kind = FormKind(given.WhichOneof("form"))
+    if kind == FormKind.CHOICE:
+        return Form(kind, choices=tuple(given.choice.values))
+    return Form(kind) if kind == FormKind.JSON_OBJECT else Form(kind, getattr(given, kind.value))
+
+
+def parse_pooling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> PoolingParams:
+    """How the vector is made; unset fields as the model has them."""
+    given = payload.pooling
+    mode = PoolingMode(given.mode) if given.mode else info.pooling_mode
+    return PoolingParams(mode, is_raw=given.raw, dimensions=given.dimensions)
+
+
+def parse_sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> SamplingParams:
+    """How tokens are chosen, with all defaults filled in."""
+    given = payload.sampling
+
+    def value(name: str, default: float) -> float:
+        return float(getattr(given, name)) if given.HasField(name) else default
+
+    stops = set(given.stop_token_ids) | (set() if given.ignore_eos else set(info.eos_token_ids))
+    return SamplingParams(
+        temperature=value("temperature", 1.0),
+        # All there are is all: larger numbers mean the same and do not fit the columns of the table.
+        top_k=min(int(value("top_k", 0)), info.vocab_size),
+        top_p=value("top_p", 1.0),
+        min_p=value("min_p", 0.0),
+        seed=given.seed,
+        choice_index=payload.choice_index,
+        min_tokens=min(given.min_tokens, info.max_model_len),
+        stop_token_ids=frozenset(stops),
+        num_logprobs=given.logprobs if given.HasField("logprobs") else None,
+        repetition_penalty=value("repetition_penalty", 1.0),
+        frequency_penalty=value("frequency_penalty", 0.0),
+        presence_penalty=value("presence_penalty", 0.0),
+        logit_bias=dict(given.logit_bias),
+        bad_token_sequences=tuple(tuple(sequence.token_ids) for sequence in payload.bad_token_sequences),
+        num_prompt_logprobs=given.prompt_logprobs if given.HasField("prompt_logprobs") else None,
+    )

@@ -1,0 +1,249 @@
+"""Routes a Hugging Face model's attention to the paged KV cache.
+
+The model calls `paged_attention` in each layer, as the implementation "signalbox_paged". Which rows run, and
+where their KV lies, is in the `PagedBatch` that `running` made current: some families drop keyword arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AttentionInterface
+
+from worker_svc.runner.attention import torch_attention
+from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
+from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
+
+try:
+    from worker_svc.runner import numba_attention
+except ImportError:  # numba is optional: without it every row takes the torch path
+    numba_attention = None  # type: ignore[assignment]
+
+IMPLEMENTATION = "signalbox_paged"
+SHAPE_RECORDER = "signalbox_shapes"
+I32 = NDArray[np.int32]
+
+
+@dataclass
+class PagedBatch:
+    """Where the T query tokens of a forward stand: R rows, decode rows first, as in `core.batch.Batch`."""
+
+    cache: KVCache
+    num_decode_rows: int
+    query_starts: I32
+    """[R + 1]"""
+    positions: I32
+    """[T]"""
+    block_tables: I32
+    """[R, W]"""
+    device: torch.device
+    layers_called: set[int] = field(default_factory=set)
+    block_ids: torch.Tensor = field(init=False)
+    """[T] block that each query token's KV is written to."""
+    offsets: torch.Tensor = field(init=False)
+    """[T] position inside that block."""
+    masks: torch_attention.MaskCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.query_starts, self.positions, self.block_tables = (
+            np.ascontiguousarray(column, np.int32)
+            for column in (self.query_starts, self.positions, self.block_tables)
+        )
+        rows = np.repeat(np.arange(len(self.query_starts) - 1), np.diff(self.query_starts))
+        columns, offsets = np.divmod(self.positions, self.cache.block_size)
+        self.block_ids = torch.from_numpy(self.block_tables[rows, columns]).to(self.device, torch.int64)
+        self.offsets = torch.from_numpy(offsets).to(self.device, torch.int64)
+        self.masks = torch_attention.MaskCache(self.device)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.query_starts) - 1
+
+    @cached_property
+    def block_table_tensor(self) -> torch.Tensor:
+        """[R, W] on the device."""
+        return torch.from_numpy(self.block_tables).to(self.device, torch.int64)
+
+    def enter_layer(self, index: int) -> LayerCache:
+        """The cache of layer `index`, whose attention is called now."""
+        self.layers_called.add(index)
+        return self.cache.layers[index]
+
+    def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Stores the query tokens' `[T, Hkv, D]` keys and values."""
+        layer.write(key, value, self.block_ids, self.offsets)
+
+    def attend_at_once(
+        self, query: torch.Tensor, layer: LayerCache, scores: torch_attention.Scores
+    ) -> torch.Tensor | None:
+        """Attention of all rows by one kernel; None: this batch goes row by row, or by the CPU's kernels."""
+        return None
+
+
+_current: ContextVar[PagedBatch] = ContextVar("signalbox_paged_batch")
+
+
+def current() -> PagedBatch:
+    """The batch that runs."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def running(batch: PagedBatch) -> Iterator[None]:
+    """Makes `batch` the one that the model's attention layers work on."""
+    token = _current.set(batch)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+_shapes: dict[int, LayerShape] = {}
+
+
+@contextlib.contextmanager
+def recording_shapes(model: Any) -> Iterator[dict[int, LayerShape]]:
+    """Lets `model` run with an attention that does nothing but note, by layer, what a cache has to hold."""
+    _shapes.clear()
+    model.set_attn_implementation(SHAPE_RECORDER)
+    try:
+        yield _shapes
+    finally:
+        model.set_attn_implementation(IMPLEMENTATION)
+
+
+def record_shape(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+) -> tuple[torch.Tensor, None]:
+    """An attention function that returns zeros; tensors as those of `paged_attention`."""
+    _shapes[int(module.layer_idx)] = LayerShape(key.shape[1], key.shape[3], value.shape[3])  # type: ignore[arg-type]
+    return query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3])), None
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """An attention function as transformers calls it: writes the KV of the query tokens, then attends.
+
+    `query` is `[1, Hq, T, D]`, `key` and `value` `[1, Hkv, T, D]`, roped, KV heads not repeated.
+    Returns `[1, T, Hq, Dv]`. The model makes no mask for an implementation that it does not know.
+    """
+    assert attention_mask is None
+    batch = current()
+    layer = batch.enter_layer(int(module.layer_idx))  # type: ignore[arg-type]
+    batch.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    scores = torch_attention.Scores(
+        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        sliding_window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return attend(query[0].transpose(0, 1), layer, batch, scores)[None], None
+
+
+def attend(
+    query: torch.Tensor, layer: LayerCache, batch: PagedBatch, scores: torch_attention.Scores
+) -> torch.Tensor:
+    """Attention of all rows, `[T, Hq, Dv]`: by a kernel those that one takes, the others row by row."""
+    whole = batch.attend_at_once(query, layer, scores)
+    if whole is not None:
+        return whole
+    out = query.new_empty((query.shape[0], query.shape[1], layer.values.shape[-1]))
+    first_row = attend_by_kernel(query, layer, batch, scores, out)
+    for row in range(first_row, batch.num_rows):
+        start, end = int(batch.query_starts[row]), int(batch.query_starts[row + 1])
+        out[start:end] = torch_attention.attend_row(
+            query[start:end],
+            layer,
+            batch.block_table_tensor[row],
+            first_position=int(batch.positions[start]),
+            scores=scores,
+            masks=batch.masks,
+        )
+    return out
+
+
+def attend_by_kernel(
+    query: torch.Tensor,
+    layer: LayerCache,
+    batch: PagedBatch,
+    scores: torch_attention.Scores,
+    out: torch.Tensor,
+) -> int:
+    """Writes the attention of the first rows to `out`. Returns how many: decode rows at most, or all; 0 without a
+    kernel."""
+    count = batch.num_decode_rows
+    kernel = choose_kernel(query, layer, scores)
+    if kernel == "native" and native_kernels().attends_prompts(layer):  # type: ignore[union-attr]
+        count = batch.num_rows
+    if kernel is None or not count:
+        return 0
+    if kernel == "native":
+        sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
+        native_kernels().attend(  # type: ignore[union-attr]
+            query if query.stride()[1:] == (query.shape[2], 1) else query.contiguous(),
+            layer,
+            out,
+            query_starts=batch.query_starts[: count + 1],
+            positions=batch.positions,
+            block_tables=batch.block_tables,
+            scaling=scores.scaling,
+            sliding_window=scores.sliding_window,
+            softcap=scores.softcap,
+            sinks=sinks,
+        )
+    else:
+        numba_attention.attend_decode_rows(
+            query,
+            layer,
+            out,
+            query_starts=batch.query_starts[: count + 1],
+            positions=batch.positions,
+            block_tables=batch.block_tables,
+            scores=scores,
+        )
+    return count
+
+
+def choose_kernel(
+    query: torch.Tensor, layer: LayerCache, scores: torch_attention.Scores
+) -> Literal["native", "numba"] | None:
+    """The kernel that takes the decode rows of this call; None: there is none for it."""
+    if query.device.type != "cpu":
+        return None
+    if can_attend(query, layer) and native_kernels() is not None:
+        return "native"
+    return "numba" if numba_attention is not None and scores.is_plain else None
+
+
+@cache
+def native_kernels() -> Kernels | None:
+    """The compiled kernels, where there is a compiler."""
+    return load_kernels()
+
+
+def set_threads(threads: int) -> None:
+    """Threads of the numba kernel, if there is one; the native ones follow torch."""
+    if numba_attention is not None:
+        numba_attention.set_threads(threads)
+
+
+AttentionInterface.register(IMPLEMENTATION, paged_attention)
+AttentionInterface.register(SHAPE_RECORDER, record_shape)

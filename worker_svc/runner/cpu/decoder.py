@@ -1,0 +1,150 @@
+"""All layers of a decoder of Llama's form as one module, which computes them in one native call."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.kv_cache import KVCache
+from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, norm_epsilon, window_of
+from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, DecoderCall, Kernels, LayerCall
+from worker_svc.runner.cpu.native_linear import PackedWeight
+from worker_svc.runner.cpu.packed_linear import join_biases, weight_and_bias
+
+LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
+"""Classes that are norm, attention, sum, norm, gated MLP, sum; the probe checks their results."""
+
+
+@dataclass
+class PackedLayer:
+    """What one layer needs; the tensors are kept because the kernel has pointers to them."""
+
+    qkv: PackedWeight
+    out: PackedWeight
+    gate_up: PackedWeight
+    down: PackedWeight
+    norms: list[torch.Tensor | None]
+    """Input, after attention, query, key."""
+    window: int
+
+
+class FusedDecoder(nn.Module):
+    """Stands in the model's list of layers for all of them, in bfloat16 on a CPU with the bfloat16 dot product."""
+
+    def __init__(self, layers: nn.ModuleList, kernels: Kernels) -> None:
+        """NotFusableError if the layers are not of a known form. Their own weights are not kept."""
+        super().__init__()
+        first: Any = layers[0]
+        self._kernels = kernels
+        self._call = make_call(first)
+        self._layers = [pack_layer(layer) for layer in layers]
+        self._cache: KVCache | None = None
+        self._structs = (LayerCall * len(self._layers))()
+        self.seconds: NDArray[np.float64] | None = None
+        """If an array of 3, what products, attention and the rest take is added there."""
+
+    def forward(
+        self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
+    ) -> torch.Tensor:
+        """`[1, T, D]` to `[1, T, D]`; `position_embeddings` are cosines and sines `[1, T, rotary dim]`."""
+        batch = attention.current()
+        if batch.cache is not self._cache:
+            self._point_to(batch.cache)
+        batch.layers_called.update(range(len(self._layers)))
+        hidden = hidden_states.clone(memory_format=torch.contiguous_format)
+        cosines, sines = (part.contiguous() for part in position_embeddings)
+        call = self._call
+        call.layers = ctypes.addressof(self._structs)
+        call.hidden, call.cosines, call.sines = hidden.data_ptr(), cosines.data_ptr(), sines.data_ptr()
+        call.query_starts = batch.query_starts.ctypes.data
+        call.positions = batch.positions.ctypes.data
+        call.block_tables = batch.block_tables.ctypes.data
+        call.block_ids, call.offsets = batch.block_ids.data_ptr(), batch.offsets.data_ptr()
+        call.num_layers = len(self._layers)
+        call.num_tokens, call.num_rows = hidden.shape[1], batch.num_rows
+        call.table_width, call.rotary_dim = batch.block_tables.shape[1], cosines.shape[-1]
+        call.block_size = batch.cache.block_size
+        call.seconds = None if self.seconds is None else self.seconds.ctypes.data
+        self._kernels.decode(call)
+        return hidden
+
+    def _point_to(self, cache: KVCache) -> None:
+        """Writes the structures that the kernel reads, for this cache."""
+        for struct, layer, part in zip(self._structs, self._layers, cache.layers, strict=True):
+            struct.qkv, struct.out = layer.qkv.call, layer.out.call
+            struct.gate_up, struct.down = layer.gate_up.call, layer.down.call
+            pointers = [None if norm is None else norm.data_ptr() for norm in layer.norms]
+            struct.input_norm, struct.post_norm, struct.query_norm, struct.key_norm = pointers
+            struct.keys, struct.values = part.keys.data_ptr(), part.values.data_ptr()
+            struct.window = layer.window
+        self._cache = cache
+
+
+def is_decoder_layer(module: nn.Module) -> bool:
+    """True for the layers that `FusedDecoder` is made for."""
+    return type(module).__name__ in LAYERS
+
+
+def make_call(layer: Any) -> DecoderCall:
+    """The call without what changes with each batch. NotFusableError for shapes that the kernel does not know."""
+    attn, mlp = layer.self_attn, layer.mlp
+    dim, hidden_size = int(attn.head_dim), attn.q_proj.in_features
+    activation = ACTIVATIONS.get(type(mlp.act_fn).__name__)
+    if activation is None:
+        raise NotFusableError(f"its activation {type(mlp.act_fn).__name__} is not one that the kernel knows")
+    if dim % TILE or dim > LARGEST_HEAD or hidden_size % TILE or mlp.gate_proj.out_features % TILE:
+        raise NotFusableError(f"its sizes are not multiples of {TILE}")
+    return DecoderCall(
+        hidden_size=hidden_size,
+        num_heads=attn.q_proj.out_features // dim,
+        num_kv_heads=attn.k_proj.out_features // dim,
+        dim=dim,
+        intermediate=mlp.gate_proj.out_features,
+        epsilon=norm_epsilon(layer.input_layernorm),
+        norm_epsilon=norm_epsilon(attn.q_norm) if hasattr(attn, "q_norm") else 0.0,
+        scaling=attn.scaling,
+        activation=activation,
+    )
+
+
+def pack_layer(layer: Any) -> PackedLayer:
+    """One layer's weights as the kernel reads them."""
+    if not is_decoder_layer(layer):
+        raise NotFusableError(f"{type(layer).__name__} is not of a known form")
+    attn, mlp = layer.self_attn, layer.mlp
+    norms = [layer.input_layernorm, layer.post_attention_layernorm]
+    norms += [getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)]
+    return PackedLayer(
+        qkv=pack_side_by_side(attn.q_proj, attn.k_proj, attn.v_proj),
+        out=pack_side_by_side(attn.o_proj),
+        gate_up=pack_alternating(mlp.gate_proj, mlp.up_proj),
+        down=pack_side_by_side(mlp.down_proj),
+        norms=[None if norm is None else norm.weight.detach().contiguous() for norm in norms],
+        window=window_of(attn) or 0,
+    )
+
+
+def pack_side_by_side(*linears: nn.Module) -> PackedWeight:
+    """The outputs of all, one layer's behind the other's."""
+    pairs = [weight_and_bias(linear) for linear in linears]
+    weights = [weight for weight, _ in pairs]
+    return PackedWeight(torch.cat(weights), join_biases(weights, [bias for _, bias in pairs]))
+
+
+def pack_alternating(gates: nn.Module, ups: nn.Module) -> PackedWeight:
+    """16 outputs of `gates`, 16 of `ups`, and so on: they meet in one tile."""
+    pairs = [weight_and_bias(gates), weight_and_bias(ups)]
+    weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
+    width = weights[0].shape[1]
+    weight = torch.stack([weight.view(-1, LANES, width) for weight in weights], dim=1).view(-1, width)
+    bias = join_biases(weights, biases)
+    if bias is not None:
+        bias = bias.view(2, -1, LANES).transpose(0, 1).reshape(-1)
+    return PackedWeight(weight, bias)

@@ -1,0 +1,193 @@
+"""Modules that compute what a Hugging Face model's own do, in fewer and faster operations on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.torch_attention import Scores
+from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, Activation, Kernels
+from worker_svc.runner.cpu.packed_linear import PackedLinear, pack, probe_rows, relative_error
+
+ATTENTIONS = {
+    "GraniteAttention",
+    "LlamaAttention",
+    "MistralAttention",
+    "MixtralAttention",
+    "Qwen2Attention",
+    "Qwen3Attention",
+    "Qwen3MoeAttention",
+    "Gemma2Attention",
+    "Gemma3Attention",
+}
+"""Classes that project, normalize each head (if they do), rotate halves, attend and project back."""
+CONFIG_WINDOWS = {"MistralAttention", "MixtralAttention"}
+"""Those whose window is that of the configuration, not of the layer."""
+GATED_MLPS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+ACTIVATIONS = {
+    "SiLU": Activation.SILU,
+    "SiLUActivation": Activation.SILU,
+    "GELUTanh": Activation.GELU_TANH,
+    "PytorchGELUTanh": Activation.GELU_TANH,
+}
+NORM_FORMS = ((0.0, True), (0.0, False), (1.0, False))
+"""(added to the weight, whether it rounds before the multiplication): Llama, OLMo 2 and gpt-oss, Gemma."""
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+"""As in packed_linear, for the parts that are checked one by one."""
+
+
+class NotFusableError(Exception):
+    """The module is not one of those known, or the fused one gives other results: it stays as it is."""
+
+
+class FusedNorm(nn.Module):
+    """A root mean square norm."""
+
+    def __init__(self, norm: Any, kernels: Kernels) -> None:
+        super().__init__()
+        self.weight = norm.weight
+        self.epsilon = norm_epsilon(norm)
+        self._kernels = kernels
+        self.weight_offset, self._rounds = self._find_form(norm)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., D]` to `[..., D]`."""
+        return self._norm(x, self.weight_offset, self._rounds)
+
+    def _norm(self, x: torch.Tensor, offset: float, rounds: bool) -> torch.Tensor:
+        return self._kernels.rms_norm(x.contiguous(), self.weight, self.epsilon, offset, rounds)
+
+    def _find_form(self, norm: Any) -> tuple[float, bool]:
+        """The form that gives what `norm` gives."""
+        probe = probe_rows(len(self.weight), self.weight.dtype)
+        expected = norm(probe)
+        errors = [relative_error(self._norm(probe, *form), expected) for form in NORM_FORMS]
+        if not min(errors) <= TOLERANCES[self.weight.dtype]:
+            raise NotFusableError("it is no root mean square norm of a known form")
+        return NORM_FORMS[errors.index(min(errors))]
+
+
+class FusedMLP(nn.Module):
+    """A gated MLP: gates and ups in one product."""
+
+    def __init__(self, mlp: Any, kernels: Kernels) -> None:
+        super().__init__()
+        activation = ACTIVATIONS.get(type(mlp.act_fn).__name__)
+        width = mlp.gate_proj.out_features
+        if activation is None or width % LANES or mlp.up_proj.out_features != width:
+            raise NotFusableError("its activation or width is not one that the kernel knows")
+        self._kernels, self._activation = kernels, activation
+        self.gate_up_proj: PackedLinear = pack(mlp.gate_proj, mlp.up_proj)
+        self.down_proj: PackedLinear = pack(mlp.down_proj)
+        probe = probe_rows(self.gate_up_proj.in_features, mlp.gate_proj.weight.dtype)
+        if not relative_error(self(probe), mlp(probe)) <= 2 * TOLERANCES[probe.dtype]:
+            raise NotFusableError("the fused MLP gives other results")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., D]` to `[..., D]`."""
+        return self.down_proj(self._kernels.gate(self.gate_up_proj(x), self._activation))  # type: ignore[no-any-return]
+
+
+class JoinedAttention(nn.Module):
+    """Attention of a layer: one product for Q, K and V, one pass that normalizes, rotates and writes the cache.
+
+    Its results are checked with those of the whole model, by the probe.
+    """
+
+    qkv_proj: nn.Module
+    o_proj: nn.Module
+
+    def __init__(self, attn: Any, kernels: Any, fuse_norm: Callable[[Any], Any]) -> None:
+        """`kernels` has `rope_and_write`; `fuse_norm` makes a fused norm, or raises NotFusableError."""
+        super().__init__()
+        self.layer_idx: int = attn.layer_idx
+        self._kernels = kernels
+        self._dim: int = attn.head_dim
+        self._num_heads = attn.q_proj.out_features // self._dim
+        if attn.v_proj.out_features != attn.k_proj.out_features:
+            raise NotFusableError("its heads are not those that the kernel knows")
+        self._norms = self._take_norms(attn, fuse_norm)
+        self._scores = Scores(
+            scaling=attn.scaling,
+            sliding_window=window_of(attn),
+            softcap=getattr(attn, "attn_logit_softcapping", None),
+        )
+
+    def _take_norms(self, attn: Any, fuse_norm: Callable[[Any], Any]) -> dict[str, Any]:
+        norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
+        if norms == [None, None]:
+            return {}
+        query, key = (fuse_norm(norm) for norm in norms)
+        if len(query.weight) != self._dim or len(key.weight) != self._dim:
+            raise NotFusableError("its norms are not of single heads")
+        return {
+            "query_norm": query.weight,
+            "key_norm": key.weight,
+            "epsilon": query.epsilon,
+            "weight_offset": query.weight_offset,
+        }
+
+    def forward(
+        self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
+    ) -> tuple[torch.Tensor, None]:
+        """`[1, T, D]` to `[1, T, D]`; `position_embeddings` are cosines and sines `[1, T, rotary dim]`."""
+        batch = attention.current()
+        layer = batch.enter_layer(self.layer_idx)
+        qkv = self.qkv_proj(hidden_states)[0]
+        self._kernels.rope_and_write(
+            qkv,
+            layer,
+            cosines=position_embeddings[0].contiguous(),
+            sines=position_embeddings[1].contiguous(),
+            block_ids=batch.block_ids,
+            offsets=batch.offsets,
+            num_heads=self._num_heads,
+            **self._norms,
+        )
+        query = qkv.view(len(qkv), -1, self._dim)[:, : self._num_heads]
+        out = attention.attend(query, layer, batch, self._scores)
+        return self.o_proj(out.view(1, len(qkv), -1)), None
+
+
+class FusedAttention(JoinedAttention):
+    """Attention with packed weights and compiled kernels."""
+
+    def __init__(self, attn: Any, kernels: Kernels) -> None:
+        if attn.head_dim > LARGEST_HEAD:
+            raise NotFusableError("its heads are larger than the kernel takes")
+        super().__init__(attn, kernels, lambda norm: FusedNorm(norm, kernels))
+        self.qkv_proj = pack(attn.q_proj, attn.k_proj, attn.v_proj)
+        self.o_proj = pack(attn.o_proj)
+
+
+def window_of(attn: Any) -> int | None:
+    """The sliding window of an attention module, as it would pass it to an attention function."""
+    holder = attn.config if type(attn).__name__ in CONFIG_WINDOWS else attn
+    return getattr(holder, "sliding_window", None)
+
+
+def norm_epsilon(norm: Any) -> float:
+    """The epsilon of a norm, under either name."""
+    epsilon = getattr(norm, "variance_epsilon", None)
+    return float(norm.eps if epsilon is None else epsilon)
+
+
+def is_attention(module: nn.Module) -> bool:
+    """True for the attention modules that `FusedAttention` is made for."""
+    return type(module).__name__ in ATTENTIONS
+
+
+def is_gated_mlp(module: nn.Module) -> bool:
+    """True for `down(act(gate(x)) * up(x))`, by its parts; whether it is so is checked by numbers."""
+    return type(module).__name__.endswith("MLP") and all(hasattr(module, name) for name in GATED_MLPS)
+
+
+def is_rms_norm(module: nn.Module) -> bool:
+    """True for a norm with one weight vector and an epsilon; its form is found by numbers."""
+    known = type(module).__name__.endswith("RMSNorm")
+    has_epsilon = hasattr(module, "variance_epsilon") or hasattr(module, "eps")
+    return known and has_epsilon and isinstance(getattr(module, "weight", None), nn.Parameter)

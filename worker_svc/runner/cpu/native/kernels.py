@@ -1,0 +1,316 @@
+"""The compiled kernels as functions of tensors. All tensors are on the CPU, in float32 or bfloat16, contiguous."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_float, c_int32, c_int64, c_uint32, c_void_p
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from worker_svc.runner.attention.kv_cache import LayerCache
+from worker_svc.runner.cpu.native.build import load_library
+from worker_svc.runner.cpu.native.choices import ChoiceCall, Choices, choice_call
+
+I32 = NDArray[np.int32]
+U32 = NDArray[np.uint32]
+LANES = 16
+"""Vectors of this many elements are read whole."""
+TILE = 32
+"""Columns that weights are packed in."""
+LARGEST_HEAD = 1024
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+class AttentionCall(ctypes.Structure):
+    """`Attention` of kernels.cpp."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("query", "keys", "values", "out")),
+        *((name, c_void_p) for name in ("query_starts", "positions", "block_tables", "sinks")),
+        *((name, c_int64) for name in ("query_stride", "out_stride", "num_rows", "table_width")),
+        *((name, c_int64) for name in ("num_heads", "num_kv_heads", "key_dim", "value_dim")),
+        *((name, c_int64) for name in ("block_size", "window")),
+        *((name, c_float) for name in ("scaling", "softcap")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
+class RopeCall(ctypes.Structure):
+    """`Rope` of kernels.cpp."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("qkv", "cosines", "sines", "query_norm", "key_norm")),
+        *((name, c_void_p) for name in ("keys", "values", "block_ids", "offsets")),
+        *((name, c_int64) for name in ("num_tokens", "num_heads", "num_kv_heads", "dim", "rotary_dim")),
+        ("block_size", c_int64),
+        *((name, c_float) for name in ("epsilon", "weight_offset")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
+class PackedCall(ctypes.Structure):
+    """`Packed` of linear.h."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
+
+
+class LayerCall(ctypes.Structure):
+    """`Layer` of decoder.h."""
+
+    _fields_ = (
+        *((name, PackedCall) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("input_norm", "post_norm", "query_norm", "key_norm")),
+        *((name, c_void_p) for name in ("keys", "values")),
+        ("window", c_int64),
+    )
+
+
+class DecoderCall(ctypes.Structure):
+    """`Decoder` of decoder.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("layers", "hidden", "cosines", "sines", "query_starts")),
+        *((name, c_void_p) for name in ("positions", "block_tables", "block_ids", "offsets")),
+        *((name, c_int64) for name in ("num_layers", "num_tokens", "num_rows", "table_width")),
+        *((name, c_int64) for name in ("hidden_size", "num_heads", "num_kv_heads", "dim")),
+        *((name, c_int64) for name in ("intermediate", "rotary_dim", "block_size")),
+        *((name, c_float) for name in ("epsilon", "norm_epsilon", "scaling")),
+        ("seconds", c_void_p),
+        *((name, c_int32) for name in ("activation", "num_threads")),
+    )
+
+
+class Activation(IntEnum):
+    """What `gate` applies to the gates."""
+
+    SILU = 0
+    GELU_TANH = 1
+
+
+SIGNATURES: dict[str, list[Any]] = {
+    "signalbox_attend": [POINTER(AttentionCall)],
+    "signalbox_rope_and_write": [POINTER(RopeCall)],
+    "signalbox_rms_norm": [*[c_void_p] * 3, *[c_int64] * 2, *[c_float] * 2, *[c_int32] * 3],
+    "signalbox_gate": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32],
+    "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
+    "signalbox_choose": [POINTER(ChoiceCall)],
+    "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
+}
+DOT_SIGNATURES: dict[str, list[Any]] = {
+    "signalbox_linear": [POINTER(PackedCall), c_void_p, c_void_p, c_int64, c_int32],
+    "signalbox_attend_all": [POINTER(AttentionCall)],
+    "signalbox_decode": [POINTER(DecoderCall)],
+}
+"""Of the functions that are there only where the machine has the bfloat16 dot product."""
+
+
+class Kernels:
+    """The functions of the library. They run on as many threads as torch does in the calling thread."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._functions: dict[str, Any] = {}
+        self.has_dot = bool(library.signalbox_has_dot())
+        for name, argtypes in (SIGNATURES | (DOT_SIGNATURES if self.has_dot else {})).items():
+            function = getattr(library, name)
+            function.argtypes = argtypes
+            function.restype = None
+            self._functions[name.removeprefix("signalbox_")] = function
+        self._rms_norm, self._gate = self._functions["rms_norm"], self._functions["gate"]
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        layer: LayerCache,
+        out: torch.Tensor,
+        *,
+        query_starts: I32,
+        positions: I32,
+        block_tables: I32,
+        scaling: float,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> None:
+        """Attention of the R rows of `query_starts` `[R + 1]`; writes `out[: query_starts[R]]` `[T, Hq, Dv]`.
+
+        `query` is `[T, Hq, D]`, the heads of a token side by side, `positions` `[T]`, `block_tables`
+        `[R or more, W]`, `sinks` `[Hq]` float32. Takes what `can_attend` allows. A result depends neither on
+        the other rows nor on the threads, nor on the other query tokens of its row but for this: where the
+        kernel `attends_prompts`, rows of 16 tokens and more take another routine, which rounds otherwise.
+        """
+        num_kv_heads, block_size, key_dim = layer.keys.shape[1:]
+        call = AttentionCall(
+            query.data_ptr(),
+            layer.keys.data_ptr(),
+            layer.values.data_ptr(),
+            out.data_ptr(),
+            query_starts.ctypes.data,
+            positions.ctypes.data,
+            block_tables.ctypes.data,
+            None if sinks is None else sinks.data_ptr(),
+            query.stride(0),
+            out.stride(0),
+            len(query_starts) - 1,
+            block_tables.shape[1],
+            query.shape[1],
+            num_kv_heads,
+            key_dim,
+            layer.values.shape[3],
+            block_size,
+            sliding_window or 0,
+            scaling,
+            softcap or 0.0,
+            query.dtype == torch.bfloat16,
+            torch.get_num_threads(),
+        )
+        self._functions["attend_all" if self.attends_prompts(layer) else "attend"](call)
+
+    def attends_prompts(self, layer: LayerCache) -> bool:
+        """True if `attend` is good for rows of many tokens too."""
+        dims = (layer.keys.shape[3], layer.values.shape[3])
+        return self.has_dot and layer.keys.dtype == torch.bfloat16 and not any(dim % TILE for dim in dims)
+
+    def rope_and_write(
+        self,
+        qkv: torch.Tensor,
+        layer: LayerCache,
+        *,
+        cosines: torch.Tensor,
+        sines: torch.Tensor,
+        block_ids: torch.Tensor,
+        offsets: torch.Tensor,
+        num_heads: int,
+        query_norm: torch.Tensor | None = None,
+        key_norm: torch.Tensor | None = None,
+        epsilon: float = 0.0,
+        weight_offset: float = 0.0,
+    ) -> None:
+        """Normalizes (if there are weights `[D]`) and rotates Q and K, in place, and writes K and V to the cache.
+
+        `qkv` is `[T, (Hq + 2 * Hkv) * D]`, `cosines` and `sines` `[T, rotary dim]` for halves that are rotated
+        against each other, `block_ids` and `offsets` `[T]` int64. `weight_offset` is added to the norms' weights.
+        """
+        num_kv_heads, block_size, dim = layer.keys.shape[1:]
+        call = RopeCall(
+            qkv.data_ptr(),
+            cosines.data_ptr(),
+            sines.data_ptr(),
+            None if query_norm is None else query_norm.data_ptr(),
+            None if key_norm is None else key_norm.data_ptr(),
+            layer.keys.data_ptr(),
+            layer.values.data_ptr(),
+            block_ids.data_ptr(),
+            offsets.data_ptr(),
+            len(block_ids),
+            num_heads,
+            num_kv_heads,
+            dim,
+            cosines.shape[-1],
+            block_size,
+            epsilon,
+            weight_offset,
+            qkv.dtype == torch.bfloat16,
+            torch.get_num_threads(),
+        )
+        self._functions["rope_and_write"](call)
+
+    def rms_norm(
+        self, x: torch.Tensor, weight: torch.Tensor, epsilon: float, weight_offset: float, rounds: bool
+    ) -> torch.Tensor:
+        """`x` `[..., D]` over its root mean square, times `weight + weight_offset` `[D]`.
+
+        `rounds`: to the dtype before the multiplication as well as after it, as the model's own code may do.
+        """
+        out = torch.empty_like(x)
+        dim = x.shape[-1]
+        self._rms_norm(
+            x.data_ptr(),
+            weight.data_ptr(),
+            out.data_ptr(),
+            x.numel() // dim,
+            dim,
+            epsilon,
+            weight_offset,
+            rounds,
+            x.dtype == torch.bfloat16,
+            torch.get_num_threads(),
+        )
+        return out
+
+    def gate(self, gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
+        """`activation(gates) * ups` `[..., I]` for `gate_up` `[..., 2 * I]`, the gates first; I in whole vectors."""
+        dim = gate_up.shape[-1] // 2
+        out = gate_up.new_empty((*gate_up.shape[:-1], dim))
+        self._gate(
+            gate_up.data_ptr(),
+            out.data_ptr(),
+            out.numel() // dim,
+            dim,
+            activation,
+            out.dtype == torch.bfloat16,
+            torch.get_num_threads(),
+        )
+        return out
+
+    def linear(self, x: torch.Tensor, packed: PackedCall) -> torch.Tensor:
+        """`x` `[..., inputs]` bfloat16 times packed weights: `[..., outputs]`. Where `has_dot`."""
+        out = x.new_empty((*x.shape[:-1], packed.outputs))
+        rows = x.numel() // packed.inputs
+        self._functions["linear"](packed, x.data_ptr(), out.data_ptr(), rows, torch.get_num_threads())
+        return out
+
+    def decode(self, call: DecoderCall) -> None:
+        """Runs all layers of a decoder; see decoder.py. Where `has_dot`."""
+        call.num_threads = torch.get_num_threads()
+        self._functions["decode"](call)
+
+    def argmax(self, values: torch.Tensor) -> NDArray[np.int64]:
+        """`[N]` first index of the largest of each row of `[N, V]`; a NaN counts as the largest."""
+        out = np.empty(values.shape[0], np.int64)
+        self._functions["argmax"](
+            values.data_ptr(),
+            out.ctypes.data,
+            *values.shape,
+            values.dtype == torch.bfloat16,
+            torch.get_num_threads(),
+        )
+        return out
+
+    def choose(self, scores: torch.Tensor, choices: Choices) -> NDArray[np.int64]:
+        """`[n]` tokens for `scores` `[any, V]`, drawn as `torch_draw.draw` does: by the inverse of the distribution.
+
+        No token depends on another sample.
+        """
+        tokens = np.empty(len(choices.rows), np.int64)
+        self._functions["choose"](choice_call(scores, choices, tokens))
+        return tokens
+
+    def uniforms(
+        self, seeds: NDArray[np.uint64], choice_indices: U32, output_positions: I32, purpose: int
+    ) -> NDArray[np.float64]:
+        """`[N]` numbers in [0, 1), those of `uniform.uniforms`."""
+        out = np.empty(len(seeds))
+        arrays = (seeds, choice_indices, output_positions)
+        self._functions["uniforms"](*(a.ctypes.data for a in arrays), purpose, out.ctypes.data, len(seeds))
+        return out
+
+
+def can_attend(query: torch.Tensor, layer: LayerCache) -> bool:
+    """True if the kernel takes this model's heads: whole vectors, on the CPU, in the cache's dtype."""
+    return (
+        query.device.type == "cpu"
+        and query.dtype == layer.keys.dtype
+        and query.dtype in DTYPES
+        and query.shape[-1] % LANES == 0
+        and layer.values.shape[-1] % LANES == 0
+    )
+
+
+def load_kernels() -> Kernels | None:
+    """The kernels, or None where they cannot be built."""
+    library = load_library()
+    return None if library is None else Kernels(library)

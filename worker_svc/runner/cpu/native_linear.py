@@ -1,0 +1,62 @@
+"""Linear layers in bfloat16 by our own kernel: at the speed of the memory for few rows, of the arithmetic for many."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from worker_svc.runner.cpu.huge_pages import allocate
+from worker_svc.runner.cpu.native.kernels import TILE, Kernels, PackedCall
+from worker_svc.runner.cpu.packed_linear import (
+    TOLERANCES,
+    PackingError,
+    join_biases,
+    probe_rows,
+    relative_error,
+    weight_and_bias,
+)
+
+
+class PackedWeight:
+    """Weights `[outputs, inputs]` in the order in which the kernel reads them, and a bias `[outputs]`."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        outputs, inputs = weight.shape
+        if weight.dtype != torch.bfloat16 or inputs % 2:
+            raise PackingError("the kernel takes bfloat16 and an even number of inputs")
+        num_tiles = -(-outputs // TILE)
+        self.packed = allocate((num_tiles, inputs // 2, TILE, 2), weight.dtype)
+        whole = outputs // TILE
+        pairs = weight[: whole * TILE].view(whole, TILE, inputs // 2, 2)
+        self.packed[:whole] = pairs.transpose(1, 2)
+        if whole < num_tiles:
+            self.packed[whole] = 0
+            rest = weight[whole * TILE :].view(-1, inputs // 2, 2)
+            self.packed[whole, :, : len(rest)] = rest.transpose(0, 1)
+        self.bias: torch.Tensor | None = None
+        if bias is not None:
+            self.bias = torch.zeros(num_tiles * TILE)
+            self.bias[:outputs] = bias
+        self.call = PackedCall(
+            self.packed.data_ptr(), None if self.bias is None else self.bias.data_ptr(), inputs, outputs
+        )
+
+
+class NativeLinear(nn.Module):
+    """`x @ weight.T + bias` for `x` `[..., in]` bfloat16. A row's result does not depend on the other rows."""
+
+    def __init__(self, linear: nn.Module, kernels: Kernels) -> None:
+        """Takes the place of `linear`, whose weights are not kept. PackingError if it cannot."""
+        super().__init__()
+        weight, bias = weight_and_bias(linear)
+        self.out_features, self.in_features = weight.shape
+        self._kernels = kernels
+        self._weight = PackedWeight(weight, join_biases([weight], [bias]))
+        probe = probe_rows(self.in_features, weight.dtype)
+        expected = torch.nn.functional.linear(probe, weight, bias)
+        if not relative_error(self(probe), expected) <= TOLERANCES[weight.dtype]:
+            raise PackingError("packed weights give other results")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., in]` to `[..., out]`."""
+        return self._kernels.linear(x.contiguous(), self._weight.call)

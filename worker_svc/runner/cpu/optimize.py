@@ -1,0 +1,102 @@
+"""Swaps modules of a loaded model for faster ones, in place; the model's own code calls them as before."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.cpu.decoder import FusedDecoder, is_decoder_layer
+from worker_svc.runner.cpu.fused import (
+    FusedAttention,
+    FusedMLP,
+    FusedNorm,
+    NotFusableError,
+    is_attention,
+    is_gated_mlp,
+    is_rms_norm,
+)
+from worker_svc.runner.cpu.native.kernels import DTYPES, Kernels
+from worker_svc.runner.cpu.native_linear import NativeLinear
+from worker_svc.runner.cpu.packed_linear import PackingError, pack
+
+logger = logging.getLogger(__name__)
+
+Swap = Callable[[nn.Module], nn.Module | None]
+
+
+@torch.inference_mode()
+def optimize(model: nn.Module, dtype: torch.dtype) -> None:
+    """Swaps what is known in a model on the CPU, and drops the weights that are then not needed any more.
+
+    Every swapped part but attention was compared with the original; the probe compares the whole.
+    """
+    if dtype not in DTYPES:
+        return
+    kernels = native_kernels()
+    if kernels is None:
+        swaps: list[Swap] = [swap_linear]
+    elif uses_dot(kernels, dtype):
+        swaps = [decoder_swap(kernels), *fused_swaps(kernels), native_linear_swap(kernels)]
+    else:
+        swaps = [*fused_swaps(kernels), swap_linear]
+    for swap in swaps:
+        swap_children(model, swap)
+    gc.collect()
+
+
+def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
+    """Our own products serve bfloat16. On matrix units (AMX) oneDNN computes prompts in half the time, but steps of few
+    rows in twice to three times (docs/performance.md), and a row then depends on how many others there are."""
+    return kernels.has_dot and dtype == torch.bfloat16
+
+
+def decoder_swap(kernels: Kernels) -> Swap:
+    """One module in the place of all layers, if they are of the form that it knows."""
+
+    def swap(module: nn.Module) -> nn.Module | None:
+        if not isinstance(module, nn.ModuleList) or not len(module) or not is_decoder_layer(module[0]):
+            return None
+        return nn.ModuleList([FusedDecoder(module, kernels)])
+
+    return swap
+
+
+def native_linear_swap(kernels: Kernels) -> Swap:
+    """A linear layer with our own kernel."""
+    return lambda module: NativeLinear(module, kernels) if type(module) in (nn.Linear, Conv1D) else None
+
+
+def fused_swaps(kernels: Kernels) -> list[Swap]:
+    """What takes several modules at once comes first."""
+    return [
+        lambda module: FusedAttention(module, kernels) if is_attention(module) else None,
+        lambda module: FusedMLP(module, kernels) if is_gated_mlp(module) else None,
+        lambda module: FusedNorm(module, kernels) if is_rms_norm(module) else None,
+    ]
+
+
+def swap_linear(module: nn.Module) -> nn.Module | None:
+    """A linear layer with reordered weights, or GPT-2's transposed one."""
+    return pack(module) if type(module) in (nn.Linear, Conv1D) else None
+
+
+def swap_children(module: nn.Module, swap: Swap) -> None:
+    """Swaps all modules below `module` for which there is a swap; one that cannot be swapped is left."""
+    for name, child in list(module.named_children()):
+        try:
+            replacement = swap(child)
+        except (NotFusableError, PackingError) as error:
+            logger.warning("%s is not accelerated: %s.", type(child).__name__, error)
+            replacement = None
+        if replacement is None:
+            swap_children(child, swap)
+        elif isinstance(module, nn.ModuleList | nn.Sequential):
+            module[int(name)] = replacement
+        else:
+            setattr(module, name, replacement)

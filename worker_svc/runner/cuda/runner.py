@@ -1,0 +1,268 @@
+"""The torch runner for a GPU: state of the slots on the device, decode steps as graphs, sampling without a wait.
+
+A step is launched and collected apart, so that the next one can be launched before the tokens of this one are on the
+host. On the CPU the same code runs without graphs, for tests.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from worker_svc.core.batch import Batch, Sampled
+from worker_svc.core.run_ahead import is_plain
+from worker_svc.runner.attention import attention
+from worker_svc.runner.cpu.direct_forward import ModuleForward
+from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
+from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
+from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
+from worker_svc.runner.cuda.transfers import HostCopy, upload
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.loading import LoadedModel, load_model
+from worker_svc.runner.model.probe import check_paged_attention, eager_logits
+from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums
+from worker_svc.runner.torch_runner import TorchRunner
+
+logger = logging.getLogger(__name__)
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A step on its way."""
+
+    slots: NDArray[np.int32]
+    """[N] of the samples."""
+    positions: NDArray[np.int32]
+    """[N] that the sampled tokens get."""
+    sample_rows: NDArray[np.int32]
+    """[N] of the batch."""
+    results: HostCopy | None
+    """[N + R + N] tokens, then 1 for each row and for each sample that is finite, else 0."""
+    done: Sampled | None = None
+    """The result, where the step could not be launched without waiting for it."""
+
+    @property
+    def is_done(self) -> bool:
+        """The tokens are on the host."""
+        return self.results is None or self.results.is_done
+
+
+class CudaRunner(TorchRunner):
+    """A `ModelRunner` that can also be a step ahead; see `launch`. One thread calls it."""
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str],
+        *,
+        num_slots: int,
+        attention: str = "auto",
+        num_blocks: int | None = None,
+        max_model_len: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """As `TorchRunner`, whose other settings it takes.
+
+        num_slots: requests that may be here at a time. attention: auto (Triton's kernels on a GPU, where Triton is
+        installed) or triton.
+        """
+        self._attention = attention
+        super().__init__(
+            model_dir,
+            # One more than is told: where rows write that only fill up a graph's size.
+            num_blocks=None if num_blocks is None else num_blocks + 1,
+            max_model_len=max_model_len,
+            **settings,
+        )
+        told = self._cache.num_blocks - 1
+        if told < 1:
+            raise ModelLoadError("kv_cache_memory holds one block only, but that one is for scratch.")
+        length = self.info.max_model_len
+        if max_model_len is None:
+            length = min(length, told * self.info.block_size)
+        self.info = replace(self.info, num_blocks=told, max_model_len=length)
+        columns = -(-length // self.info.block_size)
+        self._mirror = StateMirror(num_slots, columns, scratch_block=told)
+        self._state = DecodeState(num_slots, columns, told, self.model.device)
+        self._in_flight: deque[Launched] = deque()
+        self._module_forward = ModuleForward(self.model.module)
+        self._steps: Any = self._make_steps(bucket_sizes(min(LARGEST_BUCKET, num_slots)))
+
+    def _load(self, path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
+        """The model with fused modules if these give the same logits, else as it is."""
+        model = load_model(path, dtype=dtype, device=device)
+        if not self._choose_triton(model.device):
+            check_paged_attention(model, block_size)
+            return model
+        from worker_svc.runner.triton.fused import fuse  # noqa: PLC0415 (Triton is optional)
+
+        expected = eager_logits(model)
+        try:
+            fuse(model.module)
+            check_paged_attention(model, block_size, expected, self._batch_class)
+            return model
+        except Exception as error:  # whatever it is: the model's own modules may still do
+            logger.warning("The model runs without fused modules, which is slower: %s", error)
+        del model
+        model = load_model(path, dtype=dtype, device=device)
+        check_paged_attention(model, block_size, batch_class=self._batch_class)
+        return model
+
+    def _choose_triton(self, device: torch.device) -> bool:
+        """Whether Triton's kernels run. ModelLoadError if they were asked for and cannot."""
+        if self._attention == "auto" and device.type != "cuda":
+            return False
+        try:
+            from worker_svc.runner.triton.batch import TritonBatch, check_usable  # noqa: PLC0415
+        except ImportError as error:
+            if self._attention == "triton":
+                raise ModelLoadError(
+                    "attention triton needs the package triton, which is not installed."
+                ) from error
+            logger.warning("Triton is not installed: attention runs row by row, which is slow on a GPU.")
+            return False
+        check_usable(device)
+        self._batch_class = TritonBatch
+        return True
+
+    def _make_steps(self, sizes: tuple[int, ...]) -> Any:
+        """The decode steps that run on the device's state alone; None without Triton."""
+        if not self._choose_triton(self.model.device):
+            return None
+        from worker_svc.runner.cuda.graphs import DecodeSteps  # noqa: PLC0415
+        from worker_svc.runner.triton.attention import SPLIT  # noqa: PLC0415
+
+        num_splits = -(-self.info.max_model_len // SPLIT)
+        steps = DecodeSteps(self.model.module, self._cache, self._state, sizes, num_splits)
+        if self.model.device.type == "cuda":
+            with torch.inference_mode():
+                steps.capture()
+        return steps
+
+    def execute(self, batch: Batch) -> Sampled:
+        """Writes the KV of all query tokens and samples; see `ModelRunner`."""
+        return self.collect(self.launch(batch))
+
+    @torch.inference_mode()
+    def launch(self, batch: Batch, in_flight: Mask | None = None) -> Launched:
+        """Starts a step. Steps are collected in the order of their launch.
+
+        `in_flight` `[R]` are the decode rows whose query token an uncollected step samples: `batch.token_ids` does
+        not matter there. ValueError if the step needs them on the host, or if no such step was launched.
+        """
+        ahead = np.zeros(len(batch.slots), np.bool_) if in_flight is None else in_flight
+        if not len(batch.token_ids) or not is_plain(batch):
+            if ahead.any():
+                raise ValueError("a row that needs tokens on the host was launched ahead of them")
+            none = np.empty(0, np.int32)
+            return self._launched(Launched(none, none, none, None, done=super().execute(batch)))
+        try:
+            return self._launched(self._launch(batch, ahead))
+        except Exception:
+            self._mirror.forget()
+            raise
+
+    def collect(self, launched: Launched) -> Sampled:
+        """Waits for the tokens of the oldest launched step."""
+        assert self._in_flight and self._in_flight[0] is launched, "steps are collected in order"
+        self._in_flight.popleft()
+        if launched.results is None:
+            assert launched.done is not None
+            return launched.done
+        results, count = launched.results.wait(), len(launched.slots)
+        tokens, finite = results[:count], results[count:] != 0
+        self._mirror.collected(launched.slots, launched.positions, tokens)
+        states, choices = np.split(finite, [len(finite) - count])
+        return Sampled(token_ids=tokens, bad_rows=bad_rows(states, choices, launched.sample_rows))
+
+    @property
+    def num_graphs(self) -> int:
+        """Decode steps that run as CUDA graphs."""
+        return 0 if self._steps is None else self._steps.num_captured
+
+    def _launched(self, launched: Launched) -> Launched:
+        self._in_flight.append(launched)
+        return launched
+
+    def _launch(self, batch: Batch, ahead: Mask) -> Launched:
+        self._limit_threads(1)
+        num_decode = batch.num_decode_rows
+        firsts = batch.query_starts[:num_decode]
+        self._state.apply(
+            self._mirror.update_for(
+                DecodeRows(
+                    slots=batch.slots[:num_decode],
+                    tokens=batch.token_ids[firsts],
+                    positions=batch.positions[firsts],
+                    block_tables=batch.block_tables[:num_decode],
+                    in_flight=ahead[:num_decode],
+                ),
+                self.info.block_size,
+            )
+        )
+        slots, positions = batch.slots[batch.sample_rows], batch.seq_lens[batch.sample_rows]
+        step = self._steps.for_rows(num_decode) if self._steps and num_decode == len(batch.slots) else None
+        logits, states = (
+            self._run_ahead_of_host(batch, ahead) if step is None else self._run_step(step, batch.slots)
+        )
+        if not len(slots):
+            return Launched(slots, positions, batch.sample_rows, HostCopy(states.long()))
+        plan = plan_sampling(batch, self.model.vocab_size, self.model.device)
+        tokens = sample_on_device(logits[: len(slots)], plan)
+        self._state.take(*self._targets(step, slots, positions), tokens)
+        self._mirror.launched(slots, positions)
+        choices = chosen_logits(logits[: len(slots)], tokens) < torch.inf
+        results = HostCopy(torch.cat((tokens, states[: len(batch.slots)].long(), choices.long())))
+        return Launched(slots, positions, batch.sample_rows, results)
+
+    def _run_step(self, step: Any, slots: NDArray[np.int32]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits `[bucket, V]` of decode rows whose columns the device has, and whether their states are finite."""
+        padded = np.full(len(step.slots), self._state.num_slots, np.int64)
+        padded[: len(slots)] = slots
+        step.slots.copy_(upload([padded], self.model.device)[0])
+        return step.run()  # type: ignore[no-any-return]
+
+    def _run_ahead_of_host(self, batch: Batch, ahead: Mask) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `_run_step`, `[N, V]` and `[R]`, for any step; from the host's columns, but
+        for tokens that only the device knows."""
+        paged = self._batch_class(
+            cache=self._cache,
+            num_decode_rows=batch.num_decode_rows,
+            query_starts=batch.query_starts,
+            positions=batch.positions,
+            block_tables=batch.block_tables,
+            device=self.model.device,
+        )
+        rows = np.flatnonzero(ahead)
+        columns = [
+            batch.token_ids,
+            batch.positions,
+            batch.sample_index,
+            batch.query_starts[1:] - 1,
+            batch.query_starts[rows],
+            batch.slots[rows],
+        ]
+        tokens, positions, samples, lasts, places, slots = upload(
+            [column.astype(np.int64) for column in columns], self.model.device
+        )
+        if len(rows):
+            tokens[places] = self._state.tokens[slots]
+        with attention.running(paged):
+            forwarded = self._module_forward(tokens, positions, samples, lasts)
+        return forwarded.logits, state_sums(forwarded.states).isfinite()
+
+    def _targets(self, step: Any, slots: Any, positions: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Slots and positions of the sampled tokens on the device; decode steps have them there."""
+        if step is None:
+            slots, positions = upload([slots.astype(np.int64), positions], self.model.device)
+            return slots, positions
+        there = step.slots[: len(slots)]
+        return there, self._state.positions[there] + 1

@@ -1,0 +1,199 @@
+"""Loads a Hugging Face causal language model whose attention runs on the paged KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.kv_cache import LayerShape
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model import checkpoint
+from worker_svc.runner.model.memory import check_weights_fit
+
+OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
+CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
+RECURRENT = "has recurrent or convolution layers, whose state is not kept in blocks"
+REFUSED_FAMILIES = {
+    **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
+    **dict.fromkeys(("llama4", "llama4_text"), CHUNKED_ATTENTION),
+    **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "lfm2_moe", "mamba"), RECURRENT),
+    **dict.fromkeys(("mamba2", "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv", "zamba"), RECURRENT),
+}
+"""Known not to work, with the reason. All others are tried: what decides is the probe."""
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Not "dynamic" and "longrope": their frequencies follow the longest position of the whole batch."""
+LAYER_TYPES = ("full_attention", "sliding_attention")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in evaluation mode on its device, and what the runner needs to know about it."""
+
+    module: Any
+    """The transformers model; called with `input_ids` and `position_ids` `[1, T]`."""
+    layer_shapes: list[LayerShape]
+    dtype: torch.dtype
+    device: torch.device
+    vocab_size: int
+    max_position_embeddings: int
+    eos_token_ids: tuple[int, ...]
+    sliding_window: int | None
+
+
+def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> LoadedModel:
+    """Loads `model_dir` (config.json and safetensors). Nothing is fetched, and no code in the directory runs.
+
+    `dtype` is auto, float32 or bfloat16. ModelLoadError if the directory or a setting cannot be served.
+    """
+    if not model_dir.is_dir():
+        raise ModelLoadError(f"{model_dir} is not a directory.")
+    raw_config = checkpoint.read_json(model_dir / checkpoint.CONFIG)
+    check_config(raw_config, model_dir / checkpoint.CONFIG)
+    checkpoint.check_weights(model_dir)
+    chosen_device = choose_device(device)
+    chosen_dtype = choose_dtype(dtype, chosen_device)
+    check_weights_fit(model_dir, checkpoint.count_elements(model_dir), chosen_dtype, chosen_device)
+    module = _load_module(model_dir, chosen_dtype).to(chosen_device).eval()
+    config = module.config
+    return LoadedModel(
+        module=module,
+        layer_shapes=layer_shapes(module, chosen_device),
+        dtype=chosen_dtype,
+        device=chosen_device,
+        vocab_size=config.vocab_size,
+        max_position_embeddings=config.max_position_embeddings,
+        eos_token_ids=read_eos_token_ids(model_dir, raw_config),
+        sliding_window=getattr(config, "sliding_window", None),
+    )
+
+
+def check_config(config: dict[str, Any], path: Path) -> None:
+    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantised weights."""
+    family = config.get("model_type")
+    if not isinstance(family, str):
+        raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
+    if family in REFUSED_FAMILIES:
+        raise ModelLoadError(
+            f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}."
+        )
+    if config.get("quantization_config") is not None:
+        raise ModelLoadError(f"{path}: quantization_config is set, but quantised weights are not supported.")
+    for key in ("rope_scaling", "rope_parameters"):
+        for rope_type in rope_types(config.get(key)):
+            if rope_type not in ROPE_TYPES:
+                raise ModelLoadError(
+                    f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
+                )
+    for layer_type in config.get("layer_types") or ():
+        if layer_type not in LAYER_TYPES:
+            raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(LAYER_TYPES)}.")
+
+
+def rope_types(rope: Any) -> list[Any]:
+    """The types that a rope setting names; some models have one setting for each type of layer."""
+    if rope is None:
+        return []
+    if not isinstance(rope, dict):
+        return [rope]
+    nested = [value for value in rope.values() if isinstance(value, dict)]
+    if nested:
+        return [rope_type for value in nested for rope_type in rope_types(value)]
+    return [rope.get("rope_type", rope.get("type", "default"))]
+
+
+def choose_device(device: str) -> torch.device:
+    """The device of that name. ModelLoadError if this machine lacks it."""
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ModelLoadError(f"device {device!r} is not a device that torch knows.") from error
+    if chosen.type not in ("cpu", "cuda"):
+        raise ModelLoadError(f"device {device!r} is neither cpu nor cuda.")
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ModelLoadError(f"device {device!r} was asked for, but torch sees no CUDA device.")
+    return chosen
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """Resolves "auto": bfloat16, but float32 on a CPU that would have to emulate it."""
+    if dtype == "auto":
+        fast = device.type == "cuda" or bool(BFLOAT16_CPU_FLAGS & cpu_flags())
+        return torch.bfloat16 if fast else torch.float32
+    if dtype not in DTYPES:
+        raise ModelLoadError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPES)}.")
+    return DTYPES[dtype]
+
+
+def cpu_flags() -> set[str]:
+    """Instruction set extensions by their Linux names; empty where there is no /proc/cpuinfo."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+
+
+@torch.inference_mode()
+def layer_shapes(module: Any, device: torch.device) -> list[LayerShape]:
+    """KV shapes of all layers, as the model hands them to an attention function when it runs one token.
+
+    ModelLoadError if a layer calls none: then it would not read the paged cache either.
+    """
+    token = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    family = module.config.model_type
+    with attention.recording_shapes(module) as shapes:
+        try:
+            module(input_ids=token, position_ids=token, use_cache=False)
+        except Exception as error:  # a model that needs the masks or the cache of its own attention
+            raise ModelLoadError(
+                f"model_type {family!r} does not run with another attention function: it {OWN_ATTENTION}."
+            ) from error
+    num_layers = int(module.config.num_hidden_layers)
+    missing = sorted(set(range(num_layers)) - shapes.keys())
+    if missing:
+        raise ModelLoadError(
+            f"model_type {family!r} does not use the attention interface in layer {missing[0]} "
+            f"({len(missing)} of {num_layers} layers): it {OWN_ATTENTION}, or {RECURRENT}."
+        )
+    return [shapes[i] for i in range(num_layers)]
+
+
+def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ...]:
+    """End-of-sequence tokens by generation_config.json, else by config.json; empty if neither has any."""
+    path = model_dir / checkpoint.GENERATION_CONFIG
+    generation_config = checkpoint.read_json(path) if path.is_file() else {}
+    for source in (generation_config, config):
+        ids = source.get("eos_token_id")
+        if ids is not None:
+            return tuple(sorted(ids)) if isinstance(ids, list) else (int(ids),)
+    return ()
+
+
+def _load_module(model_dir: Path, dtype: torch.dtype) -> Any:
+    transformers_logging: Any = transformers.utils.logging
+    transformers_logging.disable_progress_bar()
+    loader: Any = transformers.AutoModelForCausalLM
+    try:
+        module, report = loader.from_pretrained(
+            model_dir,
+            attn_implementation=attention.IMPLEMENTATION,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as error:  # transformers raises many kinds for a directory that it cannot load
+        if isinstance(error, KeyError) and error.args == (attention.IMPLEMENTATION,):
+            raise ModelLoadError(f"{model_dir} is not supported: it {OWN_ATTENTION}.") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelLoadError(f"{model_dir} was refused by transformers: {reason}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
+    return module

@@ -1,0 +1,53 @@
+"""Measures what a step of the largest size takes on a GPU beside weights and cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.kv_cache import KVCache
+from worker_svc.runner.model.loading import LoadedModel
+
+
+@torch.inference_mode()
+def run_largest_step(
+    model: LoadedModel, batch_class: type[PagedBatch], block_size: int, num_tokens: int
+) -> torch.Tensor:
+    """Runs `num_tokens` query tokens, prompts of one block each, which all lie in one block. Returns their logits."""
+    cache = KVCache(
+        model.layer_shapes, num_blocks=1, block_size=block_size, dtype=model.dtype, device=model.device
+    )
+    cache.fill(0)
+    length = min(block_size, model.max_position_embeddings)
+    starts = np.append(np.arange(0, num_tokens, length), num_tokens).astype(np.int32)
+    positions = (np.arange(num_tokens) % length).astype(np.int32)
+    batch = batch_class(
+        cache=cache,
+        num_decode_rows=0,
+        query_starts=starts,
+        positions=positions,
+        block_tables=np.zeros((len(starts) - 1, 1), np.int32),
+        device=model.device,
+    )
+    with attention.running(batch):
+        output = model.module(
+            input_ids=torch.zeros((1, num_tokens), dtype=torch.int64, device=model.device),
+            position_ids=torch.from_numpy(positions).to(model.device, torch.int64)[None],
+            use_cache=False,
+            logits_to_keep=torch.from_numpy(starts[1:] - 1).to(model.device, torch.int64),
+        )
+    return output.logits[0].float()  # type: ignore[no-any-return]
+
+
+def step_bytes(model: LoadedModel, batch_class: type[PagedBatch], block_size: int, num_tokens: int) -> int:
+    """Peak of the memory that such a step takes for a while on the model's GPU."""
+    torch.cuda.synchronize(model.device)
+    torch.cuda.reset_peak_memory_stats(model.device)
+    before = torch.cuda.memory_allocated(model.device)
+    run_largest_step(model, batch_class, block_size, num_tokens)
+    torch.cuda.synchronize(model.device)
+    peak = torch.cuda.max_memory_allocated(model.device) - before
+    torch.cuda.empty_cache()
+    return peak

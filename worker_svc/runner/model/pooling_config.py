@@ -1,0 +1,25 @@
+"""Which pooling a model was trained for, by the file that sentence-transformers puts beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from worker_svc.core.requests.pooling import PoolingMode
+from worker_svc.runner.model import checkpoint
+
+POOLING_CONFIG = Path("1_Pooling") / "config.json"
+MODES = {
+    "pooling_mode_mean_tokens": PoolingMode.MEAN,
+    "pooling_mode_lasttoken": PoolingMode.LAST,
+    "pooling_mode_cls_token": PoolingMode.CLS,
+}
+
+
+def read_pooling_mode(model_dir: Path) -> PoolingMode | None:
+    """The model's own mode, LAST if it names none; None if it wants one that is not known here, or several at once."""
+    path = model_dir / POOLING_CONFIG
+    if not path.is_file():
+        return PoolingMode.LAST
+    config = checkpoint.read_json(path)
+    wanted = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+    return MODES.get(wanted[0]) if len(wanted) == 1 else None

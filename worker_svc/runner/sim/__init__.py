@@ -1,0 +1,1 @@
+"""The simulated model: no network, no text, but a real KV cache."""

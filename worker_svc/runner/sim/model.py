@@ -1,0 +1,142 @@
+"""A simulated model: no network, no text, but a real KV cache.
+
+For scale and protocol tests; never to be presented as a model. The next token is a hash of what is read back *through
+the block tables*, so a wrong block, a stale cache entry or a wrong position shows as a wrong token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.runner.sim.failures import FailingModel, SimFailures
+
+I32 = NDArray[np.int32]
+U64 = NDArray[np.uint64]
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mix(value: U64) -> U64:
+    """A good 64-bit hash of each element (the finalizer of splitmix64, Steele et al. 2014)."""
+    value = value + _GOLDEN
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+def content(tokens: I32, positions: I32) -> U64:
+    """What the simulated model keeps in the cache for a token at a position."""
+    return mix(tokens.astype(np.uint64) << np.uint64(32) | positions.astype(np.uint64))
+
+
+def next_token(total: U64, vocab_size: int) -> I32:
+    """The token that follows a sequence whose contents sum to `total`."""
+    return (mix(total) % np.uint64(vocab_size)).astype(np.int32)
+
+
+def continuation(tokens: list[int], count: int, vocab_size: int) -> list[int]:
+    """What an undisturbed run would output after `tokens`."""
+    known = np.array(tokens, np.int32)
+    total = content(known, np.arange(len(known), dtype=np.int32)).sum(dtype=np.uint64)
+    output: list[int] = []
+    for position in range(len(tokens), len(tokens) + count):
+        token = next_token(np.array([total], np.uint64), vocab_size)
+        output.append(int(token[0]))
+        total += content(token, np.array([position], np.int32))[0]
+    return output
+
+
+@dataclass(frozen=True)
+class SimTiming:
+    """How long a step takes: `base + per_token * query tokens + per_context * context tokens`, in milliseconds."""
+
+    base_ms: float = 0.0
+    per_token_ms: float = 0.0
+    per_context_ms: float = 0.0
+    copy_ms_per_block: float = 0.0
+    """Between device and host tier."""
+
+    def seconds(self, batch: Batch) -> float:
+        """Duration of `batch`."""
+        context = int(batch.seq_lens.sum()) if self.per_context_ms else 0
+        return (self.base_ms + self.per_token_ms * len(batch.token_ids) + self.per_context_ms * context) / 1e3
+
+
+class SimRunner:
+    """Runs batches on the simulated model."""
+
+    def __init__(
+        self, info: RunnerInfo, timing: SimTiming | None = None, failures: SimFailures | None = None
+    ) -> None:
+        self.info = info
+        self._failing = FailingModel(failures) if failures else None
+        self._timing = timing or SimTiming()
+        self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
+        self._host = np.zeros((info.num_host_blocks, info.block_size), np.uint64)
+
+    def execute(self, batch: Batch) -> Sampled:
+        """Writes the contents of all query tokens, reads each sample's whole sequence back, and hashes it."""
+        started = time.monotonic()
+        if self._failing is not None:
+            self._failing.check(batch)
+        size = self.info.block_size
+        rows = np.repeat(np.arange(len(batch.slots)), np.diff(batch.query_starts))
+        blocks = batch.block_tables[rows, batch.positions // size]
+        self._cache[blocks, batch.positions % size] = content(batch.token_ids, batch.positions)
+        totals = np.zeros(len(batch.sample_index), np.uint64)
+        for sample, (row, query) in enumerate(zip(batch.sample_rows, batch.sample_index, strict=True)):
+            length = int(batch.positions[query]) + 1
+            read = self._cache[batch.block_tables[row, : -(-length // size)]].reshape(-1)[:length]
+            totals[sample] = read.sum(dtype=np.uint64)
+        sampled = Sampled(next_token(totals, self.info.vocab_size))
+        if self._failing is not None:
+            sampled.bad_rows = self._failing.bad_rows(batch)
+        rest = self._timing.seconds(batch) - (time.monotonic() - started)
+        if rest > 0:
+            time.sleep(rest)
+        return sampled
+
+    def check(self) -> None:
+        """As `ModelRunner.check`: the simulated device is lost when it was asked to be."""
+        if self._failing is not None:
+            self._failing.check_device()
+
+    def poison(self, blocks: list[int], host_blocks: Sequence[int] = ()) -> None:
+        """Fills blocks with what no token leaves behind, for tests."""
+        self._cache[blocks] = _GOLDEN
+        self._host[list(host_blocks)] = _GOLDEN
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """See `ModelRunner`: nothing is given ahead."""
+        return partial(self.copy_blocks, copies)
+
+    def copy_blocks(self, copies: list[BlockCopy]) -> None:
+        """Copies whole blocks, in order."""
+        if self._timing.copy_ms_per_block:
+            time.sleep(self._timing.copy_ms_per_block * len(copies) / 1e3)
+        for copy in copies:
+            source = self._host if copy.source_is_host else self._cache
+            target = self._host if copy.target_is_host else self._cache
+            target[copy.target] = source[copy.source]
+
+
+class SimDrafter(Drafter):
+    """Guesses for the simulated model: right with a given probability each, decided by a hash of the sequence."""
+
+    def __init__(self, vocab_size: int, acceptance: float) -> None:
+        self._vocab_size = vocab_size
+        self._acceptance = acceptance
+
+    def propose(self, slot: int, tokens: I32, limit: int) -> I32:
+        """`limit` guesses for what follows `tokens`."""
+        guesses = np.array(continuation(tokens.tolist(), max(limit, 0), self._vocab_size), np.int32)
+        luck = mix(guesses.astype(np.uint64) + np.uint64(len(tokens))) >> np.uint64(11)
+        right = luck < np.uint64(int(self._acceptance * 2**53))
+        return np.where(right, guesses, (guesses + 1) % self._vocab_size).astype(np.int32)

@@ -1,0 +1,151 @@
+"""A paged batch whose attention and KV write are Triton kernels: from the host's columns, or all on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.kv_cache import KVCache, LayerCache
+from worker_svc.runner.attention.torch_attention import Scores
+from worker_svc.runner.cuda.transfers import upload
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.triton import attention
+from worker_svc.runner.triton.attention import SPLIT, AttentionWork, chunk_tile, decode_tile
+from worker_svc.runner.triton.write import write_kv
+
+I32 = NDArray[np.int32]
+
+
+@dataclass
+class TritonBatch(PagedBatch):
+    """As its base, from numpy columns; all rows go through one kernel."""
+
+    split: int = SPLIT
+    """Positions of a split of a decode row's context; a power of two."""
+    _works: dict[int, AttentionWork] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """As the base's, but in one transfer that nobody waits for: the step before may still run."""
+        self.query_starts, self.positions, self.block_tables = (
+            np.ascontiguousarray(column, np.int32)
+            for column in (self.query_starts, self.positions, self.block_tables)
+        )
+        rows = np.repeat(np.arange(self.num_rows), np.diff(self.query_starts))
+        columns, offsets = np.divmod(self.positions, self.cache.block_size)
+        block_ids = self.block_tables[rows, columns].astype(np.int64)
+        self.block_ids, self.offsets, self._positions, self._block_tables = upload(
+            [block_ids, offsets.astype(np.int64), self.positions, self.block_tables], self.device
+        )
+
+    def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
+        """As the base's."""
+        write_kv(layer, key, value, self.block_ids, self.offsets)
+
+    def attend_at_once(self, query: torch.Tensor, layer: LayerCache, scores: Scores) -> torch.Tensor:
+        """Attention of all rows, `[T, Hq, Dv]`."""
+        group = query.shape[1] // layer.keys.shape[1]
+        if group not in self._works:
+            self._works[group] = self._make_work(group)
+        return attention.attend(query, layer, self._works[group], scores)
+
+    def _make_work(self, group: int) -> AttentionWork:
+        num_decode = self.num_decode_rows
+        chunks = chunk_items(self.query_starts, self.positions, num_decode, chunk_tile(group) // group)
+        decodes = decode_items(
+            self.query_starts[: num_decode + 1], self.positions, decode_tile(group) // group, self.split
+        )
+        return AttentionWork(
+            items=upload([np.concatenate([chunks, decodes])], self.device)[0],
+            num_chunk_items=len(chunks),
+            num_decode_tokens=int(self.query_starts[num_decode]),
+            num_splits=int(decodes[:, 3].max(initial=0)) + 1,
+            positions=self._positions,
+            block_tables=self._block_tables,
+            split=self.split,
+        )
+
+
+class DecodeBatch(PagedBatch):
+    """B decode rows of one token each whose columns are on the device only, as a CUDA graph needs it."""
+
+    def __init__(
+        self,
+        cache: KVCache,
+        positions: torch.Tensor,
+        block_tables: torch.Tensor,
+        *,
+        items: torch.Tensor,
+        num_splits: int,
+        split: int = SPLIT,
+    ) -> None:
+        """`positions` `[B]` and `block_tables` `[B, W]` are int32, `items` those of `make_decode_items`."""
+        self.cache, self.layers_called = cache, set()
+        self.num_decode_rows = len(positions)
+        size = cache.block_size
+        columns = (positions // size).to(torch.int64)[:, None]
+        self.block_ids = block_tables.gather(1, columns)[:, 0].to(torch.int64)
+        self.offsets = (positions % size).to(torch.int64)
+        self._work = AttentionWork(
+            items=items,
+            num_chunk_items=0,
+            num_decode_tokens=len(positions),
+            num_splits=num_splits,
+            positions=positions,
+            block_tables=block_tables,
+            split=split,
+        )
+
+    def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
+        """As the base's."""
+        write_kv(layer, key, value, self.block_ids, self.offsets)
+
+    def attend_at_once(self, query: torch.Tensor, layer: LayerCache, scores: Scores) -> torch.Tensor:
+        """Attention of all rows, `[B, Hq, Dv]`."""
+        return attention.attend(query, layer, self._work, scores)
+
+
+def chunk_items(query_starts: I32, positions: I32, first_row: int, queries: int) -> I32:
+    """[I, 4] tiles of `queries` tokens of the rows from `first_row` on; those with the longest context come first."""
+    items = _tiles(query_starts[first_row:], queries)
+    items[:, 0] += first_row
+    ends = positions[items[:, 1]] + items[:, 2]
+    return items[np.argsort(-ends, kind="stable")]
+
+
+def decode_items(query_starts: I32, positions: I32, queries: int, split: int) -> I32:
+    """[I, 4] tiles of the rows of `query_starts`, each as often as its context has splits."""
+    tiles = _tiles(query_starts, queries)
+    counts = (positions[tiles[:, 1]] + tiles[:, 2] - 1) // split + 1
+    items = np.repeat(tiles, counts, axis=0)
+    items[:, 3] = np.arange(len(items)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return items
+
+
+def make_decode_items(num_rows: int, num_splits: int, device: torch.device) -> torch.Tensor:
+    """[I, 4] items of `num_rows` rows of one token whose positions are not known here: all splits of each."""
+    rows = np.repeat(np.arange(num_rows, dtype=np.int32), num_splits)
+    splits = np.tile(np.arange(num_splits, dtype=np.int32), num_rows)
+    return torch.from_numpy(np.stack([rows, rows, np.ones_like(rows), splits], axis=1)).to(device)
+
+
+def _tiles(query_starts: I32, queries: int) -> I32:
+    """[I, 4] row (from 0), first query token, number of tokens, 0: the tokens of each row in portions of `queries`."""
+    lengths = np.diff(query_starts)
+    counts = -(-lengths // queries)
+    rows = np.repeat(np.arange(len(lengths), dtype=np.int32), counts)
+    inside = (np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)) * queries
+    tokens = np.minimum(queries, lengths[rows] - inside)
+    return np.stack([rows, query_starts[rows] + inside, tokens, np.zeros_like(rows)], axis=1).astype(np.int32)
+
+
+def check_usable(device: torch.device) -> None:
+    """ModelLoadError unless Triton can run kernels for `device`."""
+    if device.type != "cuda" and not attention.INTERPRETED:
+        raise ModelLoadError(
+            f"attention triton needs a CUDA device, not {device.type}: its kernels run on a CPU only in Triton's "
+            "interpreter, for tests (TRITON_INTERPRET=1)."
+        )

@@ -1,0 +1,104 @@
+"""Modules that compute what a Hugging Face model's own do, in fewer launches: the GPU's counterpart of `fused.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from worker_svc.runner.cpu.fused import (
+    ACTIVATIONS,
+    NORM_FORMS,
+    TOLERANCES,
+    JoinedAttention,
+    NotFusableError,
+    is_attention,
+    is_gated_mlp,
+    is_rms_norm,
+    norm_epsilon,
+)
+from worker_svc.runner.cpu.optimize import Swap, swap_children
+from worker_svc.runner.cpu.packed_linear import join_biases, probe_rows, relative_error, weight_and_bias
+from worker_svc.runner.triton.write import TritonKernels
+
+
+class JoinedLinear(nn.Module):
+    """Linear layers of the same input, side by side in one product."""
+
+    def __init__(self, *linears: nn.Module) -> None:
+        super().__init__()
+        pairs = [weight_and_bias(linear) for linear in linears]
+        weights = [weight for weight, _ in pairs]
+        self._weight = torch.cat(weights)
+        self._bias = join_biases(weights, [bias for _, bias in pairs])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., in]` to `[..., out]`."""
+        return F.linear(x, self._weight, self._bias)
+
+
+class TritonNorm(nn.Module):
+    """A root mean square norm."""
+
+    def __init__(self, norm: Any, kernels: TritonKernels) -> None:
+        super().__init__()
+        self.weight, self.epsilon = norm.weight, norm_epsilon(norm)
+        self._kernels = kernels
+        probe = probe_rows(len(self.weight), self.weight.dtype).to(self.weight.device)
+        expected = norm(probe)
+        errors = [relative_error(self._norm(probe, *form), expected) for form in NORM_FORMS]
+        if not min(errors) <= TOLERANCES[probe.dtype]:
+            raise NotFusableError("it is no root mean square norm of a known form")
+        self.weight_offset, self._rounds = NORM_FORMS[errors.index(min(errors))]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., D]` to `[..., D]`."""
+        return self._norm(x, self.weight_offset, self._rounds)
+
+    def _norm(self, x: torch.Tensor, offset: float, rounds: bool) -> torch.Tensor:
+        return self._kernels.rms_norm(x.contiguous(), self.weight, self.epsilon, offset, rounds)
+
+
+class TritonMLP(nn.Module):
+    """A gated MLP: gates and ups in one product."""
+
+    def __init__(self, mlp: Any, kernels: TritonKernels) -> None:
+        super().__init__()
+        activation = ACTIVATIONS.get(type(mlp.act_fn).__name__)
+        if activation is None or mlp.up_proj.out_features != mlp.gate_proj.out_features:
+            raise NotFusableError("its activation or width is not one that the kernel knows")
+        self._kernels, self._activation = kernels, activation
+        self.gate_up_proj = JoinedLinear(mlp.gate_proj, mlp.up_proj)
+        self.down_proj = mlp.down_proj
+        weight = mlp.gate_proj.weight
+        probe = probe_rows(weight.shape[1], weight.dtype).to(weight.device)
+        if not relative_error(self(probe), mlp(probe)) <= 2 * TOLERANCES[probe.dtype]:
+            raise NotFusableError("the fused MLP gives other results")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., D]` to `[..., D]`."""
+        return self.down_proj(self._kernels.gate(self.gate_up_proj(x), self._activation))  # type: ignore[no-any-return]
+
+
+class TritonAttention(JoinedAttention):
+    """Attention with joined weights and Triton's kernel."""
+
+    def __init__(self, attn: Any, kernels: TritonKernels) -> None:
+        super().__init__(attn, kernels, lambda norm: TritonNorm(norm, kernels))
+        self.qkv_proj = JoinedLinear(attn.q_proj, attn.k_proj, attn.v_proj)
+        self.o_proj = attn.o_proj
+
+
+@torch.inference_mode()
+def fuse(model: nn.Module) -> None:
+    """Swaps the modules known, in place. Every swapped part but attention was compared with the original."""
+    kernels = TritonKernels()
+    swaps: list[Swap] = [
+        lambda module: TritonAttention(module, kernels) if is_attention(module) else None,
+        lambda module: TritonMLP(module, kernels) if is_gated_mlp(module) else None,
+        lambda module: TritonNorm(module, kernels) if is_rms_norm(module) else None,
+    ]
+    for swap in swaps:
+        swap_children(model, swap)

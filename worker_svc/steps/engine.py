@@ -1,0 +1,353 @@
+"""The worker's steps without a thread: applied, started, collected and committed, one after another.
+
+Whoever drives it (a thread, or a simulation's coroutine) hands in what arrives and waits where there is something to
+wait for:
+
+    item = what arrived, else engine.author(), else what is going to arrive
+    while engine.must_finish_before(item): engine.finish()
+    engine.take(item)
+    while engine.is_full: engine.finish()
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from signalbox.v1 import scheduler_pb2
+from worker_svc.core.alone.client_orders import ClientOrders
+from worker_svc.core.batch import ModelRunner
+from worker_svc.core.faults.isolation import check_alive
+from worker_svc.core.requests.masks import Masks
+from worker_svc.core.running_step import RunningStep
+from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta, StepReport
+from worker_svc.core.steps_in_flight import StepsInFlight
+from worker_svc.core.worker_core import StepRefusedError, WorkerCore
+from worker_svc.grammar.desk import GrammarDesk, Verdict
+from worker_svc.grammar.preparation import GrammarPreparation, Prepared
+from worker_svc.links import delta
+from worker_svc.steps.items import (
+    Announce,
+    ArrivedRequest,
+    ArrivedStep,
+    CopiesFailed,
+    Done,
+    FromLink,
+    GiveUp,
+    Item,
+    Lent,
+    LinkClosed,
+    Ordered,
+)
+from worker_svc.tracing import RunSpans
+
+logger = logging.getLogger(__name__)
+_NO_CHANGES = StepDelta(0, 0)
+
+
+@dataclass
+class StepResult:
+    """What a step came to."""
+
+    report: scheduler_pb2.ModelRunnerOutput
+    outputs: list[FrontendOutput]
+    is_own: bool = False
+    """The worker authored the step: there is nobody to report it to."""
+
+
+@dataclass
+class StepTotals:
+    """All steps since the start, for metrics."""
+
+    num_steps: int = 0
+    num_own: int = 0
+    """Of them, those without a scheduler."""
+    queued_us: int = 0
+    prepare_us: int = 0
+    execute_us: int = 0
+    commit_us: int = 0
+
+    def add(self, timings: scheduler_pb2.StepTimings, *, is_own: bool) -> None:
+        """One more step."""
+        self.num_steps += 1
+        self.num_own += is_own
+        self.queued_us += timings.queued_us
+        self.prepare_us += timings.prepare_us
+        self.execute_us += timings.execute_us
+        self.commit_us += timings.commit_us
+
+
+@dataclass
+class _Times:
+    """Of a step in flight; by the engine's clock."""
+
+    delta: StepDelta
+    arrived: float
+    started: float
+    prepared: float
+
+
+class Copier(Protocol):
+    """Makes copies beside the steps, group after group, and says itself when they have ended."""
+
+    @property
+    def age_s(self) -> float:
+        """How long the oldest group has been open; 0 when none is. Any thread may ask."""
+
+    def begin(self, copies: SideCopies) -> None:
+        """Begins with a group behind everything that the runner has been given so far."""
+
+    def wait(self) -> None:
+        """Until all groups have ended, and that was told."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the engine needs from whoever drives it."""
+
+    clock: Callable[[], float]
+    """Seconds that only rise."""
+    post: Callable[[Item], None]
+    """Brings an item to the inbox. Any thread may call it."""
+    copier: Copier
+    fill: Callable[[Masks], None]
+    """Told of a step's masks before it starts, so that another thread may fill them."""
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who hears what came of steps; called by whoever drives the engine."""
+
+    on_result: Callable[[StepResult], None]
+    on_refused: Callable[[str], None]
+    """A step cannot be for us: the link is to be closed."""
+    on_verdict: Callable[[Verdict], None]
+    on_refusal: Callable[[list[FrontendOutput]], None]
+    """What frontends are told of a request that was refused when it came."""
+
+
+class StepEngine:
+    """Runs steps in the order of their arrival. Steps are finished by the driver: there it may have to wait."""
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        runner: ModelRunner,
+        around: Surroundings,
+        listeners: Listeners,
+        spans: RunSpans | None = None,
+        preparation: GrammarPreparation | None = None,
+        most_tokens: int = 8192,
+    ) -> None:
+        """preparation: of the grammars; None: requests whose output has to follow a form are refused. most_tokens: that
+        the runner takes in a step."""
+        self._most_tokens = most_tokens
+        self._core, self._runner, self._info = core, runner, runner.info
+        self._clock, self._copier, self._fill = around.clock, around.copier, around.fill
+        self._in_flight = StepsInFlight(core.table, runner, around.copier.begin, lambda: around.post(Done()))
+        self._times: deque[_Times] = deque()
+        """Of the steps in flight, oldest first."""
+        self._tell = listeners
+        self._spans = spans
+        self._grammars = GrammarDesk(core, preparation, around.post, listeners.on_verdict)
+        self._orders = ClientOrders(core.table)
+        self._wishes: list[tuple[int, int]] = []
+        """(slot, drafts that it wants to be allowed): while there is no scheduler, nobody else has to agree."""
+        self._was_greeted = False
+        self.is_alone = False
+        """There is no scheduler, and steps are our own. Not while a snapshot is on its way."""
+        self.totals = StepTotals()
+        self._running_since: float | None = None
+        """When the oldest step in flight was started, or became the oldest."""
+
+    # -- what the driver asks --
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps that have been started and not finished."""
+        return len(self._in_flight)
+
+    @property
+    def is_full(self) -> bool:
+        """The oldest step in flight has to be finished before anything else is taken."""
+        return self._in_flight.is_full
+
+    @property
+    def is_done(self) -> bool:
+        """The oldest step in flight can be finished without a wait. Only while there is one."""
+        return self._in_flight.is_done
+
+    @property
+    def wakes(self) -> bool:
+        """`Done` is posted when the oldest step in flight is done: nobody has to ask. Only while there is one."""
+        return self._in_flight.wakes
+
+    @property
+    def step_age_s(self) -> float:
+        """How long the step that runs now, or the oldest copies beside the steps, have been running; 0 when none do.
+        Any thread may ask."""
+        since = self._running_since
+        age = self._clock() - since if since is not None else 0.0
+        return max(age, self._copier.age_s)
+
+    def must_finish_before(self, item: Item) -> bool:
+        """The oldest step in flight has to be finished before `item` is taken."""
+        if isinstance(item, ArrivedStep):
+            item.looked_at = self._clock()
+            if not self._in_flight or item.link.is_closed:
+                return False
+            return self._core.refusal_of(item.delta) is not None or self._core.has_to_wait(item.delta)
+        if not self._in_flight:
+            return False
+        if isinstance(item, ArrivedRequest):
+            # No scheduler of ours does that: it waits for the report of the slot's release.
+            return bool(self._core.table.num_in_flight[item.message.slot])
+        return isinstance(item, Future | LinkClosed | GiveUp | CopiesFailed)
+
+    def author(self) -> ArrivedStep | None:
+        """The next step of a worker that is alone, which has to be taken; None: it is not, or nothing can run before a
+        step in flight is finished, or something arrives."""
+        if not self.is_alone or (self._in_flight and self._core.has_to_wait(_NO_CHANGES)):
+            return None
+        authored = self._core.author(self._most_tokens)
+        if authored is not None:
+            authored.draft_limits, self._wishes = self._wishes, []
+        return None if authored is None else ArrivedStep.own(authored, self._clock())
+
+    # -- what the driver does --
+
+    def take(self, item: Item) -> None:
+        """Takes what arrived; no step in flight is in its way (`must_finish_before`). Raises RunnerBrokenError."""
+        if isinstance(item, FromLink):
+            if not item.link.is_closed:
+                self._take_from_link(item)
+        elif isinstance(item, Future):
+            if item.set_running_or_notify_cancel():  # whoever asked may have gone
+                item.set_result(self._snapshot())
+        elif isinstance(item, Prepared):
+            self._grammars.take(item)
+        elif isinstance(item, Announce):
+            self._grammars.announce()
+        elif isinstance(item, LinkClosed):
+            self._go_alone()
+        elif isinstance(item, Ordered):
+            self._take_orders(item)
+        elif isinstance(item, GiveUp):
+            self._give_up()
+        elif isinstance(item, CopiesFailed):
+            check_alive(self._runner, item.message)
+
+    def _take_from_link(self, item: FromLink) -> None:
+        if isinstance(item, ArrivedStep):
+            self._step(item)
+        elif isinstance(item, ArrivedRequest):
+            self._add(item.message)
+        elif isinstance(item, Lent):
+            self._core.loan.replace(item.blocks)
+        else:
+            self._core.greet(item.term, item.instance)
+            self._orders.forget()
+            self._was_greeted, self.is_alone = True, False
+
+    def finish(self) -> None:
+        """Collects and commits the oldest step in flight, and says what came of it. Raises RunnerBrokenError and
+        UnfitError."""
+        times, since = self._times.popleft(), self._running_since
+        step, sampled, failed = self._in_flight.collect()
+        executed = self._clock()
+        report, outputs = self._core.commit(step, sampled, failed)
+        message = delta.build_report(report)
+        done = self._clock()
+        # A step that was launched ahead waited for the one before it, and has run since that was done.
+        ran_from = max(times.prepared, since or 0.0)
+        waited = times.started - times.arrived + ran_from - times.prepared
+        message.timings.queued_us = int(waited * 1e6)
+        message.timings.prepare_us = int((times.prepared - times.started) * 1e6)
+        message.timings.execute_us = int((executed - ran_from) * 1e6)
+        message.timings.commit_us = int((done - executed) * 1e6)
+        self._running_since = executed if self._in_flight else None
+        is_own = times.delta.is_own
+        if is_own:
+            self._wishes += report.draft_limits
+        self._tell.on_result(StepResult(message, outputs, is_own))
+        self.totals.add(message.timings, is_own=is_own)
+        self._observe(step, times, report, done)
+        self._core.bad_streak.check()
+
+    def finish_all(self) -> None:
+        """Finishes all steps in flight."""
+        while self._in_flight:
+            self.finish()
+
+    # -- inside --
+
+    def _add(self, request: scheduler_pb2.NewRequestData) -> None:
+        new = delta.parse_new_request(request, self._info)
+        outputs = self._core.add(new)
+        if outputs:
+            self._tell.on_refusal(outputs)
+        if self._spans is not None:
+            self._spans.added(request.slot, request.traceparent, request.tracestate, self._clock())
+        self._grammars.add(new)
+
+    def _step(self, arrived: ArrivedStep) -> None:
+        changes, started = arrived.delta, arrived.looked_at
+        if self._running_since is None:
+            self._running_since = started
+        try:
+            step = self._core.apply(changes)
+        except StepRefusedError as error:
+            self._running_since = None
+            self._tell.on_refused(str(error))
+            return
+        self._grammars.forget(changes.finished_slots)
+        if step.batch.masks is not None:
+            self._fill(step.batch.masks)
+        self._in_flight.start(step)
+        self._times.append(_Times(changes, arrived.at, started, self._clock()))
+
+    def _observe(self, step: RunningStep, times: _Times, report: StepReport, done: float) -> None:
+        if self._core.drafting is not None:
+            self._core.drafting.take_duration(step, done - times.started)
+        if self._spans:
+            self._spans.stepped(times.delta, step, report, times.started, done)
+
+    def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
+        self.is_alone = False
+        self._copier.wait()  # no snapshot tells of a fence
+        self._core.rest()
+        return delta.build_snapshot(self._core) if self._core.last_step_id else None
+
+    # -- alone --
+
+    def _go_alone(self) -> None:
+        """The link is closed for good; all steps that were taken from it have been finished."""
+        if not self._was_greeted:
+            return
+        self._copier.wait()
+        self._core.rest()
+        self._wishes = []
+        self._core.loan.settle(self._core.table)
+        self._core.aside.lift(self._core.table)
+        self.is_alone = True
+        self._carry_out_orders()
+
+    def _take_orders(self, ordered: Ordered) -> None:
+        for attempt, action in ordered.orders:
+            self._orders.add(ordered.frontend_instance, attempt, action)
+        if self.is_alone:
+            self._carry_out_orders()
+
+    def _carry_out_orders(self) -> None:
+        most_rows = self._most_tokens // (1 + self._info.max_draft_tokens)
+        self._grammars.forget(self._orders.carry_out(most_rows))
+
+    def _give_up(self) -> None:
+        self._grammars.forget(self._core.held_slots())
+        self._core.give_up()
+        self._orders.forget()
+        self._was_greeted = self.is_alone = False
