@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.queue.deadlines import parse_ttft_targets
-from scheduler_svc.core.queue.spec import parse_policy
 from scheduler_svc.lease.spec import parse_lease, user_lease
 from signalbox.errors import StartupError
 from signalbox.links.addresses import read_address
 from signalbox.runtime.config import Settings
 
 
-class SchedulerSettings(Settings):
+class SchedulerSettings(SchedulerConfig, Settings):
     """The scheduler of signalbox: decides which blocks and which steps, and never sees a token."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_SCHEDULER_", cli_prog_name="scheduler-svc")
@@ -34,144 +32,10 @@ class SchedulerSettings(Settings):
     """host:port at which this scheduler is reached, told to those who ask a standby. Unset: the one it listens on."""
     metrics: str = ""
     """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
-    max_num_seqs: int | None = Field(None, ge=1)
-    """Most running requests per worker. Unset: 256, or what the token budget and the worker's slots allow."""
-    max_num_batched_tokens: int | None = Field(None, ge=1)
-    """Token budget of a step. Unset: 2048, or what the worker's runner takes if that is less."""
-    max_model_len: int | None = Field(None, ge=2)
-    """Longest prompt plus output in tokens. Unset: what the worker's model allows."""
-    long_prefill_token_threshold: int = Field(0, ge=0)
-    """Longest prefill chunk of one request per step. 0: only the budget limits it."""
-    max_num_partial_prefills: int = Field(0, ge=0)
-    """Most prompts that may be partly computed at once. 0: no limit."""
-    enable_chunked_prefill: bool = True
-    """Without it a prompt runs in one step, and prompts above the budget are refused."""
-    enable_prefix_caching: bool = True
-    """Reuse KV blocks of equal prefixes."""
-    policy: str = "fcfs"
-    """Order of the requests. fcfs: by arrival. priority: lower priority numbers first; they may displace others. fair:
-    tenants share by what they have had. deadline: the earliest deadline by ttft_targets first, among those that can be
-    met. Joined by +, as in priority+fair; the arrival decides the rest."""
-    ttft_targets: str = Field("", validate_default=True)
-    """Times to first token, as PRIORITY:MILLISECONDS joined by commas (0:500,1:2000). The metrics count them under any
-    policy; the policy deadline goes by them. Empty: there are none."""
     tenants: str = ""
     """File with the limits and weights of tenants, TOML or JSON; read again when it changes. Empty: there are none."""
-    aging_s: float = Field(60.0, ge=0)
-    """Seconds of waiting that raise a request by one class. 0: never."""
-    lower_class_prefill_tokens: int = Field(0, ge=0)
-    """Prompt tokens in a step beyond which prompts of lower classes add none while a higher class has started requests
-    in the last ten seconds (a quarter of it is always theirs): steps stay short for those who are expected. 0: only the
-    budget limits them. Needs the policy priority and chunked prefill."""
-    fair_input_weight: float = Field(1.0, gt=0)
-    """What a computed prompt token costs a tenant, in virtual tokens."""
-    fair_output_weight: float = Field(2.0, gt=0)
-    """What an output token costs."""
-    fair_credit: float = Field(2000.0, ge=0)
-    """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
-    safe_mode_ttft_ms: float | None = Field(None, gt=0)
-    """By when first tokens of the classes kept by safe mode are promised, in milliseconds; too many later ones set safe
-    mode. Unset: only `signalbox safe-mode` does, and level, budget, window and lift time below are refused. Needs the
-    policy priority."""
-    safe_mode_level: int = Field(0, ge=-1000, le=1000)
-    """Highest priority number that goes on when late first tokens have set safe mode."""
-    safe_mode_budget: float = Field(0.01, gt=0, le=0.1)
-    """Share of first tokens that may be late. Ten times as many set safe mode."""
-    safe_mode_window_s: float = Field(60.0, gt=0)
-    """Seconds over which the share is counted."""
-    safe_mode_lift_s: float = Field(300.0, ge=0)
-    """Seconds for which the share must have stayed within the budget before safe mode is lifted."""
-    safe_mode_pauses: bool = True
-    """Pause running requests of suspended classes; they keep their KV blocks while there is room. Without it they run
-    to their end, and only new ones wait."""
-    placement_lookahead: int = Field(8, ge=1)
-    """Waiting requests that a worker may leave to others before it stops looking for one to take."""
-    affinity_wait_ms: float = Field(50.0, ge=0)
-    """How long a request may be left for a worker that has more of its prompt cached, in milliseconds."""
-    affinity_max_skips: int = Field(16, ge=0)
-    """How many steps of other workers may leave it."""
-    affinity_min_tokens: int = Field(64, ge=1)
-    """Cached tokens that make another worker worth waiting for."""
-    max_inflight_steps: int = Field(2, ge=1, le=16)
-    """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
-    just_in_time_steps: bool = True
-    """Send a step ahead only just in time, so that requests that arrive meanwhile still make it."""
-    num_speculative_tokens: int = Field(0, ge=0, le=32)
-    """Draft tokens allowed per request and step, at most what the worker can verify."""
-    watermark_blocks_per_seq: int = Field(2, ge=0)
-    """Free blocks kept per running request when another one is admitted or resumed."""
-    side_copy_blocks: int = Field(32, ge=0)
-    """A start that needs so many block copies between device and host tier, or more, waits for them while they run
-    beside the steps; fewer are made within its step. 0: all are."""
-    max_waiting: int = Field(100_000, ge=1)
-    """Requests that may wait for one model; more are refused."""
-    max_waiting_bytes: int = Field(384 << 20, ge=1 << 20)
-    """Bytes that all waiting requests may take together (prompts, hashes, metadata); more are refused, and submitted
-    again if they were accepted before. What is on its way to a worker that does not read comes on top."""
-    max_hello_bytes: int = Field(256 << 20, ge=1 << 20)
-    """Bytes that the hello of one worker may have with all that it tells of its requests (block tables, hashes and
-    metadata of each); a larger one is refused. 4,000 requests of 8,000 tokens have 40 MB."""
-    no_worker_grace_s: float = Field(30.0, ge=0)
-    """How long requests may wait for a model none of whose workers is there, in seconds."""
-    worker_grace_s: float = Field(10.0, ge=0)
-    """How long a worker may be gone before its requests are lost, in seconds."""
-    worker_silence_ms: float = Field(1500.0, ge=500)
-    """How long a worker may say nothing before it gets nothing new, in milliseconds. Its requests move when no frontend
-    hears it either, and another worker has room."""
-    step_hang_ms: float = Field(5000.0, ge=100)
-    """How long a step may take before its worker is suspected to hang, in milliseconds, however fast its steps are."""
-    frontend_grace_s: float = Field(10.0, ge=0)
-    """How long a frontend may be gone before its requests are cancelled, in seconds."""
-    integrity_check_s: float = Field(10.0, ge=0)
-    """How often tables and counts are checked against each other while there is nothing to do, in seconds; they take a
-    hundredth of the time at most. 0: never."""
-    start_grace_s: float = Field(5.0, ge=0)
-    """How long a new scheduler waits for workers to say hello before unknown requests are lost, in seconds: at most,
-    where frontends name the workers that may have them, and no longer than until those are there. Workers that a
-    frontend names and hears are waited for as long as worker_grace_s, if that is longer."""
     drain_s: float = Field(2.0, ge=0)
     """How long running calls may go on when the service is told to stop, in seconds."""
-
-    @field_validator("policy")
-    @classmethod
-    def _check_policy(cls, policy: str) -> str:
-        parse_policy(policy)
-        return policy
-
-    @field_validator("ttft_targets")
-    @classmethod
-    def _check_ttft_targets(cls, targets: str, info: ValidationInfo) -> str:
-        policy = info.data.get("policy")
-        if not parse_ttft_targets(targets) and policy is not None and parse_policy(policy).has_deadlines:
-            raise ValueError(f"the policy {policy!r} goes by the times to first token, and there are none")
-        return targets
-
-    @field_validator("lower_class_prefill_tokens")
-    @classmethod
-    def _check_lower_classes(cls, tokens: int, info: ValidationInfo) -> int:
-        policy, is_chunked = info.data.get("policy"), info.data.get("enable_chunked_prefill")
-        if tokens and policy is not None and not parse_policy(policy).has_classes:
-            raise ValueError(f"the policy {policy!r} has no classes; add priority")
-        if tokens and is_chunked is False:
-            raise ValueError("prompts that run in one step cannot be cut; it needs --enable-chunked-prefill")
-        return tokens
-
-    @field_validator("safe_mode_ttft_ms")
-    @classmethod
-    def _check_safe_mode(cls, ttft_ms: float | None, info: ValidationInfo) -> float | None:
-        policy = info.data.get("policy")
-        if ttft_ms is not None and policy is not None and not parse_policy(policy).has_classes:
-            raise ValueError(f"safe mode suspends classes, and the policy {policy!r} has none; add priority")
-        return ttft_ms
-
-    @field_validator("safe_mode_level", "safe_mode_budget", "safe_mode_window_s", "safe_mode_lift_s")
-    @classmethod
-    def _check_error_budget(cls, value: float, info: ValidationInfo) -> float:
-        is_alone = "safe_mode_ttft_ms" in info.data and info.data["safe_mode_ttft_ms"] is None
-        assert info.field_name is not None
-        if is_alone and value != cls.model_fields[info.field_name].default:  # defaults come here too
-            raise ValueError("without a promised time there is no error budget; add --safe-mode-ttft-ms")
-        return value
 
     @field_validator("lease")
     @classmethod
@@ -199,8 +63,3 @@ class SchedulerSettings(Settings):
                 f"--listen {self.listen} is no address to tell others; add --advertise HOST:PORT"
             )
         return f"{host}:{port}"
-
-    def core(self) -> SchedulerConfig:
-        """What the core has to know of them."""
-        names = SchedulerConfig.__dataclass_fields__
-        return SchedulerConfig(**{name: getattr(self, name) for name in names})

@@ -82,7 +82,7 @@ class SchedulerProcess:
             logger.info("standing by for the lease %s", self._settings.contended_lease)
         counter = await lease.acquire()
         clock = asyncio.get_running_loop()
-        core = Scheduler(self._settings.core(), counter + 1, clock.time(), instance=self.instance)
+        core = Scheduler(self._settings, counter + 1, clock.time(), instance=self.instance)
         loop = StepLoop(core, clock.time, clock.call_at, self.tracer)
         tenants = None
         if self._limits is not None:

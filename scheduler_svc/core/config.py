@@ -1,107 +1,181 @@
-"""What an operator can set about scheduling."""
+"""What an operator can set about scheduling, and how it is resolved against a worker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
+
+from scheduler_svc.core.queue.deadlines import parse_ttft_targets
+from scheduler_svc.core.queue.spec import PolicySpec, parse_policy
 
 
-@dataclass(frozen=True)
-class SchedulerConfig:
-    """Limits and policy of the scheduler. Limits of one worker, not of all together."""
+class SchedulerConfig(BaseModel):
+    """Limits and policy of the scheduler. Limits of one worker, not of all together. Raises ValidationError, a
+    ValueError, for what is out of range or contradicts another setting."""
 
-    max_num_seqs: int | None = None
-    """Most running requests per worker; None: 256, or what the token budget and the worker's slots allow."""
-    max_num_batched_tokens: int | None = None
-    """Token budget of a step; None: 2,048, or what the worker's runner takes if that is less."""
-    max_model_len: int | None = None
-    """Longest prompt plus output; None: what the worker's model allows."""
-    long_prefill_token_threshold: int = 0
-    """Longest prefill chunk of one request per step; 0: only the budget limits it."""
-    max_num_partial_prefills: int = 0
-    """Most prompts that may be partly computed at once; 0: no limit."""
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_num_seqs: PositiveInt | None = None
+    """Most running requests per worker. Unset: 256, or what the token budget and the worker's slots allow."""
+    max_num_batched_tokens: PositiveInt | None = None
+    """Token budget of a step. Unset: 2048, or what the worker's runner takes if that is less."""
+    max_model_len: int | None = Field(default=None, ge=2)
+    """Longest prompt plus output in tokens. Unset: what the worker's model allows."""
+    long_prefill_token_threshold: NonNegativeInt = 0
+    """Longest prefill chunk of one request per step. 0: only the budget limits it."""
+    max_num_partial_prefills: NonNegativeInt = 0
+    """Most prompts that may be partly computed at once. 0: no limit."""
     enable_chunked_prefill: bool = True
-    """False: a prompt runs in one step or waits; prompts above the budget are refused."""
+    """Without it a prompt runs in one step, and prompts above the budget are refused."""
     enable_prefix_caching: bool = True
     """Reuse KV blocks of equal prefixes."""
-    max_inflight_steps: int = 2
+    policy: str = "fcfs"
+    """Order of the requests. fcfs: by arrival. priority: lower priority numbers first; they may displace others. fair:
+    tenants share by what they have had. deadline: the earliest deadline by ttft_targets first, among those that can be
+    met. Joined by +, as in priority+fair; the arrival decides the rest."""
+    ttft_targets: str = Field(default="", validate_default=True)
+    """Times to first token, as PRIORITY:MILLISECONDS joined by commas (0:500,1:2000). The metrics count them under any
+    policy; the policy deadline goes by them. Empty: there are none."""
+    aging_s: NonNegativeFloat = 60.0
+    """Seconds of waiting that raise a request by one class. 0: never."""
+    lower_class_prefill_tokens: NonNegativeInt = 0
+    """Prompt tokens in a step beyond which prompts of lower classes add none while a higher class has started requests
+    in the last ten seconds (a quarter of it is always theirs): steps stay short for those who are expected. 0: only the
+    budget limits them. Needs the policy priority and chunked prefill."""
+    fair_input_weight: PositiveFloat = 1.0
+    """What a computed prompt token costs a tenant, in virtual tokens."""
+    fair_output_weight: PositiveFloat = 2.0
+    """What an output token costs."""
+    fair_credit: NonNegativeFloat = 2000.0
+    """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
+    safe_mode_ttft_ms: PositiveFloat | None = None
+    """By when first tokens of the classes kept by safe mode are promised, in milliseconds; too many later ones set safe
+    mode. Unset: only `signalbox safe-mode` does, and level, budget, window and lift time below are refused. Needs the
+    policy priority."""
+    safe_mode_level: int = Field(default=0, ge=-1000, le=1000)
+    """Highest priority number that goes on when late first tokens have set safe mode."""
+    safe_mode_budget: float = Field(default=0.01, gt=0, le=0.1)
+    """Share of first tokens that may be late. Ten times as many set safe mode."""
+    safe_mode_window_s: PositiveFloat = 60.0
+    """Seconds over which the share is counted."""
+    safe_mode_lift_s: NonNegativeFloat = 300.0
+    """Seconds for which the share must have stayed within the budget before safe mode is lifted."""
+    safe_mode_pauses: bool = True
+    """Pause running requests of suspended classes; they keep their KV blocks while there is room. Without it they run
+    to their end, and only new ones wait."""
+    placement_lookahead: PositiveInt = 8
+    """Waiting requests that a worker may leave to others before it stops looking for one to take."""
+    affinity_wait_ms: NonNegativeFloat = 50.0
+    """How long a request may be left for a worker that has more of its prompt cached, in milliseconds."""
+    affinity_max_skips: NonNegativeInt = 16
+    """How many steps of other workers may leave it."""
+    affinity_min_tokens: PositiveInt = 64
+    """Cached tokens that make another worker worth waiting for."""
+    max_inflight_steps: int = Field(default=2, ge=1, le=16)
     """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
     just_in_time_steps: bool = True
     """Send a step ahead only just in time, so that requests that arrive meanwhile still make it."""
-    num_speculative_tokens: int = 0
+    num_speculative_tokens: int = Field(default=0, ge=0, le=32)
     """Draft tokens allowed per request and step, at most what the worker can verify."""
-    watermark_blocks_per_seq: int = 2
-    """Free blocks kept per running request when another one is admitted or resumed, for the growth of the running."""
-    side_copy_blocks: int = 32
-    """A start that needs so many copies between device and host tier, or more, waits for them while they run beside the
-    steps; fewer are made within its step. 0: all are."""
-    policy: str = "fcfs"
-    """fcfs: by arrival. priority: lower priority numbers first. fair: tenants by what they have had. deadline: whose
-    first token is due first. Parts are joined by `+`, as in priority+fair; the arrival decides what they leave open."""
-    ttft_targets: str = ""
-    """Milliseconds within which requests are to have a first token, by priority number: `0:500,1:2000`."""
-    lower_class_prefill_tokens: int = 0
-    """Prompt tokens in a step beyond which lower classes add none, while a higher class has started requests lately;
-    0: only the budget limits them."""
-    aging_s: float = 60.0
-    """Seconds of waiting that raise a request by one class; 0: never."""
-    fair_input_weight: float = 1.0
-    """What a computed prompt token costs a tenant, in virtual tokens."""
-    fair_output_weight: float = 2.0
-    """What an output token costs."""
-    fair_credit: float = 2000.0
-    """Virtual tokens that a tenant may have saved up when one of its requests waits again while others of it run."""
-    safe_mode_ttft_ms: float | None = None
-    """By when first tokens of the classes kept by safe mode are promised; later ones use up the error budget. None:
-    only an operator sets safe mode."""
-    safe_mode_level: int = 0
-    """Classes with a higher priority number are suspended while the error budget burns; the others have the budget."""
-    safe_mode_budget: float = 0.01
-    """Share of first tokens that may be late. Safe mode is set when ten times as many are."""
-    safe_mode_window_s: float = 60.0
-    """Over which time the share is counted."""
-    safe_mode_lift_s: float = 300.0
-    """How long the share must have stayed within the budget before safe mode is lifted."""
-    safe_mode_pauses: bool = True
-    """Running requests of suspended classes are paused; False: they run to their end."""
-    placement_lookahead: int = 8
-    """Waiting requests that a worker may leave to others before it stops looking for one to take."""
-    affinity_wait_ms: float = 50.0
-    """How long a request may be left for a worker that has more of its prompt cached."""
-    affinity_max_skips: int = 16
-    """How many steps of other workers may leave it."""
-    affinity_min_tokens: int = 64
-    """Cached tokens that make another worker worth waiting for."""
-    max_waiting: int = 100_000
+    watermark_blocks_per_seq: NonNegativeInt = 2
+    """Free blocks kept per running request when another one is admitted or resumed."""
+    side_copy_blocks: NonNegativeInt = 32
+    """A start that needs so many block copies between device and host tier, or more, waits for them while they run
+    beside the steps; fewer are made within its step. 0: all are."""
+    max_waiting: PositiveInt = 100_000
     """Requests that may wait for one model; more are refused."""
-    max_waiting_bytes: int = 384 << 20
-    """What waiting requests may take together, in bytes: prompts, hashes and metadata; more are refused."""
-    max_hello_bytes: int = 256 << 20
-    """What the hello of one worker may take with all parts of its snapshot, in bytes; a larger one is refused."""
-    no_worker_grace_s: float = 30.0
-    """How long requests may wait for a model none of whose workers is there."""
-    worker_grace_s: float = 10.0
-    """How long a worker may be gone before its requests are lost."""
-    worker_silence_ms: float = 1500.0
-    """How long a worker may say nothing before it gets nothing new, and its requests move if no frontend hears it."""
-    step_hang_ms: float = 5000.0
-    """How long a step may take before its worker is suspected to hang, however fast its steps are."""
-    frontend_grace_s: float = 10.0
-    """How long a frontend may be gone before its requests are cancelled."""
-    integrity_check_s: float = 10.0
-    """How often the invariants are looked at while there is nothing to do; 0: never."""
-    start_grace_s: float = 5.0
-    """How long a new scheduler waits for workers to say hello before it calls unknown requests lost: at most, where
-    frontends name the workers that may have them."""
+    max_waiting_bytes: PositiveInt = 384 << 20
+    """Bytes that all waiting requests may take together (prompts, hashes, metadata); more are refused, and submitted
+    again if they were accepted before. What is on its way to a worker that does not read comes on top."""
+    max_hello_bytes: PositiveInt = 256 << 20
+    """Bytes that the hello of one worker may have with all that it tells of its requests (block tables, hashes and
+    metadata of each); a larger one is refused. 4,000 requests of 8,000 tokens have 40 MB."""
+    no_worker_grace_s: NonNegativeFloat = 30.0
+    """How long requests may wait for a model none of whose workers is there, in seconds."""
+    worker_grace_s: NonNegativeFloat = 10.0
+    """How long a worker may be gone before its requests are lost, in seconds."""
+    worker_silence_ms: float = Field(default=1500.0, ge=500)
+    """How long a worker may say nothing before it gets nothing new, in milliseconds. Its requests move when no frontend
+    hears it either, and another worker has room."""
+    step_hang_ms: float = Field(default=5000.0, ge=100)
+    """How long a step may take before its worker is suspected to hang, in milliseconds, however fast its steps are."""
+    frontend_grace_s: NonNegativeFloat = 10.0
+    """How long a frontend may be gone before its requests are cancelled, in seconds."""
+    integrity_check_s: NonNegativeFloat = 10.0
+    """How often tables and counts are checked against each other while there is nothing to do, in seconds; they take a
+    hundredth of the time at most. 0: never."""
+    start_grace_s: NonNegativeFloat = 5.0
+    """How long a new scheduler waits for workers to say hello before unknown requests are lost, in seconds: at most,
+    where frontends name the workers that may have them, and no longer than until those are there. Workers that a
+    frontend names and hears are waited for as long as worker_grace_s, if that is longer."""
+
+    @field_validator("policy")
+    @classmethod
+    def _check_policy(cls, policy: str) -> str:
+        parse_policy(policy)
+        return policy
+
+    @field_validator("ttft_targets")
+    @classmethod
+    def _check_ttft_targets(cls, targets: str, info: ValidationInfo) -> str:
+        policy = info.data.get("policy")
+        if not parse_ttft_targets(targets) and policy is not None and parse_policy(policy).has_deadlines:
+            raise ValueError(f"the policy {policy!r} goes by the times to first token, and there are none")
+        return targets
+
+    @field_validator("lower_class_prefill_tokens")
+    @classmethod
+    def _check_lower_classes(cls, tokens: int, info: ValidationInfo) -> int:
+        policy, is_chunked = info.data.get("policy"), info.data.get("enable_chunked_prefill")
+        if tokens and policy is not None and not parse_policy(policy).has_classes:
+            raise ValueError(f"the policy {policy!r} has no classes; add priority")
+        if tokens and is_chunked is False:
+            raise ValueError("prompts that run in one step cannot be cut; it needs --enable-chunked-prefill")
+        return tokens
+
+    @field_validator("safe_mode_ttft_ms")
+    @classmethod
+    def _check_safe_mode(cls, ttft_ms: float | None, info: ValidationInfo) -> float | None:
+        policy = info.data.get("policy")
+        if ttft_ms is not None and policy is not None and not parse_policy(policy).has_classes:
+            raise ValueError(f"safe mode suspends classes, and the policy {policy!r} has none; add priority")
+        return ttft_ms
+
+    @field_validator("safe_mode_level", "safe_mode_budget", "safe_mode_window_s", "safe_mode_lift_s")
+    @classmethod
+    def _check_error_budget(cls, value: float, info: ValidationInfo) -> float:
+        is_alone = "safe_mode_ttft_ms" in info.data and info.data["safe_mode_ttft_ms"] is None
+        assert info.field_name is not None
+        if is_alone and value != cls.model_fields[info.field_name].default:  # defaults come here too
+            raise ValueError("without a promised time there is no error budget; add --safe-mode-ttft-ms")
+        return value
+
+    @cached_property
+    def order(self) -> PolicySpec:
+        """The policy, as put together of its parts."""
+        return parse_policy(self.policy)
 
     @property
     def has_classes(self) -> bool:
         """The policy knows classes of priority."""
-        return "priority" in self.policy
+        return self.order.has_classes
 
     @property
     def is_fair(self) -> bool:
         """The policy shares between tenants."""
-        return "fair" in self.policy
+        return self.order.is_fair
 
 
 @dataclass(frozen=True)

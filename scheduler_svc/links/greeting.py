@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from google.protobuf.message import DecodeError
 
 from scheduler_svc.core.cluster.offer import OfferError, check_offer
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import SnapshotError, check_slots, pieces_of
 from scheduler_svc.links import delta
 from signalbox.v1 import scheduler_pb2
@@ -20,8 +19,8 @@ class Greeting:
     def __init__(
         self,
         hello: scheduler_pb2.WorkerHello,
-        wall_ms: int = delta.LATEST_MS,
-        max_bytes: int = SchedulerConfig.max_hello_bytes,
+        wall_ms: int,
+        max_bytes: int,
     ) -> None:
         """`wall_ms`: our own clock, Unix time in milliseconds. `max_bytes`: of all parts together."""
         self.hello, self._wall_ms = hello, wall_ms

@@ -58,7 +58,7 @@ def make_busy(rng: random.Random, policy: str) -> Scheduler:
         max_num_seqs=rng.choice([2, 4]),
         max_num_batched_tokens=rng.choice([8, 64]),
         max_num_partial_prefills=rng.choice([0, 1]),
-        lower_class_prefill_tokens=rng.choice([0, 6]),
+        lower_class_prefill_tokens=rng.choice([0, 6]) * (policy == "priority"),
         watermark_blocks_per_seq=rng.choice([0, 1]),
         max_inflight_steps=1,
         policy=policy,

@@ -45,6 +45,7 @@ class Scenario(Simulation):
         )
         seqs = rng.choice((2, 4, 6))
         policy = self.fate.choice(("fcfs", "priority", "priority", "fair", "priority+fair"))
+        lower = random.Random(f"lower {seed}").choice((0, 3))
         config = SchedulerConfig(
             max_num_seqs=seqs,
             max_num_batched_tokens=rng.choice((seqs * (1 + drafts), 16 + seqs * (1 + drafts), 200)),
@@ -59,7 +60,7 @@ class Scenario(Simulation):
             start_grace_s=1.0,
             policy=_with_deadlines(policy) if random.Random(f"deadlines {seed}").random() < 0.3 else policy,
             ttft_targets="0:50,1:500",
-            lower_class_prefill_tokens=random.Random(f"lower {seed}").choice((0, 3)),
+            lower_class_prefill_tokens=lower if "priority" in policy else 0,
             aging_s=self.fate.choice((0.0, 0.1, 1.0)),
             side_copy_blocks=copies.choice((0, 1, 2, 4)),
         )

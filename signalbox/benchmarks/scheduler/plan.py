@@ -123,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--side-copy-blocks",
         type=int,
-        default=SchedulerConfig.side_copy_blocks,
+        default=SchedulerConfig().side_copy_blocks,
         help="a start that needs so many copies waits for them, beside the steps; 0: none does",
     )
     add("--max-num-seqs", type=int, default=64)
