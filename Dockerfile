@@ -19,7 +19,7 @@ WORKDIR /src
 COPY constraints.txt ./
 
 FROM scratch AS source
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY signalbox signalbox
 COPY scheduler_svc scheduler_svc
 COPY worker_svc worker_svc

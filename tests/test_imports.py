@@ -1,4 +1,4 @@
-"""The import rules of docs/design.md, section 11: read from the source, nothing is imported."""
+"""The import rules of docs/architecture.md: read from the source, nothing is imported."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Random rings: the real shells of all services on a virtual clock and a virtual network. Every accepted request of a
 living frontend ends in exactly one terminal event and with the tokens of an undisturbed run, errors come only where the
-plot allows them, and nothing is left at rest (docs/liveness.md; docs/design.md, section 11)."""
+plot allows them, and nothing is left at rest (docs/liveness.md; docs/design.md)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,112 @@
+"""The documents name every folder and every word that there is, and none that is gone (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("signalbox", "scheduler_svc", "worker_svc", "frontend_svc", "tools", "tests")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+MAX_COLUMNS = 100
+UNWRAPPED = {"docs/reliability.md"}
+"""Documents whose lines are still longer."""
+MAX_README_LINES = 100
+FOLDER = re.compile(r"(?m)^\| `([\w/]+)/` \|")
+"""The first cell of a row of the tables of folders."""
+PATH = re.compile(rf"`((?:{'|'.join(PACKAGES)})/[\w/.]*\.(?:py|h|cpp))`")
+"""A source file, named from the root."""
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+FENCE = re.compile(r"\s*```")
+RULE = re.compile(r"(?m)^(?:- |\| )\*\*([A-Z]\d+)\*\*")
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines without code and tables."""
+    is_code = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if FENCE.match(line):
+            is_code = not is_code
+        elif not (is_code or line.startswith(("|", "    "))):
+            yield number, line
+
+
+def is_too_long(line: str) -> bool:
+    """A link that is alone on its line cannot be broken."""
+    words = line.lstrip("- *!").split(" ")
+    return len(line) > MAX_COLUMNS and not (LINK.search(line) and len(words) == 1)
+
+
+def anchor_of(heading: str) -> str:
+    """As GitHub makes them."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    return {anchor_of(line.lstrip("#")) for _, line in prose(path) if line.startswith("#")}
+
+
+def test_every_folder_is_named_and_every_folder_named_is_there() -> None:
+    named = FOLDER.findall((ROOT / "docs" / "architecture.md").read_text())
+    folders = {relative(path.parent) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert sorted(named) == sorted(folders)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if relative(path) not in UNWRAPPED], ids=relative
+)
+def test_lines_fit(path: Path) -> None:
+    assert [number for number, line in prose(path) if is_too_long(line)] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_files_that_are_named_and_linked_are_there(path: Path) -> None:
+    text = path.read_text()
+    missing = [name for name in PATH.findall(text) if not (ROOT / name).exists()]
+    for target, anchor in LINK.findall(text):
+        file = (path.parent / target).resolve()
+        if "://" in target:
+            continue
+        if not file.exists() or (anchor and anchor[1:] not in anchors(file)):
+            missing.append(target + anchor)
+    assert missing == []
+
+
+def test_the_readme_is_short_and_names_every_document() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= MAX_README_LINES
+    others = [relative(path) for path in DOCUMENTS if path.name != "README.md"]
+    assert [name for name in others if f"| [{name}]({name}) |" not in text] == []
+
+
+def test_every_word_of_the_contract_is_used_in_the_code() -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    words = text.partition("## 3. Words")[2].partition("\n## ")[0]
+    sources = [path for package in PACKAGES[:4] for path in (ROOT / package).rglob("*.py")]
+    sources += (ROOT / "protos").rglob("*.proto")
+    code = "\n".join(path.read_text() for path in sources if "_pb2" not in path.name)
+    terms = [
+        term for cell in re.findall(r"(?m)^\| (`.*?) \|", words) for term in re.findall("`([^`]+)`", cell)
+    ]
+    assert len(terms) > 20  # they have been found
+    assert [term for term in terms if not re.search(rf"\b{re.escape(term)}s?\b", code)] == []
+
+
+def test_ids_of_rules_are_used_once_and_count_up() -> None:
+    documents = [ROOT / "docs" / name for name in ("design.md", "liveness.md")]
+    ids = [rule for path in documents for rule in RULE.findall(path.read_text())]
+    letters = {rule[0] for rule in ids}
+    expected = {
+        f"{letter}{number}"
+        for letter in letters
+        for number in range(1, sum(rule[0] == letter for rule in ids) + 1)
+    }
+    assert len(set(ids)) == len(ids)
+    assert set(ids) == expected
