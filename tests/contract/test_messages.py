@@ -36,6 +36,7 @@ def run() -> tuple[Scenario, list[Any]]:
 
 
 def test_no_token_stands_outside_the_payload(run: tuple[Scenario, list[Any]]) -> None:
+    """M2, M3."""
     scenario, messages = run
     tokens = {
         token for s in scenario.frontend.sessions for token in (*s.prompt, *s.output) if token > 1 << 24
@@ -65,6 +66,7 @@ def test_no_token_stands_outside_the_payload(run: tuple[Scenario, list[Any]]) ->
 
 
 def test_a_payload_is_what_the_frontend_made(run: tuple[Scenario, list[Any]]) -> None:
+    """M2."""
     scenario, messages = run
     prompts = {tuple(session.prompt) for session in scenario.frontend.sessions}
     received = {
@@ -76,6 +78,7 @@ def test_a_payload_is_what_the_frontend_made(run: tuple[Scenario, list[Any]]) ->
 
 
 def test_a_steady_decode_step_names_only_who_gets_a_block(run: tuple[Scenario, list[Any]]) -> None:
+    """M4."""
     _, messages = run
     steady = [
         step

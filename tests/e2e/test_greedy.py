@@ -138,6 +138,7 @@ async def sample_all(grpc: str, prompts: list[list[int]]) -> list[list[int]]:
 async def test_greedy_output_equals_generate(
     launch_ring: Launch, references: References, name: str, depth: str, num_workers: str
 ) -> None:
+    """Y2."""
     model_dir, reference = references(name)
     ring = launch_ring(
         "--no-proof",

@@ -52,6 +52,7 @@ def workers_of(ring: RunningRing) -> list[dict[str, Any]]:
 async def test_tokens_do_not_depend_on_depth_and_cache(
     start_ring: StartRing, depth: str, num_blocks: str
 ) -> None:
+    """Y1, L17."""
     ring = start_ring(*SIM, "--max-inflight-steps", depth, "--num-blocks", num_blocks)
     for _ in range(2):
         await assert_all_right(ring)

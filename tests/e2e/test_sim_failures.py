@@ -65,6 +65,7 @@ async def test_a_prompt_that_the_model_fails_on_fails_alone(
 async def test_a_step_that_fails_as_a_whole_ends_its_requests_and_no_later_ones(
     start_ring: StartRing, run_ahead: str
 ) -> None:
+    """U1."""
     ring = start_ring(*SIM, "--worker-set", "sim-fail-step=10", "--worker-set", f"run-ahead={run_ahead}")
     prompts = make_prompts(4)
     async with Client(ring.grpc) as client:

@@ -22,7 +22,8 @@ OPTIONS = (
 async def test_a_prompt_that_was_swapped_out_comes_back_while_another_request_runs(
     start_ring: StartRing,
 ) -> None:
-    """The device holds one long prompt at a time; each round fetches from the host tier what the last one evicted."""
+    """X1, X2: the device holds one long prompt at a time; each round fetches from the host tier what the last one
+    evicted."""
     ring = start_ring(*OPTIONS)
     prompts = [[100 * number + i for i in range(200)] for number in range(1, 4)]
     cached = []

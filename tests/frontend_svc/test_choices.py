@@ -34,6 +34,7 @@ def serve_letters(cluster: Cluster, tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_n(http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer, stream: bool) -> None:
+    """L18."""
     serve_letters(cluster, tokenizer)
     body = CHAT | {"n": 3, "stream": stream, "seed": 7}
     body |= {"stream_options": {"include_usage": True}} if stream else {}

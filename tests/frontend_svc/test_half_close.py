@@ -1,4 +1,4 @@
-"""A client that has sent all it has to say gets its answer; one that is gone is noticed (C8)."""
+"""A client that has sent all it has to say gets its answer; one that is gone is noticed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dial(frontend: Frontend) -> Dial:
 async def test_a_half_closed_client_gets_its_answer(
     dial: Dial, cluster: Cluster, tokenizer: Tokenizer, stream: bool
 ) -> None:
-    """C8: today the end of its bytes counted as its own."""
+    """The end of its bytes is not its own."""
     serve_text(cluster, tokenizer, "the lazy dog")
     reader, writer = await dial(stream=stream)
     writer.write_eof()

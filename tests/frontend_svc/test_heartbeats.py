@@ -129,7 +129,7 @@ async def test_a_new_scheduler_hears_how_workers_are_reached(frontend: Frontend,
 
 
 async def test_an_unreachable_worker_is_asked_for_again_and_again(start: Start, cluster: Cluster) -> None:
-    """F5 (A2): its ends may be lost, and nobody else will say so."""
+    """F5: its ends may be lost, and nobody else will say so."""
     frontend = await start(key_file=None, unreachable_s=0.5, worker_silence_ms=1000)
     session = await place(frontend, cluster)
 
@@ -153,7 +153,7 @@ async def test_an_unreachable_worker_is_asked_for_again_and_again(start: Start, 
 async def test_requests_leave_a_worker_out_of_reach_when_they_can(
     start: Start, cluster: Cluster, has_other: bool
 ) -> None:
-    """F5 (C5): the scheduler hears it, and so leaves them there."""
+    """F5: the scheduler hears it, and so leaves them there."""
     frontend = await start(key_file=None, unreachable_s=1.5, worker_silence_ms=1000)
     other = ScriptedWorker()
     other.instance = "other-process"
@@ -180,7 +180,7 @@ async def test_requests_leave_a_worker_out_of_reach_when_they_can(
 
 
 async def test_outputs_that_a_worker_threw_away_are_asked_for(frontend: Frontend, cluster: Cluster) -> None:
-    """F5 (A2): the scheduler knows of it, and has forgotten what ended there."""
+    """F5: the scheduler knows of it, and has forgotten what ended there."""
     session = await place(frontend, cluster)
     ref = scheduler_pb2.WorkerRef(worker_id="w", worker_instance=cluster.worker.instance)
     cluster.scheduler.send(outputs_lost=[ref])
@@ -193,7 +193,7 @@ async def test_outputs_that_a_worker_threw_away_are_asked_for(frontend: Frontend
 async def test_a_log_goes_on_where_it_was_read_whatever_link_reads_it(
     frontend: Frontend, cluster: Cluster
 ) -> None:
-    """B8: an unlisted worker whose stream broke is the same process when it is listed again."""
+    """F5: an unlisted worker whose stream broke is the same process when it is listed again."""
     cluster.worker.emit(Row(77, 0, [1]))
     await until(lambda: cluster.worker.acknowledged == 1)
     cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory())
@@ -211,7 +211,7 @@ async def test_a_log_goes_on_where_it_was_read_whatever_link_reads_it(
 
 
 async def test_hello_names_who_may_have_requests(frontend: Frontend, cluster: Cluster) -> None:
-    """B2: a new scheduler waits for those; F: and its term is above the one before."""
+    """T3: a new scheduler waits for those. T1: and its term is above the one before."""
     cluster.scheduler.term = 7
     cluster.scheduler.break_link()
     await until(lambda: len(cluster.scheduler.hellos) == 2)
@@ -231,7 +231,7 @@ async def test_hello_names_who_may_have_requests(frontend: Frontend, cluster: Cl
 
 
 async def test_the_first_directory_of_a_scheduler_asks_nothing(frontend: Frontend, cluster: Cluster) -> None:
-    """B2: its hello has named all that lives; workers come one by one."""
+    """J1: its hello has named all that lives; workers come one by one."""
     await place(frontend, cluster)
     directory, cluster.scheduler.directory = cluster.scheduler.directory, scheduler_pb2.WorkerDirectory()
     cluster.scheduler.break_link()

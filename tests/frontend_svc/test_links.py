@@ -31,6 +31,7 @@ async def generate(frontend: Frontend) -> str:
 
 
 async def test_hello(frontend: Frontend, cluster: Cluster) -> None:
+    """R6."""
     hello = cluster.scheduler.hellos[0]
     assert (len(hello.frontend_instance), list(hello.live)) == (32, [])
     assert cluster.worker.hellos[0].frontend_instance == hello.frontend_instance
@@ -64,6 +65,7 @@ async def test_a_message_is_delivered_when_its_readers_have_had_it(
 async def test_a_new_scheduler_hears_what_is_live(
     frontend: Frontend, cluster: Cluster, tokenizer: Tokenizer
 ) -> None:
+    """J1."""
     ids = character_ids(tokenizer, "abcd")
     running = asyncio.create_task(generate(frontend))
     submit = await cluster.scheduler.next("submit")
@@ -111,6 +113,7 @@ async def test_requests_do_not_wait_for_ever(frontend: Frontend, cluster: Cluste
 async def test_a_broken_output_stream_goes_on_where_it_was(
     frontend: Frontend, cluster: Cluster, tokenizer: Tokenizer
 ) -> None:
+    """R7."""
     ids = character_ids(tokenizer, "abcdef")
     running = asyncio.create_task(generate(frontend))
     attempt = (await cluster.scheduler.next("submit")).ref.attempt

@@ -55,7 +55,7 @@ async def test_a_second_crash_without_a_token_between_ends_it(session: Session, 
 
 
 def test_a_new_token_forgives_all_crashes(session: Session) -> None:
-    """E11 (B3): a crash loop is counted, not a life."""
+    """E11: a crash loop is counted, not a life."""
     for number in range(20):
         lose(session, LossCause.CRASH)
         assert make_submit(session, 1.0).submit.meta.num_crashes == 1
@@ -67,7 +67,7 @@ def test_a_new_token_forgives_all_crashes(session: Session) -> None:
 
 @pytest.mark.parametrize("cause", [cause for cause in LossCause if cause is not LossCause.CRASH])
 async def test_other_losses_do_not_count(session: Session, recorder: Recorder, cause: LossCause) -> None:
-    """E11 (B3): kills from outside, drains and schedulers that restart are nobody's fault. Only a loop has an end."""
+    """E11: kills from outside, drains and schedulers that restart are nobody's fault. Only a loop has an end."""
     lose(session, LossCause.CRASH)
     for _ in range(MAX_WITHOUT_TOKEN - 2):
         lose(session, cause)
@@ -80,7 +80,7 @@ async def test_other_losses_do_not_count(session: Session, recorder: Recorder, c
 
 
 async def test_a_hole_is_a_loss_of_the_attempt(session: Session, recorder: Recorder) -> None:
-    """F4 (B9): the request goes on where its output stands."""
+    """F4: the request goes on where its output stands."""
     outputs(session, 0, 10)
     outputs(session, 2, 12)
     assert recorder.said[-2:] == [("cancel", 1), ("submit", 2, 1)]
@@ -113,7 +113,7 @@ def test_missing_logprobs_of_the_prompt_are_a_hole(table: SessionTable, recorder
 def test_missing_output_may_be_of_whoever_is_not_known_to_be_elsewhere(
     table: SessionTable, recorder: Recorder
 ) -> None:
-    """F4 (B9): `placed` of an adopted request may have gone with the old scheduler."""
+    """F4: `placed` of an adopted request may have gone with the old scheduler."""
     here, elsewhere, unknown, unsent = (table.open(make_given(name)) for name in "abcd")
     for session in (here, elsewhere, unknown):
         session.submitted = True

@@ -25,7 +25,7 @@ async def leave_alone(frontend: Frontend, cluster: Cluster) -> None:
 
 
 async def test_what_was_accepted_ends_with_one_error(start: Start, cluster: Cluster) -> None:
-    """F2 (A3), and the worker hears of it (A6). Whoever gets tokens goes on."""
+    """F2, and the worker hears of it (A6). Whoever gets tokens goes on."""
     frontend = await start(key_file=None, lost_scheduler_s=0.6, queue_s=0.1)
     starving, fed = [await place(frontend, cluster, name) for name in "ab"]
     await leave_alone(frontend, cluster)
@@ -44,7 +44,7 @@ async def test_what_was_accepted_ends_with_one_error(start: Start, cluster: Clus
 
 
 async def test_a_lost_attempt_waits_as_long_as_a_running_one(start: Start, cluster: Cluster) -> None:
-    """F2 (A3): it is not treated worse than what runs beside it; one that was never submitted is (F1)."""
+    """F2: it is not treated worse than what runs beside it; one that was never submitted is (F1)."""
     frontend = await start(key_file=None, lost_scheduler_s=1.0, queue_s=0.1)
     lost = await place(frontend, cluster, "lost")
     await leave_alone(frontend, cluster)

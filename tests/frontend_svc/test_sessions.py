@@ -129,6 +129,7 @@ async def read_all(session: Session) -> tuple[list[int], str, Finished]:
 
 
 async def test_output_and_end(session: Session, recorder: Recorder, table: SessionTable) -> None:
+    """Z1."""
     session.on_placed(1, "w", num_cached_tokens=2)
     await session.wait_accepted()
     outputs(session, 0, 10)
@@ -148,6 +149,7 @@ async def test_output_of_several_steps_joins_up(session: Session) -> None:
 
 
 async def test_a_loss_goes_on_behind_the_output_so_far(session: Session, recorder: Recorder) -> None:
+    """Z1, M2."""
     outputs(session, 0, 10, 11)
     session.on_lost(1, "its worker died", GONE)
     assert recorder.said[-1] == ("submit", 2, 2)
@@ -162,6 +164,7 @@ async def test_a_loss_goes_on_behind_the_output_so_far(session: Session, recorde
 
 
 async def test_older_attempts_are_dropped(session: Session, table: SessionTable) -> None:
+    """I1."""
     session.on_lost(1, "its worker died", GONE)
     assert table.by_attempt(1) is None
     outputs(session, 0, 99, attempt=1)
@@ -176,7 +179,7 @@ async def test_older_attempts_are_dropped(session: Session, table: SessionTable)
 async def test_a_replaced_worker_is_asked_about_whoever_may_have_been_there(
     session: Session, recorder: Recorder, table: SessionTable
 ) -> None:
-    """One whose placement is not known yet may have been placed there, and have ended."""
+    """J2: one whose placement is not known yet may have been placed there, and have ended."""
     recorder.said.clear()
     table.check_all("w1", "new")
     assert recorder.said == [], "nobody was told of it"
@@ -208,6 +211,7 @@ async def test_repeated_output_is_skipped(session: Session) -> None:
 async def test_a_stop_string_finishes_at_its_token(
     table: SessionTable, recorder: Recorder, tokenizer: Tokenizer
 ) -> None:
+    """Z2."""
     sampling = Sampling(stop=("ST",))
     session = table.open(make_given(sampling=sampling), TextStream(tokenizer, sampling.stop))
     ids = character_ids(tokenizer, "abSTcd")
@@ -221,12 +225,14 @@ async def test_a_stop_string_finishes_at_its_token(
 
 
 async def test_a_rejection_is_raised_before_acceptance(session: Session) -> None:
+    """Z1."""
     session.on_rejected(1, ResourceExhaustedError("the queue is full"))
     with pytest.raises(ResourceExhaustedError, match="queue"):
         await session.wait_accepted()
 
 
 async def test_a_slow_client_pauses_its_request(session: Session, recorder: Recorder) -> None:
+    """R9, P1."""
     for index in range(12):
         outputs(session, index, index)
     assert recorder.said[1:] == [("pause", 1)]
@@ -346,6 +352,7 @@ TestAnyOrder.settings = settings(max_examples=50, stateful_step_count=30, deadli
 @settings(deadline=None)
 @given(st.integers(1, 50))
 def test_attempts_are_unique_and_rise(count: int) -> None:
+    """I2."""
     table = make_table(Recorder())
     attempts = [table.open(make_given(f"r{i}")).attempt for i in range(count)]
     assert attempts == sorted(set(attempts))

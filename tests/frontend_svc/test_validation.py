@@ -181,6 +181,7 @@ async def test_hashes_go_on_over_prior_output(tokenizer: Tokenizer) -> None:
 
 
 async def test_seeds_are_drawn_unless_given(tokenizer: Tokenizer) -> None:
+    """D1."""
     intake = make_intake(tokenizer)
     drawn = [(await intake.open(Asked([1], Sampling()))).given.seed for _ in range(2)]
     assert drawn[0] != drawn[1]

@@ -27,7 +27,7 @@ def refusals(scheduler: Scheduler) -> dict[str, str]:
 
 
 def test_a_request_that_was_accepted_once_passes_the_limits_of_admission() -> None:
-    """W2, B1: 36 of 40 half-done requests were refused in mid-stream because so many waited."""
+    """W2: 36 of 40 half-done requests were refused in mid-stream because so many waited."""
     scheduler = make_scheduler(max_waiting=1)
     scheduler.queues.set_limits(TenantLimits(max_queued=1, highest_priority=3), {})
     scheduler.submit(make_request("first", 3, priority=3), 0.0)
@@ -40,7 +40,7 @@ def test_a_request_that_was_accepted_once_passes_the_limits_of_admission() -> No
 
 @pytest.mark.parametrize("at", [9.9, 10.0])
 def test_a_replay_waits_while_the_workers_are_drained_as_long_as_for_none(at: float) -> None:
-    """B1: 22 replays were ended by a drain, one with output."""
+    """W2: 22 replays were ended by a drain, one with output."""
     scheduler = make_scheduler(no_worker_grace_s=10.0)
     scheduler.drain_worker(WORKER, True, 0.0)
     scheduler.submit(make_request("replay", 3, num_losses=1), 0.0)
@@ -54,7 +54,7 @@ def test_a_replay_waits_while_the_workers_are_drained_as_long_as_for_none(at: fl
 
 
 def test_a_model_without_a_worker_does_not_take_the_room_of_others() -> None:
-    """C7: max_waiting is for each model."""
+    """`max_waiting` is for each model."""
     scheduler = make_scheduler(max_waiting=2, max_num_seqs=1)
     for number in range(3):
         scheduler.submit(make_request(f"other{number}", 3, model="other"), 0.0)
@@ -64,7 +64,7 @@ def test_a_model_without_a_worker_does_not_take_the_room_of_others() -> None:
 
 
 def test_what_waits_is_bounded_in_bytes_and_whoever_is_refused_is_told_when_to_try_again() -> None:
-    """W1, B7: a replay, too, which its frontend submits again (F3)."""
+    """W1: a replay, too, which its frontend submits again (F3)."""
     scheduler = make_scheduler(max_waiting_bytes=20_000)
     scheduler.submit(make_request("a", 3, payload=bytes(12_000), meta=bytes(2_000)), 0.0)
     scheduler.submit(make_request("b", 3, payload=bytes(5_000)), 0.0)

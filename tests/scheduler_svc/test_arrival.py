@@ -1,4 +1,4 @@
-"""Who came first is said by the scheduler's clock, and survives it (C6 of the review)."""
+"""Who came first is said by the scheduler's clock, and survives it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.scheduler_svc.harness import (
 
 
 def test_a_request_that_is_longer_than_new_settings_allow_goes_on() -> None:
-    """The scheduler was started anew with a smaller max_model_len."""
+    """J4: the scheduler was started anew with a smaller max_model_len."""
     scheduler = Scheduler(SchedulerConfig(max_model_len=16, max_inflight_steps=1), epoch=2, now=0.0)
     worker = scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, [make_slot()]), 0.0)
     scheduler.check_integrity()
@@ -50,7 +50,7 @@ def test_a_request_that_is_longer_than_new_settings_allow_goes_on() -> None:
     ],
 )
 def test_a_snapshot_that_contradicts_itself_changes_nothing(fields: dict[str, Any], reason: str) -> None:
-    """The worker that said hello first stays as it was, and so do its requests."""
+    """J5: the worker that said hello first stays as it was, and so do its requests."""
     scheduler = make_scheduler(max_inflight_steps=1)
     old = scheduler.workers[WORKER]
     scheduler.submit(make_request("known", 6), 0.0)

@@ -18,7 +18,7 @@ def keys(*numbers: int) -> Hashes:
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Tables take, share, publish and release; what is findable must hold what it was published with."""
+    """C1, I6: tables take, share, publish and release; what is findable must hold what it was published with."""
 
     def __init__(self) -> None:
         super().__init__()

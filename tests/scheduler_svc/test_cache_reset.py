@@ -27,6 +27,7 @@ def report_seal(scheduler: Scheduler, index: int) -> None:
 
 
 def test_a_chunk_in_flight_is_not_published() -> None:
+    """C7."""
     scheduler = make_scheduler(max_inflight_steps=1)
     scheduler.submit(make_request("a", 12, hashes=HASHES), 0.0)
     assert scheduler.schedule(WORKER, 0.0) is not None
@@ -36,7 +37,7 @@ def test_a_chunk_in_flight_is_not_published() -> None:
 
 
 def test_nor_is_what_its_request_computes_later() -> None:
-    """Later positions read the earlier ones."""
+    """C7: later positions read the earlier ones."""
     scheduler = make_scheduler(max_inflight_steps=1, max_num_batched_tokens=4, max_num_seqs=4)
     scheduler.submit(make_request("a", 12, hashes=HASHES), 0.0)
     run_step(scheduler)
@@ -66,6 +67,7 @@ def test_what_starts_after_it_is_published(is_preempted: bool) -> None:
 
 
 def test_nobody_waits_for_a_leader_that_publishes_nothing() -> None:
+    """C7."""
     scheduler = make_scheduler(max_inflight_steps=1, max_num_batched_tokens=8, max_num_seqs=4)
     scheduler.submit(make_request("a", 12, hashes=HASHES), 0.0)
     run_step(scheduler)

@@ -81,6 +81,7 @@ def observe(scheduler: Scheduler, tokens_per_s: float) -> None:
 
 
 def test_the_earliest_deadline_goes_first_whatever_came_first() -> None:
+    """Q1."""
     scheduler = make()
     for name, priority in (("patient", 2), ("medium", 1), ("urgent", 0), ("without", 7)):
         submit(scheduler, name, priority)
@@ -155,6 +156,7 @@ def test_steps_of_long_ago_say_nothing() -> None:
 
 @pytest.mark.parametrize("policy", ["deadline", "fair+deadline", "priority+deadline"])
 def test_one_of_eight_starts_belongs_to_the_late(policy: str) -> None:
+    """Q1."""
     scheduler = make(policy, "0:100")
     for number in range(3):
         submit(scheduler, f"late{number}", 0)

@@ -475,6 +475,8 @@ def test_choices_of_a_call_and_other_frontends_are_found() -> None:
 
 
 def test_asking_leaves_the_next_step_as_it_would_have_been() -> None:
+    """Q6."""
+
     def decide(is_asked: bool) -> list[list[str]]:
         scheduler = make_scheduler(max_num_seqs=2, max_inflight_steps=1, policy="priority+fair", aging_s=5.0)
         placed = []

@@ -91,6 +91,7 @@ def disturb(rng: random.Random, scheduler: Scheduler, turn: int) -> None:
 def test_the_next_step_starts_who_is_said_to_be_next_and_nobody_who_lacks_something(
     policy: str, seed: int
 ) -> None:
+    """Q6."""
     rng = random.Random(seed)
     scheduler = make_busy(rng, policy)
     num_next, num_lacking = 0, 0

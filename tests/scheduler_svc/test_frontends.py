@@ -21,6 +21,7 @@ KEY = RequestKey("f", "a")
 
 
 def test_a_frontend_wants_what_it_named_and_has_not_withdrawn() -> None:
+    """J1."""
     frontends = Frontends(grace_s=1.0)
     assert frontends.may_want(KEY, 1), "it may still say hello"
     frontends.attach("f", [("a", 2)], [])
@@ -49,7 +50,7 @@ def test_a_pause_is_remembered_for_a_request_that_nobody_knows_yet() -> None:
 
 
 def test_the_newest_attempt_is_wanted_and_no_older_one() -> None:
-    """C2: a worker that comes late says hello with an attempt that was lost, and submitted again."""
+    """J4: a worker that comes late says hello with an attempt that was lost, and submitted again."""
     frontends = Frontends(grace_s=1.0)
     frontends.attach("f", [("a", 1)], [("a", 1)])
     frontends.submitted(KEY, 2)
@@ -63,7 +64,7 @@ def test_the_newest_attempt_is_wanted_and_no_older_one() -> None:
 
 
 def test_a_late_worker_does_not_bring_back_what_has_ended_elsewhere() -> None:
-    """C2: its attempt runs for nobody."""
+    """J4: its attempt runs for nobody."""
     scheduler = make_scheduler(max_inflight_steps=1, start_grace_s=0.0)
     scheduler.attach_frontend("f", [("long", 1)], [], 0.0)
     scheduler.submit(make_request("long", 6, attempt=2), 1.0)

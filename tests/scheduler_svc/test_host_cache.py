@@ -6,6 +6,7 @@ from scheduler_svc.core.blocks.host_cache import HostCache
 
 
 def test_the_least_recently_used_content_makes_room() -> None:
+    """X1."""
     cache = HostCache(2)
     first, second = cache.store(b"a", frozenset()), cache.store(b"b", frozenset())
     assert cache.lookup([b"a"]) == [first]
@@ -15,6 +16,7 @@ def test_the_least_recently_used_content_makes_room() -> None:
 
 
 def test_what_is_about_to_be_read_is_not_overwritten() -> None:
+    """X1."""
     cache = HostCache(1)
     block = cache.store(b"a", frozenset())
     assert block is not None

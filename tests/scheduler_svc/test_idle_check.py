@@ -1,4 +1,4 @@
-"""Invariants are looked at while there is nothing to do (C9 of the review)."""
+"""Invariants are looked at while there is nothing to do (J11)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def break_worker(scheduler: Scheduler, worker_id: str) -> None:
 
 
 def test_a_worker_that_contradicts_itself_is_asked_for_its_snapshot() -> None:
+    """J11."""
     clock, closed = Clock(), list[str]()
     core = Scheduler(SchedulerConfig(integrity_check_s=10.0), 1, 0.0)
     loop = StepLoop(core, clock, lambda at, action: None)
@@ -65,7 +66,7 @@ def test_it_is_looked_at_so_often_and_never_while_it_works(every_s: float, expec
 
 
 def test_checks_take_a_hundredth_of_the_time_at_most() -> None:
-    """One that takes 2 s is made every 200 s, whatever the setting."""
+    """J11: one that takes 2 s is made every 200 s, whatever the setting."""
     clock, scheduler = Clock(), make_scheduler(integrity_check_s=1.0)
     check = IdleCheck(scheduler, clock)
     break_worker(scheduler, WORKER)

@@ -8,7 +8,8 @@ from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, ru
 
 
 def test_a_displaced_request_gives_up_the_blocks_that_the_first_lacks_when_nobody_runs() -> None:
-    """The tenant that had nothing goes first, and its request does not fit beside the blocks that the other's keeps."""
+    """V4: the tenant that had nothing goes first, and its request does not fit beside the blocks that the other's
+    keeps."""
     scheduler = make_scheduler(num_blocks=8, policy="fair", watermark_blocks_per_seq=0)
     scheduler.submit(make_request("keeps", 10, tenant="a"), 0.0)
     run_step(scheduler)

@@ -1,4 +1,4 @@
-"""A broken link to the same scheduler does not cost a worker its caches (B8 of the review, A5)."""
+"""A broken link to the same scheduler does not cost a worker its caches (J8, A5)."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ def num_found(worker: Worker) -> int:
 
 
 def test_what_was_cached_is_hit_after_a_broken_link() -> None:
+    """J8."""
     scheduler = make_warm()
     worker = hello_again(scheduler)
     assert num_found(worker) == NUM_KEPT
@@ -121,7 +122,7 @@ def test_a_block_that_was_lent_and_is_full_has_the_content_of_its_slot() -> None
 
 
 def test_what_copies_of_steps_that_never_came_should_have_made_is_not_there() -> None:
-    """B8: a start publishes what it fetches from the host tier, and saves what it evicts, with the step."""
+    """J8: a start publishes what it fetches from the host tier, and saves what it evicts, with the step."""
     scheduler = make_warm(num_host_blocks=4)
     worker = scheduler.workers[WORKER]
     device = worker.pool.lookup(hashes(*range(NUM_KEPT))).tolist()
@@ -137,7 +138,7 @@ def test_what_copies_of_steps_that_never_came_should_have_made_is_not_there() ->
 
 
 def test_open_fences_count_as_failed() -> None:
-    """B8: the word of their end was lost with the link, if there was one."""
+    """J8: the word of their end was lost with the link, if there was one."""
     scheduler = make_warm(num_host_blocks=4)
     worker = scheduler.workers[WORKER]
     block = worker.pool.fence(1, 0)

@@ -22,7 +22,7 @@ def test_the_pauses_of_requests_that_ended_are_forgotten() -> None:
     for name in names:
         scheduler.set_paused(RequestKey("f", name), 1, True)
     paused = scheduler.frontends.by_instance["f"].paused
-    assert paused == {("cancelled", 1), ("finished", 1), ("waits", 1)}, "C1: the unknown one may have ended"
+    assert paused == {("cancelled", 1), ("finished", 1), ("waits", 1)}, "the unknown one may have ended"
     scheduler.update(WORKER, report_for(scheduler, finished=((1, FinishReason.STOP, 1),)), 0.0)
     assert ("finished", 1) not in paused
     scheduler.set_paused(RequestKey("f", "finished"), 1, True)
@@ -34,7 +34,7 @@ def test_the_pauses_of_requests_that_ended_are_forgotten() -> None:
 
 
 def test_a_victim_loses_its_grant() -> None:
-    """It has no blocks any more that the worker could be told of."""
+    """K3: it has no blocks any more that the worker could be told of."""
     scheduler = make_scheduler(max_inflight_steps=1)
     for name in ("a", "b"):
         scheduler.submit(make_request(name, 6), 0.0)

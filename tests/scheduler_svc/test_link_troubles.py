@@ -1,4 +1,4 @@
-"""A link that fails again and again does not loop hot (C4 of the review)."""
+"""A link that fails again and again does not loop hot (J9)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.scheduler_svc.attached import dial, make_hello, make_report, serve
 
 
 def test_a_worker_is_kept_away_for_longer_and_longer_with_the_reason() -> None:
+    """J9."""
     troubles, now, waits = LinkTroubles(), 0.0, []
     for _ in range(12):
         troubles.note("w", "i", "it was out of step", now)

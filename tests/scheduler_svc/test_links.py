@@ -42,7 +42,8 @@ def lost(scheduler: Scheduler) -> dict[str, LossCause]:
 
 
 def test_every_request_that_ends_with_a_lost_frontend_is_told_lost() -> None:
-    """The frontend may well live. Only what the one worker had for it is lost: no request vanishes without a word."""
+    """R8: the frontend may well live. Only what the one worker had for it is lost: no request vanishes without a
+    word."""
     scheduler = make_scheduler(max_inflight_steps=1, max_num_seqs=1)
     info = WorkerInfo(OTHER, "i", "a:1", MODEL, 16, 64, 4, 1 << 20, 1 << 20)
     scheduler.attach_worker(info, None, 0.0)
@@ -59,6 +60,7 @@ def test_every_request_that_ends_with_a_lost_frontend_is_told_lost() -> None:
 
 
 def test_requests_of_a_frontend_that_is_gone_end_everywhere() -> None:
+    """Z3."""
     scheduler = make_scheduler(max_inflight_steps=1, max_num_seqs=1, frontend_grace_s=1.0)
     scheduler.attach_frontend("f", [], [], 0.0)
     for name in ("placed", "queued"):
@@ -71,7 +73,7 @@ def test_requests_of_a_frontend_that_is_gone_end_everywhere() -> None:
 
 
 def test_a_frontend_is_told_that_a_worker_has_thrown_its_outputs_away() -> None:
-    """F5, A2: ends were among them perhaps, which nobody here remembers; it asks for all that it has there."""
+    """F5: ends were among them perhaps, which nobody here remembers; it asks for all that it has there."""
     loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
     frontend = attach(loop, "f")
     loop.attach_worker(make_hello("w").hello, sent.append)
@@ -86,6 +88,7 @@ def test_a_frontend_is_told_that_a_worker_has_thrown_its_outputs_away() -> None:
 
 
 def test_a_stuck_frontend_loses_its_link_and_the_others_hear_everything() -> None:
+    """R9."""
     loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
     stuck, well = attach(loop, "stuck"), attach(loop, "well")
     stuck.outbox = Outbox(1)
@@ -143,7 +146,7 @@ def test_a_worker_whose_step_fails_is_asked_for_its_snapshot_and_the_others_serv
 
 
 def test_a_worker_that_is_dropped_while_it_speaks() -> None:
-    """It is idle and a request waits, so that it would be looked at twice."""
+    """R9: it is idle and a request waits, so that it would be looked at twice."""
     loop = make_loop()
 
     def refuse(message: scheduler_pb2.AttachWorkerResponse) -> None:
@@ -173,6 +176,7 @@ def test_a_hello_that_fails_leaves_no_link(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_large_requests_go_ahead_of_their_step_in_messages_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R2, M1."""
     monkeypatch.setattr(step_loop, "MAX_BATCH_BYTES", 3000)
     loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
     for number in range(5):
@@ -187,7 +191,7 @@ def test_large_requests_go_ahead_of_their_step_in_messages_that_fit(monkeypatch:
 
 
 async def test_what_waits_for_a_worker_that_reads_late_comes_in_messages_that_fit() -> None:
-    """Two requests of 40 MB each would be more than a message may have."""
+    """R2: two requests of 40 MB each would be more than a message may have."""
     async with serve() as (loop, address), dial(address) as stub:
         worker = stub.AttachWorker()
         await worker.write(make_hello("w", num_slots=4))

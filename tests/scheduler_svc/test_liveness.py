@@ -53,7 +53,7 @@ def hear(scheduler: Scheduler, now: float, *processes: Process) -> None:
 
 
 def test_requests_of_a_worker_that_leaves_move_at_once() -> None:
-    """E1, B5: its last word is enough; the end of its link is its own end, without a grace time."""
+    """E1: its last word is enough; the end of its link is its own end, without a grace time."""
     scheduler = make_scheduler(A)
     submit(scheduler, "x", "y")
     scheduler.schedule("a", 0.0)
@@ -282,11 +282,11 @@ def test_requests_of_a_worker_without_a_link_move_when_no_frontend_hears_it() ->
     assert losses(scheduler) == {"x": LossCause.SILENT}
 
 
-# -- C5: unreachable for a frontend --
+# -- unreachable for a frontend --
 
 
 def test_nothing_is_placed_where_its_frontend_hears_nothing() -> None:
-    """C5: a partial partition is not answered by placing on the worker that the frontend cannot reach."""
+    """F5: a partial partition is not answered by placing on the worker that the frontend cannot reach."""
     scheduler = make_scheduler(A, B)
     scheduler.reach_worker("f", A, Reach.UNREACHABLE, 1.0)
     submit(scheduler, "x", now=1.0)
@@ -299,7 +299,7 @@ def test_nothing_is_placed_where_its_frontend_hears_nothing() -> None:
 
 
 def test_a_request_whose_frontend_reaches_no_worker_is_refused_after_the_grace() -> None:
-    """C5: with one clear error."""
+    """F5: with one clear error."""
     scheduler = make_scheduler(A, no_worker_grace_s=30.0)
     scheduler.reach_worker("f", A, Reach.REFUSED, 1.0)
     submit(scheduler, "x", now=2.0)

@@ -40,6 +40,7 @@ def refusal_fields(scheduler: Scheduler) -> list[str]:
 def test_it_is_refused_by_name(
     fields: dict[str, object], named: str, with_worker: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Z4."""
     monkeypatch.setattr(refusal, "MAX_REQUEST_BYTES", 64)
     scheduler = (
         make_scheduler(max_inflight_steps=1)
@@ -65,6 +66,7 @@ def test_hashes_that_do_not_fit_take_no_slot() -> None:
 
 
 async def test_the_others_of_its_message_are_served() -> None:
+    """U3."""
     async with serve() as (_, address), dial(address) as stub:
         worker, frontend = stub.AttachWorker(), await attach_frontend(stub)
         await worker.write(make_hello("w"))

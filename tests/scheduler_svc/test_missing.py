@@ -1,4 +1,4 @@
-"""Requests that a frontend waits for and nobody knows (B2 of the review)."""
+"""Requests that a frontend waits for and nobody knows (T3, J1)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def make_missing() -> Missing:
 
 
 def test_nothing_is_lost_before_all_workers_have_spoken() -> None:
+    """I4, J1."""
     missing = make_missing()
     missing.add(KEY, 1)
     assert not missing.take_lost({}, True, 1.0), (
@@ -98,7 +99,7 @@ def lost(scheduler: Scheduler) -> dict[str, LossCause]:
 
 
 def test_a_new_scheduler_says_lost_when_the_named_worker_has_said_hello() -> None:
-    """B2: not after a time, and not before. E11: nobody has it."""
+    """T3: not after a time, and not before. E11: nobody has it."""
     scheduler = Scheduler(SchedulerConfig(), 1, 0.0)
     live = [("long", 1), ("waited", 4)]
     scheduler.attach_frontend("f", live, [], 7.0, worker_ids=[WORKER])
@@ -111,7 +112,7 @@ def test_a_new_scheduler_says_lost_when_the_named_worker_has_said_hello() -> Non
 
 @pytest.mark.parametrize("count", [500, 2000])
 def test_what_a_frontend_asks_at_a_restart_costs_the_same_for_each_request(count: int) -> None:
-    """B2: the hello, and a check of each request for each worker, by calls of functions and not by the clock: it was
+    """J1: the hello, and a check of each request for each worker, by calls of functions and not by the clock: it was
     quadratic."""
     scheduler = Scheduler(SchedulerConfig(), 1, 0.0)
     calls = 0

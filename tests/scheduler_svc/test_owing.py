@@ -26,7 +26,7 @@ def make_worker() -> Worker:
 
 
 def test_whoever_has_waited_for_long_goes_before_a_higher_class_that_has_not() -> None:
-    """The order is kept while it holds: nobody is asked twice, and a rise is not missed."""
+    """Q2: the order is kept while it holds: nobody is asked twice, and a rise is not missed."""
     worker = make_worker()
     assert owing_slots(worker, AGING_S, 50.0) == [HIGH, LOW]
     assert owing_slots(worker, AGING_S, 59.9) == [HIGH, LOW]

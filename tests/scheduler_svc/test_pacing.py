@@ -34,6 +34,7 @@ def simulate(one_way_s: float, step_s: float, jitter: float, steps: int = 600) -
 
 @pytest.mark.parametrize("one_way_s", [0.0003, 0.005])
 def test_the_worker_does_not_idle_and_steps_do_not_wait(one_way_s: float) -> None:
+    """Q5."""
     idle, waited = simulate(one_way_s, step_s=0.020, jitter=0.02)
     assert idle < 0.01
     eager = 0.020 - 2 * one_way_s

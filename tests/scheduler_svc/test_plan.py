@@ -21,6 +21,7 @@ def plan(*options: str) -> tuple[bench_plan.Plan, dict[str, float]]:
 def test_memory_pressure_recomputes_at_most_half_of_last_come_first_preempted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """V6, V3."""
     _, ours = plan(*PRESSURE)
     _, with_host_tier = plan(*PRESSURE, "--host-blocks", "2000")
     monkeypatch.setattr(shortage, "loss", bench_plan.last_come)
@@ -32,6 +33,7 @@ def test_memory_pressure_recomputes_at_most_half_of_last_come_first_preempted(
 
 
 def test_conversations_hit_the_blocks_of_generated_text() -> None:
+    """C2."""
     _, summary = plan("--requests", "400", "--turns", "4", "--rate", "3", "--think-s", "1")
     assert summary["prefix_hit_share"] > 0.45
     _, without = plan("--requests", "100", "--turns", "4", "--rate", "3", "--no-prefix-caching")

@@ -46,6 +46,7 @@ def report(scheduler: Scheduler, **fields: object) -> None:
 @pytest.mark.parametrize("inflight", [1, 2, 4])
 @pytest.mark.parametrize("budget", [64, 200, 4096])
 def test_a_crowd_with_one_prompt_computes_it_once(inflight: int, budget: int) -> None:
+    """C8."""
     scheduler = make_scheduler(
         num_blocks=512, block_size=16, max_num_batched_tokens=budget, max_inflight_steps=inflight
     )
@@ -63,6 +64,7 @@ def test_a_crowd_with_one_prompt_computes_it_once(inflight: int, budget: int) ->
 
 
 def test_who_waits_for_a_leader_does_not_hold_up_others() -> None:
+    """C9."""
     scheduler = make_scheduler(max_inflight_steps=2)
     submit(scheduler, "leader", 13)
     submit(scheduler, "follower", 13)
@@ -74,6 +76,7 @@ def test_who_waits_for_a_leader_does_not_hold_up_others() -> None:
 
 
 def test_a_follower_waits_for_all_that_it_shares_and_no_longer() -> None:
+    """C9, C11."""
     scheduler = make_scheduler(max_inflight_steps=1, long_prefill_token_threshold=4)
     submit(scheduler, "leader", 60)
     submit(scheduler, "follower", 9)
@@ -118,6 +121,7 @@ def slot_of(step: StepDecision | None) -> int:
 
 @pytest.mark.parametrize("end", ["cancelled", "failed", "not run"])
 def test_a_leader_that_does_not_arrive_is_followed_by_the_next(end: str) -> None:
+    """C11."""
     scheduler = make_scheduler(max_inflight_steps=1, long_prefill_token_threshold=8)
     for name in ("leader", "second", "third"):
         submit(scheduler, name, 20)
@@ -142,6 +146,7 @@ def test_a_leader_that_does_not_arrive_is_followed_by_the_next(end: str) -> None
 
 
 def test_a_paused_leader_is_not_waited_for() -> None:
+    """C11."""
     scheduler = make_scheduler(max_inflight_steps=1, long_prefill_token_threshold=8)
     submit(scheduler, "leader", 20)
     submit(scheduler, "follower", 20)
@@ -155,6 +160,7 @@ def test_a_paused_leader_is_not_waited_for() -> None:
 
 
 def test_the_more_urgent_never_waits_for_the_less_urgent() -> None:
+    """C10."""
     scheduler = make_scheduler(policy="priority", max_inflight_steps=1, long_prefill_token_threshold=8)
     submit(scheduler, "patient", 20, priority=5)
     assert schedule(scheduler) == {"patient": 8}
@@ -167,6 +173,7 @@ def test_the_more_urgent_never_waits_for_the_less_urgent() -> None:
 
 
 def test_a_resumed_request_waits_too_and_lets_others_pass() -> None:
+    """C12."""
     scheduler = make_scheduler(max_inflight_steps=1, long_prefill_token_threshold=8)
     for name in ("first", "second"):
         submit(scheduler, name, 20)
@@ -192,6 +199,7 @@ def test_a_resumed_request_waits_too_and_lets_others_pass() -> None:
 
 
 def test_a_crowd_looks_no_further_than_could_run() -> None:
+    """C9."""
     scheduler = make_scheduler(max_num_seqs=3, max_inflight_steps=1, num_blocks=256)
     submit(scheduler, "leader", 20)
     for number in range(4):

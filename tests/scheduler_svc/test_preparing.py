@@ -47,6 +47,7 @@ def started(scheduler: Scheduler, step: StepDecision | None) -> list[str]:
 
 
 def test_it_is_placed_at_once_and_starts_when_its_grammar_is_ready() -> None:
+    """G2."""
     scheduler = make_scheduler(max_inflight_steps=1)
     request = make_request("a", 6, has_grammar=True)
     scheduler.submit(request, 0.0)
@@ -78,6 +79,7 @@ def test_the_cached_tokens_are_told_when_it_starts() -> None:
 
 
 def test_others_run_meanwhile_and_it_goes_before_whoever_is_not_placed() -> None:
+    """G2, Q2."""
     scheduler = make_scheduler(max_inflight_steps=1, max_num_seqs=2)
     slots = place(scheduler, "a", "b")
     for name in ("c", "d", "e"):
@@ -95,6 +97,7 @@ def test_others_run_meanwhile_and_it_goes_before_whoever_is_not_placed() -> None
 
 
 def test_they_leave_half_of_the_slots_to_others() -> None:
+    """G3."""
     scheduler = make_scheduler(num_slots=6, max_inflight_steps=1)
     for number in range(5):
         scheduler.submit(make_request(f"g{number}", 6, has_grammar=True), 0.0)
@@ -110,6 +113,7 @@ def test_they_leave_half_of_the_slots_to_others() -> None:
 
 
 def test_a_grammar_that_fails_releases_the_slot() -> None:
+    """G4."""
     scheduler = make_scheduler(max_inflight_steps=1)
     slots = place(scheduler, "a")
     scheduler.grammar_failed(WORKER, slots["a"], "a", 1)
@@ -135,6 +139,7 @@ def test_a_cancel_while_it_waits(is_ready: bool) -> None:
 
 @pytest.mark.parametrize("what", ["grammar_ready", "grammar_failed"])
 def test_late_news_of_a_slot_that_is_another_attempts_by_now(what: str) -> None:
+    """G4."""
     scheduler = make_scheduler(max_inflight_steps=1, num_slots=2)
     slot = place(scheduler, "a")["a"]
     scheduler.cancel(RequestKey("f", "a"), 1)
@@ -155,6 +160,7 @@ def test_news_of_a_slot_that_does_not_exist_is_a_divergence() -> None:
 
 
 def test_after_a_hello_it_waits_until_the_worker_says_so_again() -> None:
+    """J7."""
     scheduler = make_scheduler(max_inflight_steps=1)
     slots = place(scheduler, "a")
     ready(scheduler, "a", slots["a"])
@@ -172,7 +178,7 @@ def test_after_a_hello_it_waits_until_the_worker_says_so_again() -> None:
 
 
 def test_a_paused_client_holds_up_nobody() -> None:
-    """Neither one whose grammar is ready, nor one whose blocks were taken."""
+    """P2: neither one whose grammar is ready, nor one whose blocks were taken."""
     scheduler = make_scheduler(max_inflight_steps=1)
     slots = place(scheduler, "a")
     scheduler.set_paused(RequestKey("f", "a"), 1, True)

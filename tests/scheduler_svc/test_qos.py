@@ -11,6 +11,7 @@ from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
 
 @pytest.mark.parametrize("mix", sorted(bench.MIXES))
 def test_two_backlogged_tenants_stay_within_the_bound_at_every_step(mix: str) -> None:
+    """Q1."""
     figures = bench.run_fairness(mix, duration_s=30.0)
     assert figures["largest_difference"] <= figures["bound"]
     assert figures["largest_difference"] > 0

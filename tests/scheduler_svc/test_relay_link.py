@@ -98,6 +98,7 @@ async def relayed_transcript(scheduler: Scheduler) -> list[Any]:
 
 
 async def test_a_relayed_worker_is_sent_what_a_direct_one_is() -> None:
+    """R4."""
     async with serve() as (loop, address), dial(address) as stub:
         direct = await direct_transcript(Scheduler(loop, stub))
     async with serve() as (loop, address), dial(address) as stub:
@@ -119,6 +120,7 @@ async def test_deltas_of_one_turn_travel_in_one_message(scheduler: Scheduler) ->
 
 
 async def test_within_the_window_deltas_of_several_turns_travel_together(scheduler: Scheduler) -> None:
+    """R4."""
     relay = await RelayStream(scheduler.stub).attach(window_us=MAX_WINDOW_US)
     for link, name in enumerate(("a", "b", "c"), 1):
         await relay.send((link, make_hello(name)))
@@ -148,6 +150,7 @@ async def test_a_link_without_a_hello_is_refused(scheduler: Scheduler) -> None:
 
 
 async def test_a_divergence_closes_its_link_only(scheduler: Scheduler) -> None:
+    """R5."""
     relay = await two_workers(scheduler)
     await relay.send((1, make_report(1, **DIVERGED)), (1, make_event()), (2, make_report(1, **PREFILLED)))
     assert await relay.next_of(1) == scheduler_pb2.LinkClosed(), "no error: it says hello again"
@@ -189,6 +192,7 @@ async def test_a_closed_link_detaches_its_worker_only(scheduler: Scheduler) -> N
 
 
 async def test_the_end_of_the_relays_stream_detaches_all_its_workers(scheduler: Scheduler) -> None:
+    """R5."""
     direct = scheduler.stub.AttachWorker()
     await direct.write(make_hello("c"))
     await direct.read()

@@ -67,6 +67,7 @@ def find(core: Scheduler, name: str) -> Request:
 
 
 def test_suspended_classes_wait_and_the_others_start() -> None:
+    """P3."""
     core = make_core()
     core.set_safe_mode(1, 0.0)
     submit(core, ("low", 2), ("middle", 1), ("top", 0))
@@ -78,6 +79,7 @@ def test_suspended_classes_wait_and_the_others_start() -> None:
 
 
 def test_running_ones_are_paused_with_their_blocks_and_go_on_when_it_is_lifted() -> None:
+    """P3."""
     core = make_core()
     submit(core, ("low", 2), ("top", 0))
     run_step(core)
@@ -115,6 +117,7 @@ def test_paused_ones_give_their_places_and_their_blocks_to_others() -> None:
 
 
 def test_aging_does_not_lift_a_suspended_class_over_the_level() -> None:
+    """P4."""
     core = make_core(aging_s=1.0, max_num_seqs=1)
     core.set_safe_mode(0, 0.0)
     submit(core, ("low", 2))
@@ -124,6 +127,7 @@ def test_aging_does_not_lift_a_suspended_class_over_the_level() -> None:
 
 
 def test_who_was_suspended_has_not_aged_when_it_is_lifted() -> None:
+    """P4."""
     core = make_core(aging_s=10.0, max_num_seqs=1)
     submit(core, ("old", 2))
     core.set_safe_mode(0, 9.0)
@@ -150,6 +154,7 @@ def test_a_suspended_request_can_be_cancelled_wherever_it_stands() -> None:
 
 
 def test_ten_thousand_suspended_requests_are_not_looked_at() -> None:
+    """P3."""
     core = make_core(max_waiting=20_000)
     core.set_safe_mode(0, 0.0)
     submit(core, *((str(number), 2) for number in range(10_000)))
@@ -168,7 +173,7 @@ def test_suspended_requests_take_no_room_in_the_queue_from_others() -> None:
 
 
 def test_paused_requests_leave_slots_for_a_full_batch_of_others() -> None:
-    """Otherwise nobody could ever start, and safe mode would keep itself alive."""
+    """P5: otherwise nobody could ever start, and safe mode would keep itself alive."""
     core = make_core(num_slots=4, max_num_seqs=3)
     submit(core, ("a", 2), ("b", 2), ("c", 2))
     run_step(core)
@@ -177,6 +182,7 @@ def test_paused_requests_leave_slots_for_a_full_batch_of_others() -> None:
 
 
 def test_what_runs_on_a_draining_worker_goes_on_to_its_end() -> None:
+    """P5."""
     core = make_core()
     submit(core, ("low", 2))
     run_step(core)

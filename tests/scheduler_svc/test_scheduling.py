@@ -22,6 +22,7 @@ from tests.scheduler_svc.harness import (
 
 
 def test_the_worked_example_of_the_design() -> None:
+    """L12."""
     scheduler = make_scheduler(max_num_batched_tokens=10, max_inflight_steps=1)
     for name, length in (("R1", 3), ("R2", 5), ("R3", 12)):
         scheduler.submit(make_request(name, length), 0.0)
@@ -38,6 +39,7 @@ def test_the_worked_example_of_the_design() -> None:
 
 
 def test_steps_are_sent_ahead_and_no_further() -> None:
+    """L17."""
     scheduler = make_scheduler(max_inflight_steps=2)
     scheduler.submit(make_request("a", 3), 0.0)
     assert scheduler.schedule(WORKER, 0.0) is not None
@@ -48,6 +50,7 @@ def test_steps_are_sent_ahead_and_no_further() -> None:
 
 
 def test_a_steady_step_names_only_who_gets_a_block() -> None:
+    """M4."""
     scheduler = make_scheduler(num_blocks=256, block_size=4)
     for number in range(8):
         scheduler.submit(make_request(f"r{number}", 5 + number % 4), 0.0)
@@ -73,6 +76,7 @@ def test_a_long_prompt_is_cut_by_the_threshold() -> None:
 
 
 def test_without_chunked_prefill_a_prompt_runs_whole_or_waits() -> None:
+    """L16."""
     scheduler = make_scheduler(enable_chunked_prefill=False, max_num_batched_tokens=20, max_num_seqs=4)
     scheduler.submit(make_request("a", 12), 0.0)
     scheduler.submit(make_request("b", 12), 0.0)
@@ -100,6 +104,7 @@ def test_partial_prefills_are_limited() -> None:
 
 
 def test_a_cancel_frees_its_blocks_in_the_next_delta() -> None:
+    """K2, Z3."""
     scheduler = make_scheduler(max_inflight_steps=2)
     scheduler.submit(make_request("a", 9), 0.0)
     step = scheduler.schedule(WORKER, 0.0)
@@ -119,6 +124,7 @@ def test_a_cancel_frees_its_blocks_in_the_next_delta() -> None:
 
 
 def test_an_ended_slot_is_acknowledged_once_and_returns() -> None:
+    """K6, M7."""
     scheduler = make_scheduler(max_inflight_steps=1)
     request = make_request("a", 3, max_tokens=1)
     scheduler.submit(request, 0.0)
@@ -134,6 +140,7 @@ def test_an_ended_slot_is_acknowledged_once_and_returns() -> None:
 
 
 def test_the_same_id_again_while_the_old_step_is_in_flight() -> None:
+    """I1."""
     scheduler = make_scheduler(max_inflight_steps=2)
     scheduler.submit(make_request("a", 6), 0.0)
     first = scheduler.schedule(WORKER, 0.0)
@@ -146,6 +153,7 @@ def test_the_same_id_again_while_the_old_step_is_in_flight() -> None:
 
 
 def test_a_block_shortage_preempts_the_younger_and_resumes_it() -> None:
+    """V2, L15."""
     scheduler = make_scheduler(
         num_blocks=6, watermark_blocks_per_seq=0, max_inflight_steps=1, max_model_len=20
     )
@@ -164,7 +172,7 @@ def test_a_block_shortage_preempts_the_younger_and_resumes_it() -> None:
 
 
 def test_no_victim_falls_while_blocks_are_certain_to_come() -> None:
-    """The younger reaches its limit within the steps in flight: the older waits for its blocks."""
+    """V1: the younger reaches its limit within the steps in flight: the older waits for its blocks."""
     scheduler = make_scheduler(num_blocks=4, watermark_blocks_per_seq=0, max_inflight_steps=2)
     scheduler.submit(make_request("old", 8), 0.0)
     scheduler.submit(make_request("young", 7, max_tokens=1), 0.0)
@@ -181,6 +189,7 @@ def test_no_victim_falls_while_blocks_are_certain_to_come() -> None:
 
 
 def test_a_prefix_is_hit_once_its_chunk_has_been_reported() -> None:
+    """C4, C5."""
     scheduler = make_scheduler(max_inflight_steps=1)
     hashes = bytes(range(48))
     scheduler.submit(make_request("a", 13, hashes=hashes), 0.0)
@@ -196,6 +205,7 @@ def test_a_prefix_is_hit_once_its_chunk_has_been_reported() -> None:
 
 
 def test_a_prompt_that_can_never_fit_is_refused() -> None:
+    """V7."""
     scheduler = make_scheduler(num_blocks=4, block_size=4)
     scheduler.submit(make_request("a", 17), 0.0)
     assert "17 tokens" in rejections(scheduler)[0].message
@@ -228,11 +238,13 @@ def test_who_waited_for_a_worker_that_is_too_small_is_refused_when_it_comes() ->
 
 
 def test_contradicting_settings_are_refused_when_a_worker_attaches() -> None:
+    """L12."""
     with pytest.raises(ValueError, match="max_num_seqs is 8"):
         make_scheduler(max_num_seqs=8, max_num_batched_tokens=4)
 
 
 def test_a_cached_prefix_is_worth_a_short_wait() -> None:
+    """Q4."""
     scheduler = make_scheduler(max_inflight_steps=1, affinity_min_tokens=8, affinity_wait_ms=50)
     scheduler.attach_worker(WorkerInfo("w2", "i", "a:2", MODEL, 16, 64, 4, 1 << 20, 1 << 20), None, 0.0)
     hashes = bytes(range(64))
@@ -249,6 +261,7 @@ def test_a_cached_prefix_is_worth_a_short_wait() -> None:
 
 
 def test_without_a_cached_prefix_the_emptier_worker_takes_it() -> None:
+    """Q4."""
     scheduler = make_scheduler(max_inflight_steps=1)
     scheduler.attach_worker(WorkerInfo("w2", "i", "a:2", MODEL, 16, 64, 4, 1 << 20, 1 << 20), None, 0.0)
     scheduler.submit(make_request("a", 5), 0.0)
@@ -261,6 +274,7 @@ def test_without_a_cached_prefix_the_emptier_worker_takes_it() -> None:
 
 
 def test_priority_goes_before_arrival() -> None:
+    """Q1."""
     scheduler = make_scheduler(policy="priority", max_num_seqs=1, max_inflight_steps=1)
     for name, priority in (("first", 5), ("urgent", -1), ("second", 5)):
         scheduler.submit(make_request(name, 3, max_tokens=1, priority=priority), 0.0)
@@ -291,6 +305,7 @@ def test_a_pooling_request_goes_where_it_is_served_or_is_refused() -> None:
 
 
 def test_a_pooling_prompt_may_fill_the_cache_and_no_more() -> None:
+    """L8."""
     scheduler = make_pooling_scheduler()
     scheduler.submit(make_request("over", 33, is_pooling=True, model="pools"), 0.0)
     assert rejections(scheduler)[0].field == "prompt"
@@ -302,6 +317,7 @@ def test_a_pooling_prompt_may_fill_the_cache_and_no_more() -> None:
 
 @pytest.mark.parametrize("inflight", [1, 2, 4])
 def test_a_pooling_request_ends_with_its_final_chunk_and_makes_no_row(inflight: int) -> None:
+    """L8."""
     scheduler = make_pooling_scheduler(max_inflight_steps=inflight, max_num_batched_tokens=8)
     request = make_request("a", 12, max_tokens=0, is_pooling=True, model="pools")
     scheduler.submit(request, 0.0)
@@ -328,6 +344,7 @@ def test_a_pooling_request_ends_with_its_final_chunk_and_makes_no_row(inflight: 
 
 
 def test_a_pooling_request_computes_every_position() -> None:
+    """C5."""
     scheduler = make_pooling_scheduler(max_inflight_steps=1, watermark_blocks_per_seq=0)
     hashes = bytes(range(48))
     scheduler.submit(make_request("a", 13, hashes=hashes, model="pools"), 0.0)
@@ -350,6 +367,7 @@ def test_hashes_of_blocks_of_another_size_name_nothing() -> None:
 
 
 def test_only_the_worker_that_has_a_request_puts_it_in_doubt() -> None:
+    """J2."""
     scheduler = make_scheduler()
     request = make_request("a", 4)
     scheduler.submit(request, 0.0)

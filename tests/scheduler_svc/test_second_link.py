@@ -1,4 +1,4 @@
-"""Two links under one name: the same process again, or another one (H5, A6 of the review)."""
+"""Two links under one name: the same process again, or another one (H5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.scheduler_svc.attached import RelayStream, attach_frontend, dial, mak
 
 
 async def test_a_second_worker_with_the_id_of_a_live_one_is_refused_and_costs_nobody_anything() -> None:
-    """A6: whoever starts a worker by hand without --worker-id."""
+    """H5: whoever starts a worker by hand without --worker-id."""
     async with serve() as (loop, address), dial(address) as stub:
         first, frontend = stub.AttachWorker(), await attach_frontend(stub)
         await first.write(make_hello("w"))
@@ -29,7 +29,7 @@ async def test_a_second_worker_with_the_id_of_a_live_one_is_refused_and_costs_no
 
 
 async def test_a_relayed_worker_with_the_id_of_a_live_one_is_refused() -> None:
-    """A6: through a relay, where its link alone ends."""
+    """H5: through a relay, where its link alone ends."""
     async with serve() as (loop, address), dial(address) as stub:
         relay = await RelayStream(stub).attach()
         await relay.send((1, make_hello("w")), (2, make_hello("w", worker_instance="another")))

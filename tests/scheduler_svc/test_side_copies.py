@@ -67,6 +67,7 @@ def end_fence(scheduler: Scheduler, step: StepDecision, *, failed: bool = False)
 
 
 def test_a_start_with_many_copies_waits_for_them_and_finds_the_blocks() -> None:
+    """X4."""
     scheduler, worker = with_host_tier(num_blocks=20)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     step = schedule(scheduler)
@@ -80,6 +81,7 @@ def test_a_start_with_many_copies_waits_for_them_and_finds_the_blocks() -> None:
 
 
 def test_a_start_with_few_copies_makes_them_in_its_step() -> None:
+    """X4."""
     scheduler, _ = with_host_tier(num_blocks=20, side_copy_blocks=7)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     step = schedule(scheduler)
@@ -93,6 +95,7 @@ def test_without_the_setting_nobody_waits() -> None:
 
 
 def test_what_is_saved_beside_the_steps_is_free_afterwards() -> None:
+    """X6."""
     scheduler, worker = with_host_tier(num_blocks=8)
     cached = worker.pool.take(8)
     worker.pool.publish(cached, np.frombuffer(hashes(2, 8), "V16"))
@@ -110,6 +113,7 @@ def test_what_is_saved_beside_the_steps_is_free_afterwards() -> None:
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_what_was_fetched_before_a_reset_or_in_vain_is_not_published(failed: bool) -> None:
+    """X9, C7."""
     scheduler, worker = with_host_tier(num_blocks=20)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     step = schedule(scheduler)
@@ -124,6 +128,7 @@ def test_what_was_fetched_before_a_reset_or_in_vain_is_not_published(failed: boo
 
 
 def test_a_request_waits_for_copies_once_only() -> None:
+    """X6."""
     scheduler, worker = with_host_tier(num_blocks=20)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     end_fence(scheduler, schedule(scheduler))
@@ -133,7 +138,7 @@ def test_a_request_waits_for_copies_once_only() -> None:
 
 
 def test_those_behind_it_leave_it_its_place_and_its_blocks() -> None:
-    """It lacks six blocks besides the fenced ones, of nine that are free."""
+    """X7: it lacks six blocks besides the fenced ones, of nine that are free."""
     scheduler, _ = with_host_tier(num_blocks=15, max_num_seqs=2)
     scheduler.submit(make_request("first", 46, hashes=hashes(1, 11)), 0.0)
     scheduler.submit(make_request("large", 16, hashes=hashes(4, 4)), 0.0)
@@ -151,12 +156,14 @@ def test_those_behind_it_leave_it_its_place_and_its_blocks() -> None:
 
 
 def test_an_unknown_fence_is_of_an_older_link() -> None:
+    """X10."""
     scheduler, worker = with_host_tier(num_blocks=20)
     scheduler.fence_ended(WORKER, 7, failed=False)
     assert worker.pool.num_free == 20
 
 
 def test_host_blocks_that_are_copied_are_given_to_nobody() -> None:
+    """X5."""
     cache = HostCache(2)
     read, written = cache.store(b"a", frozenset()), cache.store(b"b", frozenset())
     assert read is not None and written is not None

@@ -1,4 +1,4 @@
-"""Hellos that come in parts (W3, C4 of the review)."""
+"""Hellos that come in parts (W3, J5)."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def make_parts(*numbers: int) -> list[scheduler_pb2.AttachWorkerRequest]:
 
 @pytest.mark.parametrize("relayed", [False, True])
 async def test_a_hello_is_taken_when_its_last_part_is_there(relayed: bool) -> None:
+    """J5."""
     async with serve() as (loop, address), dial(address) as stub:
         relay, worker = await RelayStream(stub).attach(), stub.AttachWorker()
         messages = make_parts(0, 1, 2)

@@ -1,4 +1,4 @@
-"""Terms are numbers that rise with what is heard, and never a clock (T1, T3, A1 of the review)."""
+"""Terms are numbers that rise with what is heard, and never a clock (T1, T3)."""
 
 from __future__ import annotations
 

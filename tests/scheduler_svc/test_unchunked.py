@@ -16,6 +16,7 @@ def tokens_of_step(scheduler: Scheduler) -> dict[str, int]:
 
 
 def test_a_prompt_waits_until_it_fits_into_one_step() -> None:
+    """L16."""
     scheduler = make_scheduler(
         max_inflight_steps=1, enable_chunked_prefill=False, max_num_batched_tokens=8, max_num_seqs=4
     )
@@ -28,6 +29,7 @@ def test_a_prompt_waits_until_it_fits_into_one_step() -> None:
 
 
 def test_a_preempted_request_that_has_outgrown_the_budget_resumes_in_chunks() -> None:
+    """L16."""
     scheduler = make_scheduler(
         max_inflight_steps=1, enable_chunked_prefill=False, max_num_batched_tokens=8, max_num_seqs=4
     )

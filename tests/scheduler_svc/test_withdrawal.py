@@ -81,7 +81,7 @@ def test_what_it_found_in_the_cache_is_not_its_doing() -> None:
 
 
 def test_what_one_that_has_ended_made_of_it_goes_too() -> None:
-    """Whoever computes the withdrawn block again would lead to it: contents are chained."""
+    """J10: whoever computes the withdrawn block again would lead to it: contents are chained."""
     scheduler = make_scheduler(max_inflight_steps=1)
     worker = scheduler.workers[WORKER]
     bad, reader = submit(scheduler, "bad", 1), submit(scheduler, "reader", 1, 20)

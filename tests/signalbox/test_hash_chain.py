@@ -23,7 +23,7 @@ def names(tokens: list[int], block_size: int = 4, root: bytes = ROOT) -> list[by
 
 
 def test_the_protocol_is_what_it_was() -> None:
-    """Frontends and workers of two versions may share a cache: other bytes need another VERSION."""
+    """C6: frontends and workers of two versions may share a cache: other bytes need another VERSION."""
     assert root_hash("demo", "adapter", "salt").hex() == "43f08d19cdd93daa97cc806c7b02dcda"
     assert names([1, 2, 3, 4])[0].hex() == "abc8a6da404643d1f98de11e0238faec"
 
@@ -58,6 +58,7 @@ def test_a_buffer_of_int32_is_enough() -> None:
 
 
 def test_model_adapter_salt_and_tenant_separate() -> None:
+    """C6."""
     roots = [root_hash("a"), root_hash("b"), root_hash("a", "b"), root_hash("a", "", "b"), root_hash("ab")]
     roots += [root_hash("a", tenant="b"), root_hash("a", "", "b", "b"), root_hash("a", "", "\1\0\0\0b")]
     assert len(set(roots)) == len(roots)

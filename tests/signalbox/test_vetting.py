@@ -99,6 +99,7 @@ def test_what_cannot_be_followed_is_refused_with_the_reason(vetter: Vetter, form
 
 
 def test_a_form_that_crashes_the_compiler_is_refused_and_the_next_one_is_vetted(vetter: Vetter) -> None:
+    """G1."""
     with pytest.raises(FormError, match="nested too deeply"):
         vetter.vet(Form(FormKind.GRAMMAR, NESTED_RULES))
     assert vetter.vet(Form(FormKind.REGEX, "after the crash"))

@@ -38,7 +38,7 @@ NOTHING = np.empty(0, np.int32)
 
 
 def seal_without_generation_check(patch: Patch) -> None:
-    """Publishes a block although it has been given to somebody else since."""
+    """C3: publishes a block although it has been given to somebody else since."""
 
     def always(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
         return np.ones(len(slots), np.bool_)
@@ -47,7 +47,7 @@ def seal_without_generation_check(patch: Patch) -> None:
 
 
 def slot_reused_before_its_report(patch: Patch) -> None:
-    """Frees a slot when its release is sent, not when the step's report is back."""
+    """K6: frees a slot when its release is sent, not when the step's report is back."""
     release = builder.release_ended
 
     def release_and_free(worker: Worker, step: StepDecision) -> None:
@@ -63,7 +63,7 @@ def slot_reused_before_its_report(patch: Patch) -> None:
 
 
 def count_advanced_at_scheduling(patch: Patch) -> None:
-    """Counts a chunk as computed when it is sent: the placeholder that this design does without."""
+    """L2: counts a chunk as computed when it is sent: the placeholder that this design does without."""
     send = starts.Starter._send_chunk
 
     def send_and_count(starter: starts.Starter, slot: int) -> Chunk:
@@ -75,7 +75,7 @@ def count_advanced_at_scheduling(patch: Patch) -> None:
 
 
 def news_of_another_attempts_grammar_believed(patch: Patch) -> None:
-    """Takes a late event for one of whoever holds the slot now."""
+    """G4: takes a late event for one of whoever holds the slot now."""
 
     def believe(
         scheduler: Scheduler, worker_id: str, slot: int, request_id: str, attempt: int
@@ -87,7 +87,7 @@ def news_of_another_attempts_grammar_believed(patch: Patch) -> None:
 
 
 def decode_row_behind_a_pooling_request(patch: Patch) -> None:
-    """Settles a pooling request as if its final chunk had sampled a token."""
+    """L8: settles a pooling request as if its final chunk had sampled a token."""
 
     def settle(worker: Worker, slot: int) -> None:
         worker.table.bound[slot] = worker.table.target[slot] + 1
@@ -97,7 +97,7 @@ def decode_row_behind_a_pooling_request(patch: Patch) -> None:
 
 
 def fence_ended_before_its_copies(patch: Patch) -> None:
-    """Gives blocks away while they are copied beside the steps."""
+    """X3: gives blocks away while they are copied beside the steps."""
     copy_aside = starts.copy_aside
 
     def copy_and_end(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: StepDecision) -> None:
@@ -121,7 +121,7 @@ def gone_frontend_is_kept(patch: Patch) -> None:
 
 
 def no_start_grace(patch: Patch) -> None:
-    """Calls requests lost before the workers that may have them have spoken."""
+    """I4: calls requests lost before the workers that may have them have spoken."""
     patch.setattr(Missing, "_is_settled", lambda missing, asked, now: True)
     take = Missing.take_lost
     patch.setattr(

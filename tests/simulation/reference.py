@@ -12,7 +12,8 @@ from worker_svc.core.step import SideCopies
 
 
 def bound(worker: Worker, slot: int) -> int:
-    """Confirmed tokens plus the most that each step in flight can add: 1 + drafts per decode row, 1 per final chunk."""
+    """L9: confirmed tokens plus the most that each step in flight can add: 1 + drafts per decode row, 1 per final
+    chunk."""
     confirmed = int(worker.table.num_prompt[slot] + worker.table.num_output[slot])
     rows = sum(int(record.advance[slot]) for record in worker.records)
     finals = sum(chunk.is_final for record in worker.records for chunk in record.chunks if chunk.slot == slot)
@@ -26,7 +27,8 @@ def sent(worker: Worker, slot: int) -> int:
 
 
 def check_scheduler(worker: Worker) -> None:
-    """Asserts that the columns, which are kept by additions and subtractions, equal the sums that they stand for."""
+    """L1, L9, L12: asserts that the columns, which are kept by additions and subtractions, equal the sums that
+    they stand for."""
     table = worker.table
     for slot in np.flatnonzero(table.state == SlotState.DECODE).tolist():
         assert int(table.bound[slot]) == bound(worker, slot), f"slot {slot}: bound {table.bound[slot]}"
@@ -40,8 +42,8 @@ def check_scheduler(worker: Worker) -> None:
 
 
 def check_fences(worker: Worker, theirs: list[SideCopies]) -> None:
-    """Asserts that what a worker still copies beside its steps is nobody's in the scheduler's eyes: the news of an end
-    may lag, and never leads."""
+    """X5: asserts that what a worker still copies beside its steps is nobody's in the scheduler's eyes: the news
+    of an end may lag, and never leads."""
     for group in theirs:
         fence = worker.fences.get(group.fence)
         assert fence is not None, f"fence {group.fence} ended before its copies"
@@ -54,7 +56,8 @@ def check_fences(worker: Worker, theirs: list[SideCopies]) -> None:
 
 
 def check_lag(worker: Worker, theirs: WorkerTable) -> None:
-    """Asserts that the scheduler's confirmed counts lag the worker's and never lead, and that its bound is a bound."""
+    """L2, L9: asserts that the scheduler's confirmed counts lag the worker's and never lead, and that its bound is
+    a bound."""
     mine = worker.table
     for slot in np.flatnonzero(mine.state != SlotState.FREE).tolist():
         request, ref = mine.requests[slot], theirs.refs[slot]

@@ -49,6 +49,7 @@ class AheadScenario(Scenario):
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 @pytest.mark.parametrize("inflight", [2, 4])
 def test_every_scenario_keeps_every_rule(first: int, inflight: int) -> None:
+    """O1, O4."""
     run_scenarios(first, inflight)
 
 
@@ -76,8 +77,8 @@ def run_scenarios(first: int, inflight: int) -> None:
 
 @pytest.mark.parametrize("inflight", [2, 4])
 def test_steady_decoding_runs_ahead(inflight: int) -> None:
-    """Of four requests of 30 tokens most tokens are sampled before the one before them is on the host, and none behind
-    the last: that a request reaches its length is known beforehand."""
+    """O1, O3: of four requests of 30 tokens most tokens are sampled before the one before them is on the host, and
+    none behind the last: that a request reaches its length is known beforehand."""
     simulation = simulate(inflight, num_blocks=200, runs_ahead=True)
     for number in range(4):
         simulation.plan(request(f"r{number}", 8, 30, 100 * number), at=1.5)

@@ -32,6 +32,7 @@ from worker_svc.links import delta as worker_delta
 @pytest.mark.parametrize("inflight", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_host_blocks", [0, 30])
 def test_preempt_with_steps_in_flight(inflight: int, num_host_blocks: int) -> None:
+    """L15."""
     simulation = simulate(inflight, num_blocks=14, num_host_blocks=num_host_blocks)
     for number in range(4):
         simulation.plan(request(f"r{number}", 8, 30, 100 * number), at=1.5)
@@ -62,7 +63,7 @@ def test_preempted_three_times_in_a_row(inflight: int) -> None:
 def test_one_request_preempted_three_times_in_a_row(
     inflight: int, drafts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each time as soon as it decodes again: its exact length has to be known every time."""
+    """L15: each time as soon as it decodes again: its exact length has to be known every time."""
     taken = preempt_at_will(monkeypatch, "taken", times=3)
     simulation = simulate(inflight, drafts)
     sessions = [
@@ -86,7 +87,7 @@ def test_cache_reset_while_a_speculative_step_is_in_flight(inflight: int) -> Non
 
 @INFLIGHT
 def test_a_cache_reset_holds_for_what_runs(inflight: int) -> None:
-    """What the first request computes after the reset reads what it computed before."""
+    """C7: what the first request computes after the reset reads what it computed before."""
     simulation = simulate(inflight, long_prefill_token_threshold=5)
     simulation.plan(request("old", 20, 40), at=1.5)
     simulation.world.at(1.53, lambda: simulation.scheduler.core.reset_prefix_cache() and None)
@@ -96,6 +97,7 @@ def test_a_cache_reset_holds_for_what_runs(inflight: int) -> None:
 
 @INFLIGHT
 def test_without_chunked_prefill_a_request_that_outgrew_the_budget_resumes(inflight: int) -> None:
+    """L16."""
     simulation = simulate(
         inflight,
         num_blocks=14,
@@ -111,6 +113,7 @@ def test_without_chunked_prefill_a_request_that_outgrew_the_budget_resumes(infli
 @INFLIGHT
 @pytest.mark.parametrize("threshold", [1, 3, 4, 5])
 def test_chunk_boundaries_under_concurrency(inflight: int, threshold: int) -> None:
+    """L4."""
     simulation = simulate(inflight, long_prefill_token_threshold=threshold)
     for number in range(4):
         simulation.plan(request(f"r{number}", 11 + number, 6, 50 * number), at=1.5)
@@ -119,6 +122,7 @@ def test_chunk_boundaries_under_concurrency(inflight: int, threshold: int) -> No
 
 @INFLIGHT
 def test_cancel_then_the_same_id_while_the_old_step_is_in_flight(inflight: int) -> None:
+    """K1."""
     simulation = simulate(inflight)
     first = simulation.plan(request("same", 12, 30), at=1.5)
     simulation.num_planned += 1
@@ -140,7 +144,7 @@ def test_cancel_then_the_same_id_while_the_old_step_is_in_flight(inflight: int) 
 def test_blocks_of_an_ended_request_are_reused_while_its_last_steps_run(
     inflight: int, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks are poisoned when they are given away, so reading what the step before left there shows."""
+    """K2: blocks are poisoned when they are given away, so reading what the step before left there shows."""
     if end == "preempt":
         preempt_at_will(monkeypatch, "first", times=2)
     simulation = simulate(inflight, num_blocks=8)
@@ -156,7 +160,7 @@ def test_blocks_of_an_ended_request_are_reused_while_its_last_steps_run(
 def test_a_seal_that_arrives_after_its_block_was_given_away(
     inflight: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it names is another's content by then: publishing it would hand out wrong blocks."""
+    """C3: what it names is another's content by then: publishing it would hand out wrong blocks."""
     late: list[int] = []
 
     def count(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
@@ -175,7 +179,7 @@ def test_a_seal_that_arrives_after_its_block_was_given_away(
 @INFLIGHT
 @pytest.mark.parametrize("what", ["row", "chunk"])
 def test_a_report_that_omits_a_request(inflight: int, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checksum shows it, and the snapshot puts it right: nobody is lost, nothing is told twice."""
+    """M5: the checksum shows it, and the snapshot puts it right: nobody is lost, nothing is told twice."""
     build, omitted = worker_delta.build_report, []
 
     def omit_once(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
@@ -200,6 +204,7 @@ def test_a_report_that_omits_a_request(inflight: int, what: str, monkeypatch: py
 
 @INFLIGHT
 def test_a_worker_that_lost_a_slot(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J4."""
     apply, lost = WorkerCore.apply, []
 
     def lose_once(core: WorkerCore, delta: StepDelta) -> RunningStep:
@@ -222,6 +227,7 @@ def test_a_worker_that_lost_a_slot(inflight: int, monkeypatch: pytest.MonkeyPatc
 def test_a_first_chunk_is_refused_with_the_second_already_sent(
     inflight: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """L3, K5."""
     refused = refuse_first_chunk(monkeypatch)
     simulation = simulate(inflight, long_prefill_token_threshold=5)
     simulation.plan(request("r0", 22, 8), at=1.5)
@@ -233,6 +239,7 @@ def test_a_first_chunk_is_refused_with_the_second_already_sent(
 
 @INFLIGHT
 def test_a_step_in_which_a_request_yields_no_token(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M5."""
     skipped: list[int] = []
     apply = WorkerCore.apply
 
@@ -264,6 +271,7 @@ def test_max_tokens_is_exact(inflight: int, drafts: int) -> None:
 
 
 def test_a_request_that_fits_the_cache_exactly() -> None:
+    """L14."""
     simulation = simulate(2, drafts=4, num_blocks=6)
     session = simulation.plan(request("exact", 10, 15), at=1.5)
     assert len(session.prompt) + session.max_tokens == simulation.limit == 25
@@ -273,7 +281,7 @@ def test_a_request_that_fits_the_cache_exactly() -> None:
 
 @INFLIGHT
 def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most one victim falls per need, and everybody ends."""
+    """V1: at most one victim falls per need, and everybody ends."""
     from scheduler_svc.core.step import maker  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
@@ -296,8 +304,8 @@ def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.Mon
 
 @INFLIGHT
 def test_the_same_host_block_out_and_in_within_one_delta(inflight: int) -> None:
-    """A host tier of three blocks that is always full: what is copied back must not be overwritten by what the same
-    delta copies out."""
+    """K8: a host tier of three blocks that is always full: what is copied back must not be overwritten by what the
+    same delta copies out."""
     simulation = simulate(inflight, num_blocks=5, num_host_blocks=3, max_num_seqs=1)
     for number in range(8):
         simulation.plan(request(f"r{number}", 13, 4, 300 * (number % 2)), at=1.5 + 0.2 * number)
@@ -307,6 +315,7 @@ def test_the_same_host_block_out_and_in_within_one_delta(inflight: int) -> None:
 @INFLIGHT
 @pytest.mark.parametrize("damage", ["payload", "token", "count"])
 def test_a_broken_request_fails_alone(inflight: int, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U3, L7."""
     break_it: dict[str, Callable[[scheduler_pb2.NewRequestData], None]] = {
         "payload": lambda new: setattr(new, "payload", b"\xff\xff\xff"),
         "token": lambda new: setattr(
@@ -338,7 +347,7 @@ def test_a_broken_request_fails_alone(inflight: int, damage: str, monkeypatch: p
 @pytest.mark.parametrize("drafts", [0, 4])
 @pytest.mark.parametrize("num_blocks", [14, 200])
 def test_a_repetition_penalty_is_the_same_at_every_depth(inflight: int, drafts: int, num_blocks: int) -> None:
-    """The sampler looks at all tokens so far: one that is missing, or a rejected draft that stays, shows."""
+    """Y1: the sampler looks at all tokens so far: one that is missing, or a rejected draft that stays, shows."""
     simulation = simulate(inflight, drafts, num_blocks, vocab_size=60)
     simulation.workers[0].use(NoRepeatRunner(simulation.workers[0].info))
     prompts = {f"r{n}": [(7 * n + i) % 60 for i in range(8)] for n in range(4)}

@@ -16,6 +16,7 @@ def displacements(simulation) -> int:  # type: ignore[no-untyped-def]
 @INFLIGHT
 @pytest.mark.parametrize("drafts", [0, 4])
 def test_displaced_ten_times_and_the_same_tokens(inflight: int, drafts: int) -> None:
+    """Q3."""
     simulation = simulate(inflight, drafts, policy="priority", max_num_seqs=1, aging_s=0.0)
     low = request("low", 6, 50)
     low.priority = 5
@@ -40,6 +41,7 @@ def test_displaced_ten_times_and_the_same_tokens(inflight: int, drafts: int) -> 
 
 @INFLIGHT
 def test_a_displaced_request_gives_up_its_blocks_when_they_are_needed(inflight: int) -> None:
+    """Q3."""
     simulation = simulate(inflight, num_blocks=10, policy="priority", max_num_seqs=1, aging_s=0.0)
     low, high = request("low", 14, 20), request("high", 16, 18, 500)
     low.priority = 5

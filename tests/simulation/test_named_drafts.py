@@ -30,6 +30,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @INFLIGHT
 @pytest.mark.parametrize("num_blocks", [200, 24])
 def test_limits_fall_and_rise(inflight: int, num_blocks: int, limits: list[int]) -> None:
+    """L9, L10."""
     simulation = simulate(inflight, MOST, num_blocks, acceptance=0.05)
     sessions = [
         simulation.plan(request(f"r{number}", 9, 45, 100 * number), at=1.5 + 0.1 * number)

@@ -54,6 +54,7 @@ def worker_of(simulation: Simulation) -> Worker:
 
 @INFLIGHT
 def test_steps_go_on_while_blocks_are_copied_out_and_in(inflight: int) -> None:
+    """X3."""
     simulation, again = swapped_out(inflight)
     begun = copies_take(simulation, seconds=0.6)
     runs = simulation.plan(request("runs", 4, 40, 800), at=2.9)
@@ -79,6 +80,7 @@ def test_steps_go_on_while_blocks_are_copied_out_and_in(inflight: int) -> None:
     "end", ["cancel", "break the link", "kill the worker", "kill the scheduler", "reset the cache"]
 )
 def test_what_ends_while_fenced_leaves_nothing_behind(inflight: int, end: str) -> None:
+    """X6."""
     simulation, again = swapped_out(inflight)
     simulation.faults = True
     copies_take(simulation, seconds=0.6)
@@ -107,7 +109,7 @@ def test_what_ends_while_fenced_leaves_nothing_behind(inflight: int, end: str) -
 
 @INFLIGHT
 def test_failed_copies_are_made_up_for(inflight: int) -> None:
-    """What was not fetched is copied within the step; what was not saved is computed again."""
+    """X9: what was not fetched is copied within the step; what was not saved is computed again."""
     simulation, again = swapped_out(inflight, copy_failures=1.0)
     begun = copies_take(simulation, seconds=0.1)
     simulation.run()
@@ -116,6 +118,7 @@ def test_failed_copies_are_made_up_for(inflight: int) -> None:
 
 @INFLIGHT
 def test_a_crowd_has_its_prompt_fetched_once(inflight: int) -> None:
+    """X7."""
     simulation, _ = swapped_out(inflight)
     begun = copies_take(simulation, seconds=0.3)
     for number in range(4):
@@ -127,7 +130,7 @@ def test_a_crowd_has_its_prompt_fetched_once(inflight: int) -> None:
 
 @INFLIGHT
 def test_nobody_falls_for_blocks_that_a_fence_will_free(inflight: int) -> None:
-    """All blocks but those of two running requests are fenced: they are held, the copies end, and they go on."""
+    """X3: all blocks but those of two running requests are fenced: they are held, the copies end, and they go on."""
     simulation, _ = swapped_out(inflight, num_blocks=16)
     copies_take(simulation, seconds=0.8)
     runs = simulation.plan(request("runs", 4, 40, 800), at=2.9)
@@ -149,7 +152,7 @@ def test_nobody_falls_for_blocks_that_a_fence_will_free(inflight: int) -> None:
 
 @INFLIGHT
 def test_what_is_being_fetched_is_not_overwritten(inflight: int) -> None:
-    """A host tier that is always full, and somebody who evicts more while blocks are copied back."""
+    """X5: a host tier that is always full, and somebody who evicts more while blocks are copied back."""
     simulation = simulate(inflight, num_blocks=12, num_host_blocks=6, max_num_seqs=3, side_copy_blocks=1)
     begun = copies_take(simulation, seconds=0.3)
     for number in range(3):

@@ -88,6 +88,7 @@ def test_while_a_grammar_is_compiled(inflight: int, event: str) -> None:
 
 @INFLIGHT
 def test_a_constrained_request_is_preempted_and_its_grammar_compiled_once(inflight: int) -> None:
+    """G4."""
     simulation = simulate(inflight, num_blocks=14)
     compiled = compile_in(simulation, seconds=0.05)
     for number in range(4):

@@ -11,8 +11,8 @@ from tests.simulation.named import INFLIGHT, preemptions, request, simulate
 
 @INFLIGHT
 def test_a_client_that_pauses_before_its_request_is_placed(inflight: int) -> None:
-    """It is placed all the same, paused from the next step on, and neither worker nor scheduler takes the later word
-    for a change that it is not."""
+    """P2: it is placed all the same, paused from the next step on, and neither worker nor scheduler takes the
+    later word for a change that it is not."""
     simulation = simulate(inflight, num_blocks=12, max_num_seqs=2)
     blockers = [simulation.plan(request(f"r{n}", 8, 20, 100 * n), at=1.5) for n in range(2)]
     slow = simulation.plan(request("slow", 12, 20, 500), at=1.5)
@@ -28,6 +28,7 @@ def test_a_client_that_pauses_before_its_request_is_placed(inflight: int) -> Non
 
 @INFLIGHT
 def test_a_preempted_request_whose_client_does_not_read_holds_up_nobody(inflight: int) -> None:
+    """P2."""
     simulation = simulate(inflight, num_blocks=12, max_num_seqs=3)
     slow = simulation.plan(request("slow", 8, 30), at=1.5)
     simulation.world.at(1.6, lambda: simulation.frontend.set_paused(slow, True))
@@ -43,7 +44,7 @@ def test_a_preempted_request_whose_client_does_not_read_holds_up_nobody(inflight
 @INFLIGHT
 @pytest.mark.parametrize("num_blocks", [200, 14])
 def test_slow_clients_hold_neither_seats_nor_blocks(inflight: int, num_blocks: int) -> None:
-    """They go on when they read again, behind whoever has their place by then."""
+    """P1: they go on when they read again, behind whoever has their place by then."""
     simulation = simulate(inflight, num_blocks=num_blocks, max_num_seqs=2)
     slow = [simulation.plan(request(f"slow{n}", 17, 30, 100 * n), at=1.5) for n in range(2)]
     for session in slow:
@@ -80,7 +81,7 @@ def test_clients_that_stop_and_go_never_have_more_places_than_there_are(inflight
 def test_an_older_request_that_goes_on_and_a_younger_one_that_lacks_a_block_do_not_wait_for_each_other(
     inflight: int,
 ) -> None:
-    """The client goes on just when the pool is full, whenever that is."""
+    """V4: the client goes on just when the pool is full, whenever that is."""
     for moment in range(26):
         simulation = simulate(inflight, num_blocks=12, max_num_seqs=2)
         first = simulation.plan(request("first", 8, 30), at=1.5)

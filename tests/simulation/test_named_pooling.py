@@ -13,7 +13,7 @@ from worker_svc.links import delta
 @INFLIGHT
 @pytest.mark.parametrize("threshold", [0, 5])
 def test_pooling_between_generating_requests(inflight: int, threshold: int) -> None:
-    """Equal prompts, so that cached blocks tempt; few blocks, so that prefills are preempted."""
+    """L5, L8: equal prompts, so that cached blocks tempt; few blocks, so that prefills are preempted."""
     simulation = simulate(inflight, num_blocks=20, long_prefill_token_threshold=threshold)
     pooling = []
     for number in range(9):
@@ -29,6 +29,7 @@ def test_pooling_between_generating_requests(inflight: int, threshold: int) -> N
 
 @INFLIGHT
 def test_a_pooling_request_that_fills_the_cache(inflight: int) -> None:
+    """L8."""
     simulation = simulate(inflight, num_blocks=6, long_prefill_token_threshold=5)
     whole, over = request("whole", 24, 1), request("over", 25, 1, 500)
     whole.pooling = over.pooling = PoolingMode.MEAN
@@ -43,7 +44,7 @@ def test_a_pooling_request_that_fills_the_cache(inflight: int) -> None:
 
 @INFLIGHT
 def test_a_pooling_request_that_fails_in_the_worker(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first step comes all the same: no decode row may follow it on either side."""
+    """L8: its first step comes all the same: no decode row may follow it on either side."""
     parse = delta.parse_new_request
 
     def parse_broken(new: scheduler_pb2.NewRequestData, info):  # type: ignore[no-untyped-def]

@@ -44,6 +44,7 @@ def look(simulation: Simulation, session: Session, at: float) -> list[int]:
 @INFLIGHT
 @pytest.mark.parametrize("drafts", [0, 4])
 def test_a_running_request_is_paused_and_makes_the_same_tokens_after(inflight: int, drafts: int) -> None:
+    """P3, Y1."""
     simulation = simulate(inflight, drafts, policy="priority", aging_s=0.0)
     slow, top = low("slow", 6, 50), request("top", 6, 10, 500)
     simulation.plan(slow, at=1.9)
@@ -130,6 +131,7 @@ def test_a_request_stays_suspended_when_its_worker_or_the_link_is_lost(inflight:
 
 @INFLIGHT
 def test_a_new_scheduler_knows_of_no_safe_mode_and_lets_paused_requests_go_on(inflight: int) -> None:
+    """P6."""
     simulation = simulate(inflight, policy="priority")
     simulation.faults = True
     slow = simulation.plan(low("slow", 6, 50), at=1.9)

@@ -26,6 +26,7 @@ def watch_computing(simulation: Simulation) -> dict[str, int]:
 @INFLIGHT
 @pytest.mark.parametrize("threshold", [0, 5])
 def test_a_crowd_shares_what_the_first_of_it_computes(inflight: int, threshold: int) -> None:
+    """C8."""
     simulation = simulate(inflight, long_prefill_token_threshold=threshold)
     computed = watch_computing(simulation)
     for number in range(8):
@@ -39,7 +40,7 @@ def test_a_crowd_shares_what_the_first_of_it_computes(inflight: int, threshold: 
 def test_a_crowd_whose_first_does_not_arrive(
     inflight: int, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader's first chunk runs, or is refused; then it is gone, or stands still. The others go on."""
+    """C11: the leader's first chunk runs, or is refused; then it is gone, or stands still. The others go on."""
     simulation = simulate(inflight, long_prefill_token_threshold=5)
     first = simulation.plan(request("r0", 40, 6), at=1.5)
     for number in range(1, 6):

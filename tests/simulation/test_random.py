@@ -18,6 +18,7 @@ SEEDS_PER_TEST = 20
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 def test_every_scenario_keeps_every_rule(first: int, record_property: pytest.RecordProperty) -> None:
+    """L1, L2, L9, L11, L12, C1, Y1, Z1."""
     started = time.perf_counter()
     events = scenarios = preemptions = displacements = hits = fences = replays = 0
     for seed in range(first, first + SEEDS_PER_TEST):

@@ -26,6 +26,7 @@ RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in rang
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("profile", "first"), RANGES)
 def test_random_rings(profile: str, first: int) -> None:
+    """Z1, J1, Y1."""
     started, outcomes = time.perf_counter(), list[Outcome]()
     for seed in range(first, first + SEEDS_PER_TEST):
         outcome = try_plot(draw(seed, PROFILES[profile]))

@@ -253,7 +253,7 @@ def test_a_worker_that_was_never_greeted_does_nothing() -> None:
 
 
 def test_all_is_given_up_when_no_scheduler_takes_it() -> None:
-    """C4: the next hello has no snapshot, and a scheduler begins anew."""
+    """A4: the next hello has no snapshot, and a scheduler begins anew."""
     with lone_ring(SimRunner(INFO, TIMING)) as ring:
         started(ring, 3, 60)
         ring.lose_scheduler()

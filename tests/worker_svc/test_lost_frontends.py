@@ -65,6 +65,7 @@ async def lost(scheduler: ScriptedScheduler) -> str:
 
 
 async def test_a_scheduler_that_was_away_hears_which_frontends_were_lost() -> None:
+    """R8."""
     options = ("--runner=sim", f"--frontend-timeout-s={TIMEOUT_S}")
     async with asyncio.timeout(60), worker_process(*options) as (scheduler, _):
         await put_a_request(scheduler)

@@ -106,6 +106,7 @@ def expected(wish: Wish) -> tuple[list[int], FinishReason]:
 @DEPTHS
 @pytest.mark.parametrize("num_blocks", [MANY_BLOCKS, FEW_BLOCKS])
 def test_random_requests_get_the_tokens_of_steps_in_turn(kind: SimKind, depth: int, num_blocks: int) -> None:
+    """O4."""
     rng, runner = random.Random(depth), simulated(kind, num_blocks)
     wishes = [draw_wish(rng) for _ in range(40)]
     with threaded_ring(runner, depth) as ring:
@@ -125,7 +126,7 @@ def test_random_requests_get_the_tokens_of_steps_in_turn(kind: SimKind, depth: i
 
 @KINDS
 def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next(kind: SimKind) -> None:
-    """Each request stops at its fifth token, which the loop learns after the next step was launched."""
+    """O2, O6: each request stops at its fifth token, which the loop learns after the next step was launched."""
     runner, prompts = simulated(kind), [[n, n + 1, n + 2] for n in range(0, 60, 3)]
     stops = [continuation(prompt, 5, VOCAB)[-1] for prompt in prompts]
     wishes = [
@@ -142,6 +143,7 @@ def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next(k
 
 @KINDS
 def test_what_launched_steps_lose_is_computed_again(kind: SimKind) -> None:
+    """O6."""
     rng, runner = random.Random(9), simulated(kind)
     runner.fail_every = 3
     wishes = [draw_wish(rng) for _ in range(10)]

@@ -39,6 +39,7 @@ async def test_a_refused_worker_tries_again_and_is_not_attached_meanwhile(tmp_pa
 
 
 async def test_a_refused_step_is_followed_by_a_hello_with_all_that_the_worker_holds() -> None:
+    """J3."""
     async with asyncio.timeout(100), worker_process("--runner=sim") as (scheduler, _):
         await start_request(scheduler)
         out_of_turn = scheduler_pb2.SchedulerOutput(step_id=7, scheduler_epoch=1)

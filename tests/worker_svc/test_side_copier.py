@@ -102,6 +102,7 @@ def started(runner: GatedRunner) -> Iterator[Loop]:
 
 
 def test_steps_go_on_and_the_end_is_told() -> None:
+    """X10."""
     runner = GatedRunner()
     runner._cache[0], runner._host[3] = 7, 9
     with started(runner) as loop:
@@ -120,6 +121,7 @@ def test_steps_go_on_and_the_end_is_told() -> None:
 
 
 def test_a_snapshot_is_taken_when_no_fence_is_open() -> None:
+    """X10."""
     runner = GatedRunner()
     with started(runner) as loop:
         loop.run_step(aside=[(0, HOST_BIT)])

@@ -64,7 +64,7 @@ def request_with_a_form() -> scheduler_pb2.NewRequestData:
 
 
 def test_a_grammar_that_fails_behind_a_snapshot_is_told_to_the_scheduler_that_gets_it() -> None:
-    """A5 of the review: nobody hears the verdict between the snapshot, which says PREPARING, and the new link."""
+    """J7: nobody hears the verdict between the snapshot, which says PREPARING, and the new link."""
     preparation, verdicts = SlowPreparation(), queue.SimpleQueue[Verdict]()
     loop = StepLoop(
         WorkerCore(INFO, num_slots=4),

@@ -251,7 +251,7 @@ async def test_a_deposed_scheduler_is_not_obeyed() -> None:
 
 
 async def test_a_snapshot_that_no_scheduler_takes_is_given_up() -> None:
-    """C4 of the review: frontends get `lost`, and the worker serves again."""
+    """A4: frontends get `lost`, and the worker serves again."""
     scheduler = Scheduler(5, "s5")
     async with asyncio.timeout(60), serving(scheduler) as address, working(address) as worker:
         await scheduler.hellos.get()
@@ -306,7 +306,7 @@ async def test_the_last_word_comes_behind_the_reports_of_all_that_arrived() -> N
 
 
 async def test_a_frontend_that_has_come_back_is_named_to_no_later_scheduler() -> None:
-    """B8 of the review: that it was lost once is forgotten with its next stream, not with the next hello."""
+    """R8: that it was lost once is forgotten with its next stream, not with the next hello."""
     scheduler = Scheduler(5, "s5")
     async with asyncio.timeout(60), serving(scheduler) as address, working(address) as worker:
         await scheduler.hellos.get()
@@ -346,7 +346,7 @@ def test_a_snapshot_travels_in_parts_of_a_mebibyte() -> None:
 def test_attempts_come_later_and_later_and_not_in_step(
     error: SignalboxError | None, first_s: float, longest_s: float
 ) -> None:
-    """C10 and C4 of the review."""
+    """H5, A4: nobody dials in a tight loop."""
     redials = [Redial() for _ in range(20)]
     first = [redial.fail(error) for redial in redials]
     assert len(set(first)) == len(first) and max(first) <= first_s

@@ -153,6 +153,7 @@ def follows(tokens: list[int], sets: list[set[int]]) -> bool:
 
 
 def test_an_output_follows_its_form_and_stops_with_it() -> None:
+    """G7."""
     bench = Bench()
     bench.add(0, Ladder(ENTRY))
     bench.start(0)
@@ -202,6 +203,7 @@ def test_drafts_give_the_same_output_and_no_token_behind_its_end(wrong_at: int |
 
 
 def test_a_draft_that_the_form_forbids_is_not_run() -> None:
+    """G6."""
     bench = Bench(Guesser([1, 10, 99, 30, 40]))
     bench.add(0, Ladder(ENTRY))
     bench.start(0)
@@ -212,6 +214,7 @@ def test_a_draft_that_the_form_forbids_is_not_run() -> None:
 
 
 def test_a_mask_that_cannot_be_made_fails_its_request_and_no_other() -> None:
+    """U4."""
     bench = Bench()
     bench.add(0, Ladder(ENTRY, broken_at=3))
     bench.add(1, Ladder(ENTRY), max_tokens=6)
@@ -248,6 +251,7 @@ def test_a_token_that_the_form_forbids_fails_its_request() -> None:
 
 
 def test_a_row_without_its_automaton_never_samples() -> None:
+    """U4."""
     bench = Bench()
     bench.add(0, None)
     bench.start(0)
@@ -257,6 +261,7 @@ def test_a_row_without_its_automaton_never_samples() -> None:
 
 
 def test_a_preempted_request_goes_on_where_its_form_was() -> None:
+    """G5."""
     expected = plain_output()
     bench = Bench()
     bench.add(0, Ladder(ENTRY))

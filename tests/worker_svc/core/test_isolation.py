@@ -55,6 +55,7 @@ def first_step(
 
 @pytest.mark.parametrize("num_rows", [1, 4])
 def test_a_lost_device_is_no_fault_of_the_requests(num_rows: int) -> None:
+    """U2."""
     core, runner = make_core()[0], Lost()
     delta = first_step(core, [[1, 2, 3]] * num_rows)
     with pytest.raises(RunnerBrokenError, match=r"there is no device.*the device was lost"):
@@ -83,6 +84,7 @@ def test_requests_that_all_break_the_model_fail_and_the_worker_goes_on() -> None
 
 
 def test_a_culprit_is_found_with_one_check_and_few_executions() -> None:
+    """U2."""
     core, runner = WorkerCore(INFO, num_slots=16), Counting()
     prompts = [[13 if slot == 5 else 1, 2, 3] for slot in range(16)]
     report, _ = run(core, runner, first_step(core, prompts))

@@ -140,7 +140,7 @@ def test_a_payload_that_cannot_be_read_fails_its_request() -> None:
 
 @pytest.mark.parametrize(("kind", "longest"), [(0, 63), (POOLING, 64)])
 def test_a_prompt_longer_than_the_context_fails_its_request(kind: int, longest: int) -> None:
-    """The table could not hold it: were the scheduler wrong, nobody else may suffer for it."""
+    """U3: the table could not hold it: were the scheduler wrong, nobody else may suffer for it."""
     for length in (longest, longest + 1, 1000):
         given = message(kind=kind)
         given.num_known_tokens = length

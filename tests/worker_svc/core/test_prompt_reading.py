@@ -133,6 +133,7 @@ def of_prompt(attempt: int = 1, prompt: list[int] = PROMPT) -> list[tuple[int, i
 
 @pytest.mark.parametrize("first", [1, 3, 10, 11])
 def test_each_prompt_token_but_the_first_is_scored_once_in_chunks(first: int) -> None:
+    """L5."""
     drive = Drive()
     drive.core.add(new(num_prompt_logprobs=2))
     drive.step(started=[start(0, first)])
@@ -145,6 +146,7 @@ def test_each_prompt_token_but_the_first_is_scored_once_in_chunks(first: int) ->
 
 @pytest.mark.parametrize(("done", "second"), [(1, 4), (3, 3), (6, 2), (10, 5)])
 def test_a_preempted_prefill_does_not_score_twice(done: int, second: int) -> None:
+    """L5."""
     drive = Drive()
     drive.core.add(new(num_prompt_logprobs=0))
     drive.step(started=[start(0, done)])
@@ -167,6 +169,7 @@ def test_a_request_preempted_while_it_decodes_is_not_scored_again() -> None:
 
 
 def test_a_new_attempt_scores_the_prompt_again_and_no_prior_output() -> None:
+    """L5."""
     drive = Drive()
     drive.core.add(new(num_prompt_logprobs=0))
     drive.step(started=[start(0, 5)])
@@ -181,6 +184,7 @@ def test_a_new_attempt_scores_the_prompt_again_and_no_prior_output() -> None:
 def test_a_pooling_request_ends_with_its_vector_and_without_a_decode_row(
     pooling: PoolingParams, first: int
 ) -> None:
+    """L8."""
     drive = Drive()
     drive.core.add(new(pooling=pooling))
     report = drive.step(started=[start(0, first)])
@@ -251,6 +255,7 @@ def test_a_prompt_that_breaks_the_model_takes_nobody_elses_results() -> None:
 
 @pytest.mark.parametrize("asked", [{"num_prompt_logprobs": 1}, {"pooling": MEAN}, {"pooling": CLS}], ids=str)
 def test_cached_blocks_where_every_position_is_needed_fail_the_request(asked: dict[str, Any]) -> None:
+    """L5."""
     drive = Drive()
     drive.core.add(new(**asked))
     report = drive.step(started=[start(0, 7, at=4)])
@@ -277,6 +282,7 @@ def test_a_pooling_request_that_failed_at_once_has_no_decode_row_either() -> Non
 
 
 def test_vectors_are_cut_before_they_are_scaled() -> None:
+    """L6."""
     total = np.array([6.0, -8.0, 100.0])
     assert pooled_vector(total, 2, PoolingParams(PoolingMode.MEAN, dimensions=2)).tolist() == pytest.approx(
         [0.6, -0.8]

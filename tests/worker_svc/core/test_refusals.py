@@ -25,7 +25,7 @@ def add_refused(core: WorkerCore) -> list[FrontendOutput]:
 
 
 def test_a_refusal_is_told_before_any_step() -> None:
-    """A4: there may be no next step; its report tells the scheduler, and the frontend is not told again."""
+    """Z1: there may be no next step; its report tells the scheduler, and the frontend is not told again."""
     core, runner = make_core()
     (output,) = add_refused(core)
     assert output.frontend_instance == "f" and output.finished == END
@@ -37,7 +37,7 @@ def test_a_refusal_is_told_before_any_step() -> None:
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["no step comes", "the step is refused"])
 def test_a_link_that_breaks_loses_no_refusal(is_refused: bool) -> None:
-    """A4: the hello says ENDED, and the new scheduler has the slot cleared: that was all that anybody heard of it."""
+    """J3: the hello says ENDED, and the new scheduler has the slot cleared: that was all that anybody heard of it."""
     core, runner = make_core()
     run(core, runner, StepDelta(1, 1))
     told = add_refused(core)

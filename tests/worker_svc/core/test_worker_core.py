@@ -42,6 +42,7 @@ def run(core: WorkerCore, runner: SimRunner, delta: StepDelta):  # type: ignore[
 
 
 def test_a_request_runs_from_prompt_to_its_last_token() -> None:
+    """L4, M5, M8."""
     core, runner = make_core()
     core.add(new(max_tokens=6))
     expected = continuation(PROMPT, 6, 100)
@@ -61,6 +62,7 @@ def test_a_request_runs_from_prompt_to_its_last_token() -> None:
 
 
 def test_blocks_are_sealed_when_their_kv_is_written() -> None:
+    """C2."""
     core, runner = make_core()
     core.add(new())
     seals = []
@@ -78,6 +80,7 @@ def test_blocks_are_sealed_when_their_kv_is_written() -> None:
 
 
 def test_a_chunk_that_does_not_start_at_our_count_is_refused() -> None:
+    """L3."""
     core, runner = make_core()
     core.add(new())
     run(core, runner, StepDelta(1, 1, started=[start(0, [1, 2], 2)]))
@@ -101,6 +104,7 @@ def test_stop_tokens_end_and_min_tokens_hold_them_back() -> None:
 
 
 def test_a_resumed_attempt_goes_on_counting() -> None:
+    """M2."""
     core, runner = make_core()
     output = continuation(PROMPT, 4, 100)
     core.add(new(prompt=PROMPT + output[:3], prior=3, max_tokens=4))
@@ -110,6 +114,7 @@ def test_a_resumed_attempt_goes_on_counting() -> None:
 
 
 def test_older_schedulers_and_gaps_are_refused() -> None:
+    """I3, K2."""
     core, runner = make_core()
     run(core, runner, StepDelta(1, 5))
     with pytest.raises(StepRefusedError, match="epoch"):
@@ -135,6 +140,7 @@ class FailsOn(SimRunner):
 
 
 def test_a_request_that_breaks_the_model_fails_alone() -> None:
+    """U1, U2."""
     core, runner = make_core()[0], FailsOn(13)
     prompts = [[1, 2, 3], [13, 2, 3], [4, 5, 6]]
     for slot, prompt in enumerate(prompts):
@@ -150,6 +156,7 @@ def test_a_request_that_breaks_the_model_fails_alone() -> None:
 
 
 def test_a_failed_copy_fails_the_step_and_not_the_worker() -> None:
+    """X9."""
     core, runner = make_core()[0], FailsOn(99)
     core.add(new())
     delta = StepDelta(1, 1, started=[start(0, [1, 2], 5)], copies=[BlockCopy(0, False, 0, True)])
@@ -167,6 +174,7 @@ def test_a_row_without_a_block_does_not_run() -> None:
 
 
 def test_the_outbound_log_keeps_what_was_not_acknowledged() -> None:
+    """R7."""
     log = OutboundLog(max_bytes=10)
     for message in (b"one", b"two", b"three"):
         log.append(message)

@@ -15,6 +15,7 @@ def covered(coverage: DraftCoverage, *blocks: int) -> int:
 
 
 def test_positions_count_up_to_the_first_gap() -> None:
+    """D6."""
     coverage = DraftCoverage(8, 0, block_size=4)
     assert covered(coverage, 5, 2, 7) == 0
     coverage.cover(TABLE, 0, 6)
@@ -39,7 +40,7 @@ def test_a_shorter_holder_takes_nothing_back() -> None:
 
 
 def test_a_copy_takes_it_along() -> None:
-    """To the host before the block is given away, and back into another one."""
+    """D6: to the host before the block is given away, and back into another one."""
     coverage = DraftCoverage(8, 3, block_size=4)
     coverage.cover(TABLE, 0, 4)
     coverage.copy(BlockCopy(5, False, 1, True))

@@ -166,7 +166,7 @@ def assert_drawn_from(counts: Counter[tuple[int, ...]], expected: dict[tuple[int
 
 @pytest.mark.parametrize("method", METHODS)
 def test_outputs_with_drafts_follow_the_model_s_distribution(small_dir: Path, method: str) -> None:
-    """Of three tokens the first comes with the prompt, the others from steps with drafts."""
+    """D2: of three tokens the first comes with the prompt, the others from steps with drafts."""
     params, limit = METHODS[method]
     ring = make_ring(small_dir, with_drafts=True, num_seqs=60)
     clients = [
@@ -216,7 +216,7 @@ def test_the_chi_square_test_can_fail(small_dir: Path) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6])
 def test_all_that_looks_at_the_output_sees_the_drafts_before_it(small_dir: Path, temperature: float) -> None:
-    """Penalties, bad words of several tokens, held-back stops and log-probabilities, all at once."""
+    """D5: penalties, bad words of several tokens, held-back stops and log-probabilities, all at once."""
     sampling = generation_pb2.SamplingParams(
         temperature=temperature,
         seed=5,

@@ -43,6 +43,7 @@ def speed(machine: Machine, rate: Rate, streams: int, noise: Noise, num_steps: i
 def test_drafts_that_do_not_pay_cost_next_to_nothing(
     machine: Machine, noise: Noise, streams: int, rate: float
 ) -> None:
+    """D9."""
     assert speed(machine, always(rate), streams, noise) > LEAST
 
 

@@ -109,6 +109,7 @@ class Failing(NgramDrafter):
 
 
 def test_a_drafter_that_fails_is_not_asked_again(target_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """D6."""
     runner, _ = make_pair(target_dir, target_dir)
     plain, _ = output_of(runner, None, [5, 6, 7] * 6)
     drafter = Failing()

@@ -62,6 +62,7 @@ def test_all_right_gets_as_many_as_allowed() -> None:
 
 
 def test_none_right_falls_to_none_and_the_scheduler_hears_it() -> None:
+    """D7."""
     requests = Requests(1)
     requests.run(100, 0.0)
     assert requests.changes[0] == (0, 0)
@@ -95,6 +96,7 @@ def test_drafts_that_become_right_are_found_out() -> None:
 
 
 def test_nothing_more_is_asked_before_an_answer() -> None:
+    """L10."""
     policy, confirmed = DraftPolicy(1, MOST), np.zeros(1, np.int32)
     policy.start(0, MOST)
     slots, none = np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -121,6 +123,7 @@ def test_drafts_that_cost_as_much_as_tokens_do_not_pay() -> None:
 
 
 def test_costs_of_runs_and_of_tokens_are_told_apart() -> None:
+    """D7."""
     costs = StepCosts()
     for depth in (1, 2, 3, 4) * 20:
         for rows in (1, 4):
@@ -172,6 +175,7 @@ def test_a_step_without_drafts_is_asked_for_now_and_then() -> None:
 
 
 def test_a_spent_budget_is_saved_up_again() -> None:
+    """D8."""
     budget = DraftBudget()
     budget.add(MOST_SAVED)
     budget.add(-MOST_SAVED - 2.0)
@@ -199,6 +203,7 @@ def test_drafts_that_go_on_again_get_a_few_steps_before_they_are_judged() -> Non
 
 
 def test_winnings_are_kept_up_to_a_limit() -> None:
+    """D9."""
     budget = DraftBudget()
     budget.add(1000.0)
     budget.add(-MOST_SAVED - 0.1)
@@ -206,6 +211,7 @@ def test_winnings_are_kept_up_to_a_limit() -> None:
 
 
 def test_a_few_requests_try_for_all() -> None:
+    """D8."""
     requests = Requests(8)
     requests.run(20, *([0.0] * 8))
     num_trying = [np.count_nonzero(requests.step(*([0.0] * 8))) for _ in range(1000)]

@@ -87,6 +87,7 @@ def undrafted(target_dir: Path) -> list[list[int]]:
 def test_same_output(
     method: str, cache: str, depth: int, target_dir: Path, other_dir: Path, undrafted: list[list[int]]
 ) -> None:
+    """D2, Y1."""
     makes: dict[str, Make | None] = {
         "none": None,
         "ngram": lambda _: NgramDrafter(1, 4),

@@ -134,6 +134,7 @@ def test_tags_begin_their_structures(vocabulary: LLTokenizer, text: Tokenizer) -
 def test_the_end_is_allowed_exactly_when_the_form_is_fulfilled(
     vocabulary: LLTokenizer, text: Tokenizer
 ) -> None:
+    """G7."""
     automaton = make(vocabulary, FormKind.REGEX, "ab*c?")
     assert not masks(automaton)[0][EOS]
     automaton.advance(text.token_to_id("a"))
@@ -144,6 +145,7 @@ def test_the_end_is_allowed_exactly_when_the_form_is_fulfilled(
 
 @pytest.mark.parametrize("seed", range(12))
 def test_masks_of_drafts_are_those_of_the_steps_one_by_one(vocabulary: LLTokenizer, seed: int) -> None:
+    """G6."""
     whole = walk(make(vocabulary, FormKind.JSON_SCHEMA, json.dumps(PERSON)), seed)
     if whole is None:
         return
@@ -167,6 +169,7 @@ def test_masks_of_drafts_are_those_of_the_steps_one_by_one(vocabulary: LLTokeniz
 def test_drafts_count_up_to_the_first_illegal_one_or_the_end(
     vocabulary: LLTokenizer, text: Tokenizer
 ) -> None:
+    """G6."""
     a, b = text.token_to_id("a"), text.token_to_id("b")
     automaton = make(vocabulary, FormKind.REGEX, "a+")
     for drafts, legal in (([a, a, b, a], 2), ([b], 0), ([a, EOS, a], 1), ([EOS], 0), ([], 0)):

@@ -46,6 +46,7 @@ def first_tokens(compiler: GrammarCompiler, form: Form) -> int:
 def test_equal_forms_are_compiled_once_and_do_not_share_their_place(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """G1."""
     compiled = count_compilations(monkeypatch)
     one = compiler.automaton(DIGITS)
     before = first_tokens(compiler, DIGITS)
@@ -81,6 +82,7 @@ def test_a_grammar_that_failed_is_compiled_anew(
 def test_a_form_that_would_hang_or_crash_this_process_is_not_compiled_here(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """G1."""
     compiled = count_compilations(monkeypatch)
     nested = "start: r0\n" + "\n".join(f"r{i}: r{i + 1}" for i in range(3000)) + '\nr3000: "a"'
     for text in (nested, "start: W\nW: ~/(.*a.{20}b.*)/ & /(a|b){100}/"):

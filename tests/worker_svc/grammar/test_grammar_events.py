@@ -62,6 +62,7 @@ async def first_end(address: str) -> worker_pb2.OutputFinished:
 
 
 async def test_events_of_grammars_and_again_after_a_new_hello() -> None:
+    """J7."""
     async with asyncio.timeout(90), worker_process(*WORKER) as (scheduler, address):
         assert not (await scheduler.hellos.get()).HasField("snapshot")
         requests = [new_request(0, None), new_request(1, "[a-z]+"), new_request(2, "(")]

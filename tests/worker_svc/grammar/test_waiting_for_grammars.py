@@ -161,6 +161,7 @@ def make() -> Iterator[Make]:
 
 
 def test_a_schema_being_compiled_stops_nobody(make: Make, compiler: GrammarCompiler) -> None:
+    """G2."""
     gate = Gate(compiler)
     bench = make(GrammarPreparation(gate))
     properties = {f"field_{i}": {"type": "string", "maxLength": i} for i in range(120)}
@@ -227,6 +228,7 @@ def test_a_request_that_cannot_be_read_is_not_waited_for(make: Make, compiler: G
 
 
 def test_what_is_ready_is_said_again_until_it_has_started(make: Make, compiler: GrammarCompiler) -> None:
+    """J7."""
     bench = make(GrammarPreparation(compiler))
     bench.put(new_request(0, regex("a+")), new_request(1, regex("b+")))
     assert {bench.verdict().slot, bench.verdict().slot} == {0, 1}
@@ -304,6 +306,7 @@ def test_a_grammar_that_is_announced_and_not_there_ends_its_request(
 
 
 def test_a_resumed_request_goes_on_behind_its_output(make: Make, compiler: GrammarCompiler) -> None:
+    """G5."""
     bench = make(GrammarPreparation(compiler))
     form, output = regex("(ab|cd)+x"), TEXT.encode("abcd").ids
     bench.put(new_request(0, form, prior=output))

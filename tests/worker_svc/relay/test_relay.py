@@ -138,6 +138,7 @@ async def test_a_refused_worker_is_told_what_the_scheduler_said(tmp_path: Path) 
 
 
 async def test_a_divergence_ends_one_workers_stream_and_no_other(tmp_path: Path) -> None:
+    """R5."""
     async with serve() as (loop, scheduler), run_relay(tmp_path / "log", scheduler) as address:
         await health_is(address, "SERVING")
         async with dial(address) as relay, dial(scheduler) as direct:
@@ -203,6 +204,7 @@ async def test_workers_may_say_hello_in_another_order_than_they_dial(tmp_path: P
 
 
 async def test_what_comes_within_the_window_travels_together(tmp_path: Path) -> None:
+    """R4."""
     Counting.messages.clear()
     async with (
         serve(Counting) as (_, scheduler),
@@ -273,6 +275,7 @@ async def test_without_a_scheduler_workers_are_sent_away(tmp_path: Path) -> None
 
 
 async def test_the_end_of_the_scheduler_ends_all_streams_and_the_next_one_is_found(tmp_path: Path) -> None:
+    """R5."""
     port = free_ports(1)[0]
     async with run_relay(tmp_path / "log", f"127.0.0.1:{port}") as address, dial(address) as relay:
         async with serve(port=port):

@@ -61,6 +61,7 @@ def test_greedy_output_equals_generate(model_dir: ModelDir) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_steps_ahead_give_the_same_tokens(model_dir: ModelDir, depth: int) -> None:
+    """O4."""
     path = model_dir("tiny-llama")
     prompts = make_prompts((9, 20, 33, 5))
     expected = outputs_in_turn(path, prompts, PARAMS)
@@ -73,7 +74,7 @@ def test_steps_ahead_give_the_same_tokens(model_dir: ModelDir, depth: int) -> No
 
 
 def test_overruns_are_dropped_and_harm_nobody(model_dir: ModelDir) -> None:
-    """Requests that end in mid-flight; the cache is so small that the next ones get their blocks and slots."""
+    """O2: requests that end in mid-flight; the cache is so small that the next ones get their blocks and slots."""
     path = model_dir("tiny-llama")
     prompts = make_prompts((9, 20, 33, 5))
     expected = outputs_in_turn(path, prompts, PARAMS)
@@ -97,6 +98,7 @@ def test_overruns_are_dropped_and_harm_nobody(model_dir: ModelDir) -> None:
 
 
 def test_overruns_write_only_into_granted_blocks(model_dir: ModelDir) -> None:
+    """O2."""
     path = model_dir("tiny-llama")
     prompt = make_prompts((9,))[0]
     expected = outputs_in_turn(path, [prompt], [GREEDY])[0]
@@ -113,6 +115,7 @@ def test_overruns_write_only_into_granted_blocks(model_dir: ModelDir) -> None:
 
 
 def test_rows_that_need_the_host_make_the_step_wait(model_dir: ModelDir) -> None:
+    """O5."""
     path = model_dir("tiny-llama")
     prompts, params = make_prompts((9, 20)), [GREEDY, PENALTY]
     expected = outputs_in_turn(path, prompts, params)

@@ -90,6 +90,7 @@ def test_who_samples_on_the_device() -> None:
 
 
 def test_rules_of_running_ahead() -> None:
+    """O5."""
     batch = make_batch([SamplingParams(temperature=0.5), SamplingParams(temperature=0.0)])
     assert is_plain(batch)
     batch.scored = [QuerySpan(0, 0, 1)]

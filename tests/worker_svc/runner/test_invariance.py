@@ -82,13 +82,15 @@ def run_in_chunks(
 
 
 def test_the_company_does_not_matter(runner: TorchRunner) -> None:
+    """Y2."""
     alone = run_in_chunks(runner, [120])
     for company in (1, 2, 7):
         assert is_same(run_in_chunks(runner, [120], company, seed=company), alone)
 
 
 def test_where_a_prompt_is_cut_does_not_matter(runner: TorchRunner) -> None:
-    """In chunks of 16 tokens and more in bfloat16; of 2 and more in float32, if at all: there it is not promised."""
+    """Y2: in chunks of 16 tokens and more in bfloat16; of 2 and more in float32, if at all: there it is not
+    promised."""
     if runner.model.dtype == torch.float32:
         pytest.skip("prompts take torch's attention in float32, whose sums follow the chunk")
     whole = run_in_chunks(runner, [120])
@@ -97,7 +99,7 @@ def test_where_a_prompt_is_cut_does_not_matter(runner: TorchRunner) -> None:
 
 
 def test_one_token_and_drafts_are_the_same(runner: TorchRunner) -> None:
-    """M = 1 against M = K + 1: the logits at a position whether it ran alone or behind others of its request."""
+    """Y2: M = 1 against M = K + 1: the logits at a position whether it ran alone or behind others of its request."""
     one_by_one = Recording(runner)
     request = one_by_one.add(LONG, 6)
     one_by_one.run_step({request.slot: 120})
@@ -118,7 +120,7 @@ def test_one_token_and_drafts_are_the_same(runner: TorchRunner) -> None:
 
 
 def test_recomputing_is_the_same_up_to_rounding(runner: TorchRunner) -> None:
-    """A position computed in a chunk of a resumed request against the same computed as a decode row."""
+    """Y2: a position computed in a chunk of a resumed request against the same computed as a decode row."""
     decoded = Recording(runner)
     request = decoded.add(SHORT, 20)
     decoded.run_step({request.slot: len(SHORT)})

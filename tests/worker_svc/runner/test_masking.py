@@ -126,6 +126,7 @@ def test_parts_of_a_batch_keep_their_own_masks() -> None:
 
 
 def test_the_sampler_waits_for_masks_that_are_filled_elsewhere() -> None:
+    """G6."""
     batch, given = constrained(GREEDY), logits()
     assert batch.masks is not None
     with ThreadPoolExecutor(1) as thread:

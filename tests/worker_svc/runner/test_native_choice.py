@@ -104,7 +104,7 @@ def crosses(token: int, scores: F64, params: SamplingParams, number: float) -> b
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_token_is_the_inverse_of_the_distribution(kernels: Kernels, size: int, kind: str) -> None:
-    """At the ends of [0, 1), too."""
+    """D4, D3: at the ends of [0, 1), too."""
     few = rows_of(kind, size)
     params = [each for each in LIMITS for _ in few]
     scores = few.repeat(len(LIMITS), 1)

@@ -57,7 +57,7 @@ def test_greedy_of_bfloat16_logits() -> None:
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_token_is_the_inverse_of_the_distribution(vocab_size: int, spread: float, dtype: torch.dtype) -> None:
-    """In bfloat16 many logits are equal, at the border of a top_k too; the lower token id comes first."""
+    """D3: in bfloat16 many logits are equal, at the border of a top_k too; the lower token id comes first."""
     rows = 20 * len(LIMITS)
     logits = make_logits(rows, vocab_size, spread).to(dtype)
     params = [replace(LIMITS[i % len(LIMITS)], seed=i % 7, choice_index=i % 3) for i in range(rows)]
@@ -96,7 +96,7 @@ def mixed_params(count: int) -> list[SamplingParams]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocab_size", [512, 40_000])
 def test_rows_do_not_depend_on_each_other(vocab_size: int, dtype: torch.dtype) -> None:
-    """Bit for bit; with bfloat16 logits there are many equal ones."""
+    """Y1: bit for bit; with bfloat16 logits there are many equal ones."""
     count = 45
     logits, params = make_logits(count, vocab_size).to(dtype), mixed_params(count)
     together = run(logits, params)
@@ -113,6 +113,7 @@ def test_a_temperature_near_zero_takes_the_best() -> None:
 
 
 def test_seed_choice_and_position_all_change_the_draw() -> None:
+    """D1."""
     logits = make_logits(1, 5000, spread=0.1).expand(4, -1)
     params = [SamplingParams(), SamplingParams(seed=1), SamplingParams(choice_index=1), SamplingParams()]
     assert len(set(run(logits, params, output_positions=[0, 0, 0, 1]).token_ids.tolist())) == 4
@@ -210,6 +211,7 @@ def test_a_bad_sequence_is_not_completed() -> None:
 
 
 def test_a_bad_sequence_begins_in_the_output() -> None:
+    """D5."""
     assert forbidden([[1, 2]], [0, 1], []) == set()
     assert forbidden([[0, 1, 2]], [0], [1]) == set()
 
@@ -246,6 +248,7 @@ def with_drafts(params: SamplingParams) -> Batch:
 
 
 def test_a_sample_behind_drafts_sees_them_before_a_bad_word() -> None:
+    """D5."""
     bad = ((7, 5, 1), (5, 5, 2), (5, 3), (7, 4))
     scores = torch.zeros(3, 10)
     sample(scores, with_drafts(SamplingParams(temperature=0.0, bad_token_sequences=bad)))

@@ -40,6 +40,7 @@ def test_the_kernels_numbers_are_the_same(kernels: Kernels) -> None:
 
 
 def test_every_part_of_the_key_counts() -> None:
+    """D1."""
     numbers = [
         draw(),
         draw(seed=(1 << 63) + 1),
