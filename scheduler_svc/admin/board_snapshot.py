@@ -16,7 +16,7 @@ from scheduler_svc.core.blocks.block_pool import BlockPool
 from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.request_table import CLIENT_PAUSED, DISPLACED, HELD, SUSPENDED, SlotState
+from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD, SUSPENDED, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.v1 import scheduler_pb2
 
@@ -135,8 +135,8 @@ def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> scheduler_pb2
         model=worker.info.model,
         attached=worker.attached,
         draining=worker.draining,
-        num_running=worker.num_running,
-        num_preempted=len(worker.preempted),
+        num_running=worker.table.num_running,
+        num_preempted=len(worker.table.preempted),
         num_inflight_steps=len(worker.records),
         num_blocks=pool.num_blocks,
         num_free_blocks=pool.num_free,

@@ -28,8 +28,8 @@ from scheduler_svc.core.recovery.adoption import Adoption
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot, make_worker
 from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.slots.pauses import suspend
-from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.state import SlotState
+from scheduler_svc.core.slots.suspension import suspend
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.maker import StepMaker
 from scheduler_svc.core.step.report import DivergenceError, first_tokens, read_report
@@ -168,7 +168,7 @@ class Scheduler:
     def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
         if self._preparing(worker_id, slot, request_id, attempt) is not None:
-            self.workers[worker_id].grammar_ready(slot)
+            self.workers[worker_id].table.grammar_ready(slot)
 
     def grammar_failed(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has ended a request whose grammar cannot be compiled; its frontend hears it from there. Raises

@@ -23,7 +23,7 @@ def run_bench(module: str, *options: str) -> tuple[int, list[dict[str, Any]]]:
 def test_every_table_is_full_and_takes_its_turn() -> None:
     load = Load(running=4, speculative=0, inflight=2, prompt_tokens=32, waiting=3, steps=10, tables=5)
     scheduler, tables = make_scheduler(load)
-    assert [table.worker.num_running for table in tables] == [4] * 5
+    assert [table.worker.table.num_running for table in tables] == [4] * 5
     assert scheduler.num_waiting == 3
     times = run(load)
     assert {len(values) for values in times.parts.values()} == {10 * 5}

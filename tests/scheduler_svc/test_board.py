@@ -15,7 +15,7 @@ from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
 from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.request_table import CLIENT_PAUSED, DISPLACED, HELD
+from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.servicer import worker_status
 from signalbox.board.link import read_board, watch_board

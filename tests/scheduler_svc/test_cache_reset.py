@@ -58,7 +58,7 @@ def test_what_starts_after_it_is_published(is_preempted: bool) -> None:
     run_step(scheduler)
     scheduler.reset_prefix_cache()
     if is_preempted:
-        scheduler.workers[WORKER].refused.append(0)
+        scheduler.workers[WORKER].table.refuse(0)
     else:
         scheduler.submit(make_request("b", 12, hashes=HASHES), 0.0)
     assert sum(start.chunk.start for start in run_step(scheduler).started) == 0, "nothing is hit"

@@ -384,7 +384,7 @@ def test_a_displaced_request_is_told_what_it_lacks() -> None:
 def test_a_preempted_request_is_told_what_it_lacks() -> None:
     scheduler = make_scheduler(num_blocks=8, max_inflight_steps=1, watermark_blocks_per_seq=0)
     submit(scheduler, "a", "b", num_prompt=14)
-    while not scheduler.workers[WORKER].preempted:
+    while not scheduler.workers[WORKER].table.preempted:
         run_step(scheduler)
     explained = why(scheduler, "b")
     assert (explained.request.status, explained.reason) == (RequestStatus.PREEMPTED, Reason.PREEMPTED)
@@ -400,7 +400,7 @@ def test_of_two_that_a_worker_owes_a_place_the_second_is_told_the_first() -> Non
     submit(scheduler, "a", "b", "c")
     run_step(scheduler)
     run_step(scheduler)
-    scheduler.workers[WORKER].refused += [1, 2]  # rows were not run: their slots are preempted
+    scheduler.workers[WORKER].table.refused += [1, 2]  # rows were not run: their slots are preempted
     run_step(scheduler)
     assert why(scheduler, "b").sentence.endswith("nothing keeps it: it is for the next step")
     assert why(scheduler, "c").sentence.endswith("request b is the next that w owes a place")
@@ -416,7 +416,7 @@ def test_a_held_request_is_told_what_is_free() -> None:
     scheduler = make_scheduler(num_blocks=8, max_inflight_steps=1, watermark_blocks_per_seq=0)
     submit(scheduler, "short", num_prompt=14, max_tokens=3)
     submit(scheduler, "long", num_prompt=14)
-    while not scheduler.workers[WORKER].held:
+    while not scheduler.workers[WORKER].table.held:
         run_step(scheduler)
     explained = why(scheduler, "long")
     assert explained.reason is Reason.NO_BLOCKS

@@ -11,7 +11,7 @@ from scheduler_svc.core.explain.obstacle import Reason
 from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.step.step import FinishReason, StepDecision
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
 
@@ -29,7 +29,7 @@ def starts_of(scheduler: Scheduler) -> dict[str, tuple[Explanation, bool]]:
         explained = explain(scheduler, request, 0.0)
         if request.status is not RequestStatus.RUNNING and explained.reason is not Reason.CLIENT_PAUSED:
             before[request.key.request_id] = (explained, request.status)
-    is_toggled = bool(worker.toggled)
+    is_toggled = bool(worker.table.rest_changes)
     step = scheduler.schedule(WORKER, 0.0)
     if is_toggled or not is_quiet(step):
         return {}

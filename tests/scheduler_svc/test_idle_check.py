@@ -25,7 +25,7 @@ class Clock:
 
 
 def break_worker(scheduler: Scheduler, worker_id: str) -> None:
-    scheduler.workers[worker_id].num_running += 1
+    scheduler.workers[worker_id].table.num_running += 1
 
 
 def test_a_worker_that_contradicts_itself_is_asked_for_its_snapshot() -> None:
@@ -58,7 +58,7 @@ def test_it_is_looked_at_so_often_and_never_while_it_works(every_s: float, expec
     for second in range(75):
         looks += check.look(float(second)) is not None
     assert looks == expected, "every other time it is the turn of all requests together"
-    scheduler.workers[WORKER].num_running -= 1
+    scheduler.workers[WORKER].table.num_running -= 1
     scheduler.submit(make_request("a", 6), 0.0)
     assert scheduler.schedule(WORKER, 0.0) is not None
     break_worker(scheduler, WORKER)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.slots.pauses import displace
 from scheduler_svc.core.step.step import StepDecision
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step, tokens_by_name
 
@@ -14,9 +13,8 @@ def test_a_displaced_request_gives_up_the_blocks_that_the_first_lacks_when_nobod
     scheduler.submit(make_request("keeps", 10, tenant="a"), 0.0)
     run_step(scheduler)
     worker = scheduler.workers[WORKER]
-    worker.become_decoding(0)
-    worker.settling.clear()
-    displace(worker, 0, StepDecision(worker.next_step_id))
+    worker.table.decode_settled()
+    worker.displace(0, StepDecision(worker.next_step_id))
     scheduler.submit(make_request("first", 28, tenant="b"), 0.0)
     step = run_step(scheduler)
     assert step.preempted_slots == [0] and not step.started

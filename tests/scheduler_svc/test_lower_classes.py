@@ -129,10 +129,10 @@ def test_a_displaced_row_goes_on_though_the_limit_is_less_than_its_drafts() -> N
     high = [submit(scheduler, name, 3, 0, now=1.0) for name in ("a", "b")]
     run_step(scheduler, 1.0)
     worker = scheduler.workers[WORKER]
-    assert worker.displaced == [low.slot]
+    assert worker.table.displaced == [low.slot]
     scheduler.cancel(high[1].key, 1)
     run_step(scheduler, 1.1)
-    assert worker.displaced == []
+    assert worker.table.displaced == []
 
 
 def test_classes_that_have_not_started_lately_are_forgotten_by_the_next_start() -> None:

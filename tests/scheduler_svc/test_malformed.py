@@ -10,7 +10,7 @@ from scheduler_svc.core.admission import refusal
 from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.request_table import RequestTable
+from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.server import tick_for_ever
 from scheduler_svc.step_loop import StepLoop
 from signalbox.v1 import scheduler_pb2
@@ -57,7 +57,7 @@ def test_it_is_refused_by_name(
 
 
 def test_hashes_that_do_not_fit_take_no_slot() -> None:
-    table = RequestTable(num_slots=2, max_blocks=4, block_size=4)
+    table = SlotTable(num_slots=2, max_blocks=4, block_size=4)
     for _ in range(3):
         with pytest.raises(ValueError, match="buffer size"):
             table.place(make_request("bad", 6, hashes=bytes(17)), limit=16, drafts=0)

@@ -58,7 +58,7 @@ def test_a_crowd_with_one_prompt_computes_it_once(inflight: int, budget: int) ->
         while scheduler.schedule(WORKER, 0.0) is not None:
             scheduler.check_integrity()
         report(scheduler)
-    assert worker.num_running == 8
+    assert worker.table.num_running == 8
     assert worker.stats.num_prefill_tokens == 512 + 7 * 16, "the prompt once, and a block each"
     assert worker.pool.num_blocks - worker.pool.num_available == 31 + 8 * 2
 
@@ -184,7 +184,7 @@ def test_a_resumed_request_waits_too_and_lets_others_pass() -> None:
     slots = {worker.request(slot).key.request_id: slot for slot in range(3)}
     step = scheduler.schedule(WORKER, 0.0)
     assert step is not None
-    worker.refused += slots.values()  # as if none of them had run
+    worker.table.refused += slots.values()  # as if none of them had run
     report(scheduler)
     preempting = scheduler.schedule(WORKER, 0.0)
     assert preempting is not None and len(preempting.preempted_slots) == 3

@@ -186,7 +186,7 @@ def test_a_paused_client_holds_up_nobody() -> None:
     scheduler.submit(make_request("taken", 6), 0.0)
     run_step(scheduler)
     worker = scheduler.workers[WORKER]
-    worker.refused.append(next(slot for slot in range(16) if worker.table.state[slot] and slot != slots["a"]))
+    worker.table.refuse(next(slot for slot in range(16) if worker.table.state[slot] and slot != slots["a"]))
     scheduler.set_paused(RequestKey("f", "taken"), 1, True)
     run_step(scheduler)
     scheduler.submit(make_request("other", 6), 0.0)

@@ -189,7 +189,7 @@ def test_a_place_that_is_kept_for_one_that_waits_for_copies_costs_a_lower_class_
     step = schedule(scheduler)
     assert step.fence is not None
     assert [request.key.request_id for request in step.placed] == ["middle"]
-    assert worker.num_active == 1 and len(worker.displaced) == 1
+    assert worker.num_active == 1 and len(worker.table.displaced) == 1
 
 
 def test_copies_are_not_counted_for_a_start_that_lacks_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

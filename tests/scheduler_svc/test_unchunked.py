@@ -36,7 +36,7 @@ def test_a_preempted_request_that_has_outgrown_the_budget_resumes_in_chunks() ->
     scheduler.submit(make_request("a", 8), 0.0)
     for _ in range(6):
         tokens_of_step(scheduler)
-    scheduler.workers[WORKER].refused.append(0)
+    scheduler.workers[WORKER].table.refuse(0)
     lengths = [tokens_of_step(scheduler).get("a", 0) for _ in range(4)]
     assert lengths == [0, 8, 6, 1], "8 + 6 tokens again, and on"
     scheduler.submit(make_request("b", 6), 0.0)

@@ -21,9 +21,10 @@ from scheduler_svc.core.recovery import snapshot
 from scheduler_svc.core.recovery.adoption import Adoption
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.request_table import RequestTable, SlotState
+from scheduler_svc.core.slots.state import SlotState
+from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import builder, report, starts
+from scheduler_svc.core.step import report, starts
 from scheduler_svc.core.step.step import Chunk, StepDecision
 from signalbox.errors import SignalboxError
 from signalbox.links import heartbeat
@@ -48,17 +49,18 @@ def seal_without_generation_check(patch: Patch) -> None:
 
 def slot_reused_before_its_report(patch: Patch) -> None:
     """K6: frees a slot when its release is sent, not when the step's report is back."""
-    release = builder.release_ended
+    name = SlotTable.name_released
 
-    def release_and_free(worker: Worker, step: StepDecision) -> None:
-        release(worker, step)
-        for slot in step.finished_slots:
-            worker.table.free(slot)
+    def name_and_free(table: SlotTable) -> list[int]:
+        released = name(table)
+        for slot in released:
+            table.free(slot)
+        return released
 
-    patch.setattr(builder, "release_ended", release_and_free)
-    real = RequestTable.free
+    patch.setattr(SlotTable, "name_released", name_and_free)
+    real = SlotTable.free
     patch.setattr(
-        RequestTable, "free", lambda table, slot: real(table, slot) if table.state[slot] == 4 else None
+        SlotTable, "free", lambda table, slot: real(table, slot) if table.state[slot] == 4 else None
     )
 
 
@@ -89,11 +91,11 @@ def news_of_another_attempts_grammar_believed(patch: Patch) -> None:
 def decode_row_behind_a_pooling_request(patch: Patch) -> None:
     """L8: settles a pooling request as if its final chunk had sampled a token."""
 
-    def settle(worker: Worker, slot: int) -> None:
-        worker.table.bound[slot] = worker.table.target[slot] + 1
-        worker.settling.append(slot)
+    def settle(table: SlotTable, slot: int) -> None:
+        table.bound[slot] = table.target[slot] + 1
+        table.settling.append(slot)
 
-    patch.setattr(Worker, "settle", settle)
+    patch.setattr(SlotTable, "_settle", settle)
 
 
 def fence_ended_before_its_copies(patch: Patch) -> None:

@@ -78,7 +78,7 @@ def preempt_at_will(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> l
         for slot in worker.table.decode_slots.tolist():
             if worker.request(slot).key.request_id == name and len(taken) < times:
                 taken.append(worker.next_step_id)
-                worker.refused.append(slot)
+                worker.table.refuse(slot)
         return build_step(worker, config, offers, now)
 
     monkeypatch.setattr(maker, "build_step", build)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 from worker_svc.core.requests.request_state import RequestTable as WorkerTable
 from worker_svc.core.requests.request_state import SlotStatus
@@ -32,7 +32,7 @@ def check_scheduler(worker: Worker) -> None:
     table = worker.table
     for slot in np.flatnonzero(table.state == SlotState.DECODE).tolist():
         assert int(table.bound[slot]) == bound(worker, slot), f"slot {slot}: bound {table.bound[slot]}"
-    refused = set(worker.refused)
+    refused = set(worker.table.refused)
     for slot in np.flatnonzero(table.state == SlotState.PREFILL).tolist():
         assert slot in refused or int(table.num_sent[slot]) == sent(worker, slot), f"slot {slot}: sent"
     budget = worker.limits.max_num_batched_tokens

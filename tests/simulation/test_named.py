@@ -288,7 +288,7 @@ def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.Mon
 
     def watch(worker, config, offers, now):  # type: ignore[no-untyped-def]
         table = worker.table
-        needy = int(((table.bound + table.advance) > table.trigger).sum()) + len(worker.held)
+        needy = int(((table.bound + table.advance) > table.trigger).sum()) + len(table.held)
         step = build_step(worker, config, offers, now)
         victims.append((len(step.preempted_slots), needy))
         return step

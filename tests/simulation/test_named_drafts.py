@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.slots.request_table import RequestTable
+from scheduler_svc.core.slots.table import SlotTable
 from tests.simulation.named import INFLIGHT, request, simulate
 from worker_svc.core.drafts import policy
 
@@ -17,13 +17,13 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(policy, "FIRST_PAUSE", 2)
     monkeypatch.setattr(policy, "LONGEST_PAUSE", 3)
     monkeypatch.setattr(policy, "TRIAL_STEPS", 2)
-    limit_drafts, seen = RequestTable.limit_drafts, []
+    limit_drafts, seen = SlotTable.limit_drafts, []
 
-    def watch(table: RequestTable, slot: int, limit: int) -> None:
+    def watch(table: SlotTable, slot: int, limit: int) -> None:
         seen.append(limit)
         limit_drafts(table, slot, limit)
 
-    monkeypatch.setattr(RequestTable, "limit_drafts", watch)
+    monkeypatch.setattr(SlotTable, "limit_drafts", watch)
     return seen
 
 

@@ -141,7 +141,7 @@ def test_nobody_falls_for_blocks_that_a_fence_will_free(inflight: int) -> None:
     def watch() -> None:
         after()
         worker = worker_of(simulation) if simulation.scheduler.core.workers else None
-        if worker is not None and worker.pool.num_fenced and worker.held:
+        if worker is not None and worker.pool.num_fenced and worker.table.held:
             held.append(worker.stats.num_preemptions)
 
     simulation.world.after_event = watch
@@ -171,7 +171,7 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
     victims: list[tuple[int, int]] = []
 
     def watch(worker, config, offers, now):  # type: ignore[no-untyped-def]
-        needy = len(worker.table.decode_slots) + len(worker.held) + len(worker.settling)
+        needy = len(worker.table.decode_slots) + len(worker.table.held) + len(worker.table.settling)
         step = build_step(worker, config, offers, now)
         victims.append((len(step.preempted_slots), needy))
         return step

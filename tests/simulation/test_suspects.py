@@ -13,7 +13,7 @@ import pytest
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import ENDED
+from scheduler_svc.core.slots.state import ENDED
 from tests.simulation.random_scenario import Scenario
 
 NUM_SEEDS = 12

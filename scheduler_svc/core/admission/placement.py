@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.owing import is_owing
 from scheduler_svc.core.slots.worker import Worker
 
 
@@ -82,6 +81,6 @@ def _has_room(worker: Worker, request: Request, config: SchedulerConfig) -> bool
     return (
         worker.num_active < worker.limits.max_num_seqs
         and worker.table.num_free_slots > 0
-        and not is_owing(worker)
+        and not worker.table.has_waiting
         and blocks + headroom <= worker.pool.num_available
     )

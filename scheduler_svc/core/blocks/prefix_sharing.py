@@ -15,7 +15,7 @@ import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import Blocks
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 
 

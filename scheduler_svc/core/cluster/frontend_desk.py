@@ -10,7 +10,6 @@ from scheduler_svc.core.cluster.notices import LossCause, Lost, OutputsLost
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.request import RequestKey, RequestStatus
-from scheduler_svc.core.slots.pauses import set_client_paused
 from scheduler_svc.core.slots.worker import Worker
 
 
@@ -85,7 +84,7 @@ class FrontendDesk:
             request.client_paused = paused
         else:
             assert request.slot is not None
-            set_client_paused(worker, request.slot, paused)
+            worker.table.set_client_paused(request.slot, paused)
 
     def check(self, key: RequestKey, attempt: int, worker_id: str, worker_instance: str, now: float) -> None:
         """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""

@@ -18,7 +18,7 @@ from scheduler_svc.core.explain.queue_place import (
 from scheduler_svc.core.explain.waiting_reason import reason_to_wait
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 
 _CHOICE = re.compile(r"(:\d+)?(\.\d+)?")

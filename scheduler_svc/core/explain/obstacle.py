@@ -19,7 +19,7 @@ from scheduler_svc.core.blocks.side_copies import awaits_copies, reserved_for_ot
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain.queue_place import Order
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.request_table import DISPLACED, SlotState
+from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.displacement import blocks_of_others, excessive_row, may_displace
 
@@ -171,11 +171,11 @@ class _Budget(NamedTuple):
 def _budget_before(worker: Worker, request: Request, config: SchedulerConfig, now: float) -> _Budget:
     """What is left when decode rows, and the prompts that go before `request`, have had theirs."""
     table, whole, cut = worker.table, worker.limits.max_num_batched_tokens, config.lower_class_prefill_tokens
-    decode = table.decode_tokens - int(table.advance[worker.releasing].sum())
-    decode += sum(1 + int(table.drafts[slot]) for slot in worker.settling)
+    decode = table.decode_tokens - int(table.advance[table.releasing].sum())
+    decode += sum(1 + int(table.drafts[slot]) for slot in table.settling)
     left, limit, num_prompts, num_partial = whole - decode, f"max_num_batched_tokens {whole}", 0, 0
     highest = worker.recent_classes.highest(now) if cut else math.inf
-    for slot in worker.prefilling:
+    for slot in table.prefilling:
         if left <= 0 or table.rank[slot] > request.rank:
             break
         if table.paused[slot] or worker.request(slot).num_crashes:
@@ -193,10 +193,8 @@ def _budget_before(worker: Worker, request: Request, config: SchedulerConfig, no
 
 def _lacks_blocks(worker: Worker, request: Request, config: SchedulerConfig) -> Obstacle | None:
     name, pool = worker.info.worker_id, worker.pool
-    if worker.held and not (config.has_classes and may_displace(worker, request)):
-        sentence = (
-            f"blocks are short on {name}: {len(worker.held)} running requests wait for one, and go first"
-        )
+    if worker.table.held and not (config.has_classes and may_displace(worker, request)):
+        sentence = f"blocks are short on {name}: {len(worker.table.held)} running requests wait for one, and go first"
         return Obstacle(Reason.NO_BLOCKS, sentence)
     if request.slot is None and request.has_grammar:
         return None  # it gets a slot only, until its grammar is ready

@@ -6,7 +6,7 @@ from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, s
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, first_waiting
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.request_table import DISPLACED, HELD, SlotState
+from scheduler_svc.core.slots.state import DISPLACED, HELD, SlotState
 from scheduler_svc.core.slots.worker import Worker
 
 
@@ -22,7 +22,7 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
         return Obstacle(Reason.CLIENT_PAUSED, "its client does not read what it has already")
     if request.suspended:
         return suspension(core.safe_mode, request)
-    if table.state[slot] == SlotState.PREPARING and slot not in worker.prepared:
+    if table.state[slot] == SlotState.PREPARING and slot not in table.prepared:
         return Obstacle(Reason.GRAMMAR, f"{name} compiles its grammar")
     if request.status is RequestStatus.WAITING_FOR_FSM:
         return _of_owing(core, worker, request, place, order)

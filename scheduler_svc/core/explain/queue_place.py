@@ -167,7 +167,7 @@ def place_on(worker: Worker, request: Request, order: Order) -> QueuePlace:
 
 def owed(worker: Worker) -> list[Request]:
     """Requests that start or go on before new ones of their class."""
-    slots = (*worker.preempted, *worker.prepared, *worker.displaced)
+    slots = worker.table.not_running
     return [request for request in map(worker.request, slots) if not request.rests]
 
 

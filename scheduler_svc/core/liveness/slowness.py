@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scheduler_svc.core.liveness.pace import ODD_RATIO, Pace, Work
-from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 
 SLOW_RATIO = 8.0

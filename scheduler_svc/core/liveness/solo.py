@@ -16,10 +16,7 @@ from scheduler_svc.core.admission.offers import Offers
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.owing import owing_slots
-from scheduler_svc.core.slots.pauses import set_aside
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.builder import release_ended
 from scheduler_svc.core.step.starts import Starter
 from scheduler_svc.core.step.step import NO_SLOTS, StepDecision, StepRecord, StepReport
 
@@ -64,13 +61,13 @@ def take_turns(
     step = usual()
     if not step.is_empty:
         worker.is_suspects_turn = True
-    elif not worker.records and not worker.aside:
+    elif not worker.records and not worker.table.aside:
         step = _try(worker, solo)
     return step
 
 
 def _is_there_one(worker: Worker, slots: frozenset[int], is_offered: bool) -> bool:
-    if any(not worker.request(slot).rests for slot in slots if slot not in worker.settling):
+    if any(not worker.request(slot).rests for slot in slots if slot not in worker.table.settling):
         return True
     has_place = worker.num_active < worker.limits.max_num_seqs and worker.table.num_free_slots > 0
     return is_offered and worker.takes_new and has_place
@@ -90,19 +87,19 @@ def build_solo_step(
 ) -> StepDecision:
     """A step in which one suspect runs, of `slots` or of the `offers`, and nobody else. Empty, and nothing changed,
     when none can go on."""
-    assert not worker.records and not worker.aside
+    assert not worker.records and not worker.table.aside
     step = StepDecision(worker.next_step_id)
     budget, table = worker.limits.max_num_batched_tokens, worker.table
     # Whoever takes a place from a row takes this step's advance off its bound.
     table.bound += table.advance
-    starter = _SoloStarter(worker, config, step, budget, offers, bool(worker.held), now)
-    starter.run(slots - set(worker.toggled))
+    starter = _SoloStarter(worker, config, step, budget, offers, bool(table.held), now)
+    starter.run(slots - set(table.rest_changes))
     table.bound -= table.advance
     if not step.is_empty:
         step.is_solo = True
-        release_ended(worker, step)
+        step.finished_slots = table.name_released()
         chunks = [*step.chunks, *(start.chunk for start in (*step.resumed, *step.started))]
-        set_aside(worker, step, chunks[0].slot if chunks else None)
+        table.set_aside(step, chunks[0].slot if chunks else None)
         step.num_prefill_tokens = sum(chunk.length for chunk in chunks)
         worker.records.append(
             StepRecord(
@@ -129,10 +126,10 @@ class _SoloStarter(Starter):
     def run(self, slots: frozenset[int]) -> None:
         """Goes on with the first of `slots` that can, or starts one."""
         worker = self._worker
-        self.leave_out(frozenset(worker.prefilling))
+        self.leave_out(frozenset(worker.table.prefilling))
         if self._continue(slots) or self._is_short:
             return
-        for slot in [slot for slot in owing_slots(worker, 0.0, self._now) if slot in slots]:
+        for slot in [slot for slot in worker.table.resume_queue(0.0, self._now) if slot in slots]:
             if self._awaits_blocks(worker.request(slot)) or not self._start_owing(slot, deque([slot])):
                 continue
             if self._has_chunk or self._continue(slots):
@@ -147,11 +144,8 @@ class _SoloStarter(Starter):
 
     def _continue(self, slots: frozenset[int]) -> bool:
         worker = self._worker
-        for slot in worker.prefilling:
+        for slot in worker.table.prefilling:
             if slot in slots and not worker.table.paused[slot]:
-                chunk = self._send_chunk(slot)
-                self._step.chunks.append(chunk)
-                if chunk.is_final:
-                    worker.prefilling.remove(slot)
+                self._step.chunks.append(self._send_chunk(slot))
                 return True
         return False

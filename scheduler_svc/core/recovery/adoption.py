@@ -16,7 +16,8 @@ from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus, WorkerSnapshot, pieces_of
 from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.slots.request_table import DISPLACED, HELD, NO_PLACE, SlotState, cells
+from scheduler_svc.core.slots.columns import cells
+from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 
 
@@ -70,7 +71,6 @@ class Adoption:
         """All pieces have been taken: the worker's lists are put in order."""
         worker = self.worker
         worker.table.find_free_slots()
-        worker.prefilling.sort(key=lambda slot: worker.request(slot).order)
         _make_places(worker)
         for slot in self._withdrawn:
             worker.table.recall(slot.slot, slot.blocks, worker.pool.generations[slot.blocks])
@@ -127,33 +127,22 @@ def _adopt_slot(
     _occupy(worker, snapshot, request)
     if snapshot.status == SlotStatus.PREPARING and request.has_grammar:
         # Whether the grammar is ready, the worker says once more after its hello.
-        request.status, table.state[slot] = RequestStatus.WAITING_FOR_FSM, SlotState.PREPARING
+        request.status = RequestStatus.WAITING_FOR_FSM
+        table.adopt_preparing(slot)
         return
     if snapshot.status in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
         request.status, request.preempted_at = RequestStatus.PREEMPTED, 0
-        worker.preempted.append(slot)
+        table.adopt_preempted(slot)
         return
     request.status, request.waits_since = RequestStatus.RUNNING, None
     running.append(snapshot)
-    table.num_computed[slot] = table.num_sent[slot] = min(
-        snapshot.num_computed_tokens, snapshot.prefill_target
+    table.adopt_running(
+        slot,
+        snapshot.num_computed_tokens,
+        snapshot.prefill_target,
+        is_prefill=snapshot.status == SlotStatus.PREFILL,
+        is_paused=snapshot.paused,
     )
-    table.target[slot] = snapshot.prefill_target
-    table.bound[slot] = table.num_prompt[slot] + table.num_output[slot]
-    worker.num_running += 1
-    table.place_rank[slot] = request.rank
-    if snapshot.status == SlotStatus.PREFILL:
-        table.state[slot] = SlotState.PREFILL
-        worker.prefilling.append(slot)
-    else:
-        table.state[slot] = SlotState.DECODE
-        # Whoever had paused it: held, it goes on as soon as it can.
-        table.paused[slot] = HELD if snapshot.paused else 0
-        if snapshot.paused:
-            worker.held.append(slot)
-        table.set_row(slot, not snapshot.paused)
-    if request.rests:
-        worker.toggled.append(slot)
 
 
 def _take_blocks(worker: Worker, running: list[SlotSnapshot]) -> None:
@@ -190,22 +179,19 @@ def _make_places(worker: Worker) -> None:
         return
     states = table.state
     running = np.flatnonzero((states == SlotState.DECODE) | (states == SlotState.PREFILL)).tolist()
-    held = set(worker.held)
+    held = set(table.held)
     running.sort(key=lambda slot: (slot in held, worker.request(slot).order), reverse=True)
     for slot in running[:excess]:
-        if slot in worker.held:
-            worker.held.remove(slot)
-            worker.displaced.append(slot)
-            table.paused[slot], table.place_rank[slot] = DISPLACED, NO_PLACE
+        if slot in held:
+            table.displace_held(slot)
         else:
-            worker.refused.append(slot)
+            table.refuse(slot)
 
 
 def _discard_slot(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     """Lets the worker forget a slot that has ended, was cancelled or is another attempt's by now."""
     _occupy(worker, snapshot, request)
-    worker.table.state[snapshot.slot] = SlotState.RELEASING
-    worker.releasing.append(snapshot.slot)
+    worker.table.discard(snapshot.slot)
 
 
 def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
@@ -217,7 +203,7 @@ def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
         min(snapshot.max_draft_tokens, worker.limits.num_draft_tokens),
     )
     if table.drafts[slot] < snapshot.max_draft_tokens:
-        worker.wanted_drafts[slot] = int(table.drafts[slot])
+        table.want_drafts(slot, int(table.drafts[slot]))
     table.num_output[slot] = snapshot.num_output_tokens
     request.worker_id = worker.info.worker_id
     if snapshot.sealed_hashes:

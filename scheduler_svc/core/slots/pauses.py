@@ -1,155 +1,169 @@
-"""Slots that are paused and keep their blocks: for want of a block, for somebody with more right to their place, for a
-client that reads too slowly, or by safe mode. A slot runs while none of these holds.
+"""Slots that run, or are paused and keep their blocks: for want of a block, for somebody with more right to their
+place, for a client that reads too slowly, by safe mode, or for one step in which a suspect runs alone. A slot runs
+while none of these holds.
 
-Each change keeps the table's flags, the decode rows and the worker's lists in step with each other, and says in the
-delta where the slot ends up. Who is paused is decided elsewhere.
+Each change keeps flags, decode rows and lists in step with each other, and says in the delta where the slot ends up.
 """
 
 from __future__ import annotations
 
-from scheduler_svc.core.slots.request_table import DISPLACED, HELD, NO_PLACE, RESTING, SlotState, rest_of
-from scheduler_svc.core.slots.worker import Worker
+from bisect import insort
+
+import numpy as np
+
+from scheduler_svc.core.slots.columns import SlotColumns
+from scheduler_svc.core.slots.state import DISPLACED, HELD, NO_PLACE, RESTING, RUNNING, SlotState, rest_of
 from scheduler_svc.core.step.step import StepDecision
 
-# -- blocks are short --
 
+class PausedSlots(SlotColumns):
+    """The part of `SlotTable` that is about slots with blocks. The lists hold slot numbers."""
 
-def hold(worker: Worker, slot: int, step: StepDecision) -> None:
-    """Leaves a decode row out until there is a block for it."""
-    if not worker.table.paused[slot] & HELD:
-        worker.table.bound[slot] -= worker.table.advance[slot]
-        worker.table.paused[slot] |= HELD
-        worker.table.set_row(slot, False)
-        worker.held.append(slot)
-        _toggle(slot, step.paused_slots, step.unpaused_slots)
+    def __init__(self, num_slots: int, max_blocks: int, block_size: int) -> None:
+        super().__init__(num_slots, max_blocks, block_size)
+        self.state = np.zeros(num_slots, np.uint8)
+        self.paused = np.zeros(num_slots, np.uint8)
+        self.rank = np.zeros(num_slots, np.int64)
+        """Class in force."""
+        self.place_rank = np.full(num_slots, NO_PLACE, np.int64)
+        """Class of slots that have a place in the batch, NO_PLACE for all others."""
+        self.prefilling: list[int] = []
+        """Known tokens of these have not been sent; in order of arrival."""
+        self.settling: list[int] = []
+        """The final chunk of these was in the last step: decode rows from the next one on."""
+        self.displaced: list[int] = []
+        """These have no place: they were paused for somebody of a higher class, or rest."""
+        self.held: list[int] = []
+        """Decode slots that wait for a block."""
+        self.rest_changes: list[int] = []
+        """These have begun to rest, or have ended it, since the last delta."""
+        self.aside: list[int] = []
+        """The last step has paused these for a suspect that ran alone in it: the next one lets them go on."""
 
+    # -- blocks are short --
 
-def unhold(worker: Worker, slot: int, step: StepDecision) -> None:
-    """Lets a held slot run again, from this step on."""
-    worker.held.remove(slot)
-    worker.table.paused[slot] &= ~HELD
-    if not worker.table.paused[slot]:
-        worker.table.set_row(slot, True)
-        worker.table.bound[slot] += worker.table.advance[slot]
-        _toggle(slot, step.unpaused_slots, step.paused_slots)
+    def hold(self, slot: int, step: StepDecision) -> None:
+        """Leaves a decode row out until there is a block for it."""
+        if not self.paused[slot] & HELD:
+            self.bound[slot] -= self.advance[slot]
+            self.paused[slot] |= HELD
+            self._set_row(slot, False)
+            self.held.append(slot)
+            _toggle(slot, step.paused_slots, step.unpaused_slots)
 
+    def unhold(self, slot: int, step: StepDecision) -> None:
+        """Lets a held slot run again, from this step on."""
+        self.held.remove(slot)
+        self.paused[slot] &= ~HELD
+        if not self.paused[slot]:
+            self._set_row(slot, True)
+            self.bound[slot] += self.advance[slot]
+            _toggle(slot, step.unpaused_slots, step.paused_slots)
 
-# -- others have the place --
+    # -- others have the place --
 
+    def displace(self, slot: int, step: StepDecision) -> None:
+        """Pauses a running slot for somebody of a higher class, from this step on. It keeps its blocks."""
+        if not self.paused[slot]:
+            self.bound[slot] -= self.advance[slot]
+            self._set_row(slot, False)
+            _toggle(slot, step.paused_slots, step.unpaused_slots)
+        self.paused[slot] |= DISPLACED
+        self._lose_place(slot)
+        self.request(slot).num_displacements += 1
 
-def displace(worker: Worker, slot: int, step: StepDecision) -> None:
-    """Pauses a running slot for somebody of a higher class, from this step on. It keeps its blocks."""
-    if not worker.table.paused[slot]:
-        worker.table.bound[slot] -= worker.table.advance[slot]
-        worker.table.set_row(slot, False)
-        _toggle(slot, step.paused_slots, step.unpaused_slots)
-    worker.table.paused[slot] |= DISPLACED
-    worker.table.place_rank[slot] = NO_PLACE
-    worker.displaced.append(slot)
-    if slot in worker.prefilling:
-        worker.prefilling.remove(slot)
-    worker.request(slot).num_displacements += 1
-    worker.stats.num_displacements += 1
+    def return_place(self, slot: int, step: StepDecision) -> None:
+        """Gives a displaced slot its place back, from this step on. A decode row has the blocks for it."""
+        request = self.request(slot)
+        self.displaced.remove(slot)
+        self.paused[slot] &= ~DISPLACED
+        self.rank[slot] = self.place_rank[slot] = request.rank
+        request.waits_since = None
+        if self.state[slot] == SlotState.PREFILL and self.num_sent[slot] < self.target[slot]:
+            self._insert_prefilling(slot)
+        if not self.paused[slot]:
+            if self.state[slot] == SlotState.DECODE:
+                self._set_row(slot, True)
+                self.bound[slot] += self.advance[slot]
+            _toggle(slot, step.unpaused_slots, step.paused_slots)
 
+    # -- a suspect runs alone --
 
-def return_place(worker: Worker, slot: int, step: StepDecision) -> None:
-    """Gives a displaced slot its place back, from this step on. A decode row has the blocks for it."""
-    table = worker.table
-    worker.displaced.remove(slot)
-    table.paused[slot] &= ~DISPLACED
-    table.rank[slot] = table.place_rank[slot] = worker.request(slot).rank
-    worker.request(slot).waits_since = None
-    if table.state[slot] == SlotState.PREFILL and table.num_sent[slot] < table.target[slot]:
-        worker.insert_prefilling(slot)
-    if not table.paused[slot]:
-        if table.state[slot] == SlotState.DECODE:
-            table.set_row(slot, True)
-            table.bound[slot] += table.advance[slot]
-        _toggle(slot, step.unpaused_slots, step.paused_slots)
+    def set_aside(self, step: StepDecision, suspect: int | None) -> None:
+        """Pauses all rows for one step, in which only the suspect runs. The table goes on as if the step did not count:
+        nothing of it changes until they are brought back with the step behind it."""
+        settling = [slot for slot in self.settling if slot != suspect and not self.paused[slot]]
+        self.aside = step.aside_slots = [*self.decode_slots.tolist(), *settling]
+        for slot in self.aside:
+            _toggle(slot, step.paused_slots, step.unpaused_slots)
 
+    def bring_back(self, step: StepDecision) -> None:
+        """Lets those go on that were set aside. Whoever has ended meanwhile needs no word."""
+        for slot in self.aside:
+            if self.state[slot] == SlotState.DECODE or slot in self.settling:
+                step.unpaused_slots.append(slot)
+        self.aside = []
 
-# -- a suspect runs alone --
+    # -- it rests --
 
+    def set_client_paused(self, slot: int, paused: bool) -> None:
+        """The client reads too slowly, or goes on."""
+        request = self.request(slot)
+        if request.client_paused != paused:
+            request.client_paused = paused
+            self._note_rest(slot)
 
-def set_aside(worker: Worker, step: StepDecision, suspect: int | None) -> None:
-    """Pauses all rows for one step, in which only the suspect runs. Our table goes on as if the step did not count:
-    nothing of it changes until they are brought back with the step behind it."""
-    table = worker.table
-    settling = [slot for slot in worker.settling if slot != suspect and not table.paused[slot]]
-    worker.aside = step.aside_slots = [*table.decode_slots.tolist(), *settling]
-    for slot in worker.aside:
-        _toggle(slot, step.paused_slots, step.unpaused_slots)
-
-
-def bring_back(worker: Worker, step: StepDecision) -> None:
-    """Lets those go on that were set aside. Whoever has ended meanwhile needs no word."""
-    table = worker.table
-    for slot in worker.aside:
-        if table.state[slot] == SlotState.DECODE or slot in worker.settling:
-            step.unpaused_slots.append(slot)
-    worker.aside = []
-
-
-# -- rest --
-
-
-def set_client_paused(worker: Worker, slot: int, paused: bool) -> None:
-    """The client reads too slowly, or goes on."""
-    request = worker.request(slot)
-    if request.client_paused == paused:
-        return
-    request.client_paused = paused
-    _note_rest(worker, slot)
-
-
-def suspend(worker: Worker, level: int | None) -> None:
-    """Safe mode pauses the requests of classes below `level`, and lets all others go on; None: all. The slots that
-    paused ones keep leave room for a full batch, so that others are never locked out: of more requests the oldest
-    go on to their end."""
-    requests = worker.requests()
-    below = [request for request in requests if level is not None and request.base_rank > level]
-    below.sort(key=lambda request: (request.suspended, request.order), reverse=True)
-    most = max(worker.table.num_slots - worker.limits.max_num_seqs, 0)
-    paused = {id(request) for request in below[:most]}
-    worker.may_suspend = bool(paused)
-    for request in requests:
-        suspended = id(request) in paused
+    def set_suspended(self, slot: int, suspended: bool) -> None:
+        """Safe mode suspends the class of the request, or does not any more."""
+        request = self.request(slot)
         if request.suspended != suspended:
-            assert request.slot is not None
             request.suspended = suspended
-            _note_rest(worker, request.slot)
+            self._note_rest(slot)
 
+    def apply_rests(self, step: StepDecision) -> None:
+        """Carries what has begun or ended to rest since the last delta into this one."""
+        for slot in self.rest_changes:
+            self._apply_rest(slot, step)
+        self.rest_changes = []
 
-def _note_rest(worker: Worker, slot: int) -> None:
-    """The next delta says whether the slot rests, unless the last one did."""
-    request = worker.request(slot)
-    request.waits_since = None
-    if slot in worker.toggled:
-        worker.toggled.remove(slot)
-    runs = worker.table.state[slot] in (SlotState.PREFILL, SlotState.DECODE)
-    if runs and worker.table.paused[slot] & RESTING != rest_of(request):
-        worker.toggled.append(slot)
+    def _note_rest(self, slot: int) -> None:
+        """The next delta says whether the slot rests, unless the last one did."""
+        request = self.request(slot)
+        request.waits_since = None
+        if slot in self.rest_changes:
+            self.rest_changes.remove(slot)
+        if self.state[slot] in RUNNING and self.paused[slot] & RESTING != rest_of(request):
+            self.rest_changes.append(slot)
 
+    def _apply_rest(self, slot: int, step: StepDecision) -> None:
+        """Whoever rests gives up its place, and gets it back like whoever was displaced. A held slot is paused
+        already."""
+        before, rest = self.paused[slot], rest_of(self.request(slot))
+        if not rest:
+            self.paused[slot] = before & ~RESTING
+            return
+        self.paused[slot] = before & ~(HELD | RESTING) | rest | DISPLACED
+        if not before:
+            _toggle(slot, step.paused_slots, step.unpaused_slots)
+            self._set_row(slot, False)
+        if before & HELD:
+            self.held.remove(slot)
+        if not before & DISPLACED:
+            self._lose_place(slot)
 
-def apply_rest(worker: Worker, slot: int, step: StepDecision) -> None:
-    """Carries the begin or the end of a rest into the delta. Whoever rests gives up its place, and gets it back
-    like whoever was displaced. A held slot is paused already."""
-    table, before = worker.table, worker.table.paused[slot]
-    rest = rest_of(worker.request(slot))
-    if not rest:
-        table.paused[slot] = before & ~RESTING
-        return
-    table.paused[slot] = before & ~(HELD | RESTING) | rest | DISPLACED
-    if not before:
-        _toggle(slot, step.paused_slots, step.unpaused_slots)
-        table.set_row(slot, False)
-    if before & HELD:
-        worker.held.remove(slot)
-    if not before & DISPLACED:
-        worker.displaced.append(slot)
-        table.place_rank[slot] = NO_PLACE
-    if slot in worker.prefilling:
-        worker.prefilling.remove(slot)
+    # -- below --
+
+    def _order(self, slot: int) -> tuple[int, int, int]:
+        return self.request(slot).order
+
+    def _insert_prefilling(self, slot: int) -> None:
+        insort(self.prefilling, slot, key=self._order)
+
+    def _lose_place(self, slot: int) -> None:
+        self.place_rank[slot] = NO_PLACE
+        self.displaced.append(slot)
+        if slot in self.prefilling:
+            self.prefilling.remove(slot)
 
 
 def _toggle(slot: int, wanted: list[int], opposite: list[int]) -> None:

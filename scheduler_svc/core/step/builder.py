@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from scheduler_svc.core.admission.offers import Offers
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.slots.pauses import apply_rest, bring_back
-from scheduler_svc.core.slots.request_table import SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.grants import grant_rows
 from scheduler_svc.core.step.starts import start_requests
@@ -22,47 +20,22 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: Offers, now: flo
     `offers` are the requests that this worker may take, in order; those taken are `placed` in the decision.
     """
     step = StepDecision(worker.next_step_id)
-    release_ended(worker, step)
-    if worker.aside:
-        bring_back(worker, step)
-    _settle(worker, step)
+    step.finished_slots = worker.table.name_released()
+    table = worker.table
+    if table.aside:
+        table.bring_back(step)
+    table.decode_settled()
+    for slot in list(table.refused):
+        worker.preempt(slot, step)
+    table.apply_rests(step)
+    table.allow_drafts(step)
     short = grant_rows(worker, step)
-    budget = worker.limits.max_num_batched_tokens - worker.table.decode_tokens
+    budget = worker.limits.max_num_batched_tokens - table.decode_tokens
     start_requests(worker, config, step, budget, offers, is_short=short, now=now)
-    step.num_decode_rows = len(worker.table.decode_slots)
+    step.num_decode_rows = len(table.decode_slots)
     if not step.is_empty:
         _record(worker, step)
     return step
-
-
-def release_ended(worker: Worker, step: StepDecision) -> None:
-    """Names those that have ended in the delta: they are no rows any more."""
-    step.finished_slots = worker.releasing
-    worker.releasing = []
-    for slot in step.finished_slots:
-        worker.table.set_row(slot, False)
-
-
-def _settle(worker: Worker, step: StepDecision) -> None:
-    for slot in worker.settling:
-        worker.become_decoding(slot)
-    worker.settling = []
-    for slot in list(worker.refused):
-        worker.preempt(slot, step)
-    for slot in worker.toggled:
-        apply_rest(worker, slot, step)
-    worker.toggled = []
-    _allow_drafts(worker, step)
-
-
-def _allow_drafts(worker: Worker, step: StepDecision) -> None:
-    """Before blocks are granted: the worker may use its new limits in this very step."""
-    table = worker.table
-    for slot, limit in worker.wanted_drafts.items():
-        if table.state[slot] not in (SlotState.FREE, SlotState.RELEASING):
-            table.limit_drafts(slot, limit)
-            step.draft_limits.append((slot, limit))
-    worker.wanted_drafts = {}
 
 
 def _record(worker: Worker, step: StepDecision) -> None:

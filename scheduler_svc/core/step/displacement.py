@@ -14,8 +14,7 @@ from collections.abc import Callable, Set
 import numpy as np
 
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.pauses import displace
-from scheduler_svc.core.slots.request_table import HELD, NO_PLACE, SlotState
+from scheduler_svc.core.slots.state import HELD, NO_PLACE, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, loss
 from scheduler_svc.core.step.step import StepDecision
@@ -36,7 +35,7 @@ def make_place(worker: Worker, request: Request, step: StepDecision) -> None:
     if table.paused[slot] & HELD:  # it lacks blocks itself
         worker.preempt(slot, step)
     else:
-        displace(worker, slot, step)
+        worker.displace(slot, step)
 
 
 def excessive_row(
@@ -89,7 +88,7 @@ def blocks_of_others(worker: Worker, request: Request, has_classes: bool) -> int
 def _room_makers(worker: Worker, request: Request) -> tuple[list[int], list[int], set[int]]:
     """Slots that rest, those that were displaced and go after `request`, and those of lower classes."""
     idle = _idle(worker)
-    later = [slot for slot in worker.displaced if worker.request(slot).order > request.order]
+    later = [slot for slot in worker.table.displaced if worker.request(slot).order > request.order]
     later = [slot for slot in later if slot not in idle]
     active = _active(worker)
     lower = set(active[worker.table.rank[active] > request.base_rank].tolist())
@@ -108,7 +107,7 @@ def make_idle_room(worker: Worker, num_lacking: int, step: StepDecision) -> bool
 
 def _idle(worker: Worker) -> list[int]:
     """Slots that gave up their place because they rest, whoever loses least first."""
-    idle = [slot for slot in worker.displaced if worker.request(slot).rests]
+    idle = [slot for slot in worker.table.displaced if worker.request(slot).rests]
     return sorted(idle, key=lambda slot: loss(worker, slot))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.slots.pauses import hold, unhold
-from scheduler_svc.core.slots.request_table import HELD, SlotState
+from scheduler_svc.core.slots.state import HELD, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
 from scheduler_svc.core.step.step import Slots, StepDecision
@@ -16,9 +15,9 @@ def grant_rows(worker: Worker, step: StepDecision) -> bool:
     table = worker.table
     table.bound += table.advance
     needy = (table.bound > table.trigger).nonzero()[0]
-    if not len(needy) and not worker.held:
+    if not len(needy) and not table.held:
         return bool(step.preempted_slots)
-    if not worker.held and _most_needed(worker, len(needy)) <= worker.pool.num_available:
+    if not table.held and _most_needed(worker, len(needy)) <= worker.pool.num_available:
         if worker.limits.num_draft_tokens < table.block_size:
             grant_one_each(worker, needy, step)
         else:
@@ -39,7 +38,7 @@ def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
     request's, or hold."""
     ending = certain_to_end(worker)
     coming = blocks_coming(worker, ending) + worker.pool.num_fenced
-    candidates = sorted({*needy.tolist(), *worker.held}, key=lambda slot: worker.request(slot).order)
+    candidates = sorted({*needy.tolist(), *worker.table.held}, key=lambda slot: worker.request(slot).order)
     blocked = False
     for slot in candidates:
         if worker.table.state[slot] != SlotState.DECODE:
@@ -52,7 +51,7 @@ def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
                 lacking = _lacking(worker, slot) - worker.pool.num_available
         if blocked or lacking > 0:
             # Whoever comes later waits too: what is there, and what comes, belongs to the older request.
-            hold(worker, slot, step)
+            worker.table.hold(slot, step)
             blocked = True
         else:
             _grant_one(worker, slot, step)
@@ -69,7 +68,7 @@ def _lacking(worker: Worker, slot: int) -> int:
 def _grant_one(worker: Worker, slot: int, step: StepDecision) -> None:
     count = _lacking(worker, slot)
     if worker.table.paused[slot] & HELD:
-        unhold(worker, slot, step)
+        worker.table.unhold(slot, step)
     if count > 0:
         grant(worker, np.array([slot]), np.array([count]), step)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.slots.request_table import SlotState
+from scheduler_svc.core.slots.state import ENDED, RUNNING, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import FinishReason, StepRecord, StepReport
 
@@ -58,7 +58,7 @@ def first_tokens(worker: Worker, record: StepRecord, report: StepReport) -> list
         return []
     not_run = {slot for slot, _ in report.not_run}
     finals = [chunk.slot for chunk in record.chunks if chunk.is_final and chunk.slot not in not_run]
-    held = [slot for slot in finals if worker.table.state[slot] not in (SlotState.FREE, SlotState.RELEASING)]
+    held = [slot for slot in finals if worker.table.state[slot] not in ENDED]
     requests = [worker.request(slot) for slot in held if not worker.table.num_output[slot]]
     return [request for request in requests if not request.is_pooling]
 
@@ -120,9 +120,8 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
         _publish(worker, np.full(max(last - first, 0), chunk.slot), np.arange(first, max(last, first)))
     ended = {slot for slot, _, _ in report.finished}
     for slot in refused - ended:
-        running = table.state[slot] in (SlotState.PREFILL, SlotState.DECODE)
-        if running and slot not in worker.refused:
-            worker.refused.append(slot)
+        if table.state[slot] in RUNNING:
+            table.refuse(slot)
             worker.request(slot).was_refused = True
 
 
@@ -159,10 +158,10 @@ def _limit_drafts(worker: Worker, report: StepReport) -> None:
     worker.stats.num_draft_tokens += report.num_draft_tokens
     worker.stats.num_accepted_tokens += report.num_accepted_tokens
     for slot, wanted in report.draft_limits:
-        if table.state[slot] in (SlotState.FREE, SlotState.RELEASING):
+        if table.state[slot] in ENDED:
             continue
         if wanted > table.drafts[slot]:
-            worker.wanted_drafts[slot] = min(wanted, worker.limits.num_draft_tokens)
+            table.want_drafts(slot, min(wanted, worker.limits.num_draft_tokens))
         else:
             table.limit_drafts(slot, wanted)
 
@@ -170,7 +169,7 @@ def _limit_drafts(worker: Worker, report: StepReport) -> None:
 def _finish(worker: Worker, report: StepReport) -> list[Finish]:
     finishes = []
     for slot, reason, count in report.finished:
-        if worker.table.state[slot] in (SlotState.FREE, SlotState.RELEASING):
+        if worker.table.state[slot] in ENDED:
             continue  # cancelled before the report came
         finishes.append(Finish(worker.request(slot), count))
         worker.release(slot, STATUS_OF_REASON[FinishReason(reason)])

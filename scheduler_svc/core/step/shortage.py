@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.slots.request_table import DISPLACED, RESTING, SlotState
+from scheduler_svc.core.slots.state import DISPLACED, RESTING, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Slots
 

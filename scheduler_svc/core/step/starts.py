@@ -24,9 +24,7 @@ from scheduler_svc.core.blocks.side_copies import (
 )
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.slots.owing import owing_slots
-from scheduler_svc.core.slots.pauses import displace, return_place
-from scheduler_svc.core.slots.request_table import DISPLACED, SlotState
+from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.displacement import (
     excessive_row,
@@ -51,7 +49,7 @@ def start_requests(
 ) -> None:
     """Decides all that is not a decode row. After a shortage of blocks nobody starts but who may displace others."""
     starter = Starter(worker, config, step, budget, offers, is_short, now)
-    owing = deque(owing_slots(worker, config.aging_s if config.has_classes else 0.0, now))
+    owing = deque(worker.table.resume_queue(config.aging_s if config.has_classes else 0.0, now))
     if offers.suspects:
         starter.leave_out(offers.suspects)
         owing = deque(slot for slot in owing if slot not in offers.suspects)
@@ -106,16 +104,13 @@ class Starter:
     def continue_prefills(self, rank: float) -> None:
         """Prompts of the class and those above go on."""
         worker = self._worker
-        for slot in list(worker.prefilling):
+        for slot in list(worker.table.prefilling):
             if self._budget <= 0 or worker.table.rank[slot] > rank:
                 return
             if worker.table.paused[slot] or slot in self._busy:
                 continue
             self._cut_budget(int(worker.table.rank[slot]))
-            chunk = self._send_chunk(slot)
-            self._step.chunks.append(chunk)
-            if chunk.is_final:
-                worker.prefilling.remove(slot)
+            self._step.chunks.append(self._send_chunk(slot))
 
     def end_deadlock(self) -> None:
         """Nobody has a place, and nothing is to come: then who is first lacks blocks that displaced ones keep. The last
@@ -123,7 +118,7 @@ class Starter:
         worker = self._worker
         if self._is_short or worker.num_active or worker.records or worker.fences:
             return
-        kept = [slot for slot in worker.displaced if not worker.request(slot).rests]
+        kept = [slot for slot in worker.table.displaced if not worker.request(slot).rests]
         if kept:
             worker.preempt(max(kept, key=lambda slot: worker.request(slot).order), self._step)
 
@@ -185,7 +180,10 @@ class Starter:
         if self._budget <= 0:
             return False
         self._cut_budget(request.rank)
-        if partial and np.count_nonzero(worker.table.rank[worker.prefilling] <= request.rank) >= partial:
+        if (
+            partial
+            and np.count_nonzero(worker.table.rank[worker.table.prefilling] <= request.rank) >= partial
+        ):
             return False
         places, _ = reserved_for_others(worker, request)
         if not self._is_short and worker.num_active + places < worker.limits.max_num_seqs:
@@ -229,7 +227,6 @@ class Starter:
             return False
         owing.popleft()
         if request.status is RequestStatus.WAITING_FOR_FSM:
-            worker.prepared.remove(slot)
             self._may_prepare = worker.may_prepare
             request.num_cached_tokens = start.chunk.start
             self._offers.charge(request, start.chunk.start)
@@ -237,7 +234,6 @@ class Starter:
             worker.recent_classes.started(request.base_rank, self._now)
             self._step.started.append(start)
         else:
-            worker.preempted.remove(slot)
             self._step.resumed.append(start)
         request.move(RequestStatus.RUNNING)
         return True
@@ -252,7 +248,7 @@ class Starter:
         self._take_place(worker.request(slot))
         if lacking > 0:
             grant(worker, np.array([slot]), np.array([lacking]), self._step)
-        return_place(worker, slot, self._step)
+        table.return_place(slot, self._step)
         if advance:  # a prompt goes on in this step, when its turn comes
             self._busy.add(slot)
         of_withheld = min(advance, self._withheld)
@@ -269,7 +265,7 @@ class Starter:
             return False
         slot = table.place(request, worker.limit_of(request), worker.limits.num_draft_tokens)
         if request.has_grammar:
-            worker.prepare(slot)
+            table.prepare(slot)
             self._may_prepare = worker.may_prepare
             self._step.placed.append(self._offers.take())
             return True
@@ -305,10 +301,7 @@ class Starter:
         worker.stats.num_prefix_query_tokens += known
         worker.stats.num_prefix_hit_tokens += num_cached * table.block_size
         worker.stats.num_host_hit_tokens += len(host_hits) * table.block_size
-        chunk = self._send_chunk(slot)
-        if not chunk.is_final:
-            worker.insert_prefilling(slot)
-        return Start(blocks, chunk)
+        return Start(blocks, self._send_chunk(slot))
 
     def _could_start(self, slot: int, prefix: Prefix) -> bool:
         """There is room for all known tokens of `slot`, which has no blocks."""
@@ -367,7 +360,7 @@ class Starter:
         else:
             slot = self._excessive_row(request)
             if slot is not None:
-                displace(worker, slot, self._step)
+                worker.displace(slot, self._step)
 
     def _send_chunk(self, slot: int) -> Chunk:
         """The next chunk of `slot`, at least one token."""
@@ -375,10 +368,6 @@ class Starter:
         start, target = int(table.num_sent[slot]), int(table.target[slot])
         threshold = self._config.long_prefill_token_threshold or self._budget
         length = min(target - start, self._budget, threshold)
-        table.num_sent[slot] = start + length
-        is_final = start + length == target
-        if is_final:
-            self._worker.settle(slot)
         self._busy.add(slot)
         self._budget -= length
-        return Chunk(slot, start, length, is_final)
+        return table.send_chunk(slot, length)

@@ -148,13 +148,14 @@ def sizes(plan: Plan) -> dict[str, int]:
     """Sizes of what could grow."""
     core = plan.scheduler
     worker = next(iter(core.workers.values()))
+    slots = worker.table
     return {
         "requests": len(core.requests),
         "unsure": len(core.missing),
         "frontends": len(core.frontends.by_instance),
         "waiting": core.num_waiting,
         "records": len(worker.records),
-        "lists": sum(len(x) for x in (worker.prefilling, worker.preempted, worker.held, worker.releasing)),
+        "lists": sum(len(x) for x in (slots.prefilling, slots.preempted, slots.held, slots.releasing)),
         "hashes": len(worker.pool._block_of),
         "resident_kb": int(Path("/proc/self/statm").read_text().split()[1])
         * (os.sysconf("SC_PAGE_SIZE") // 1024),

@@ -1,11 +1,10 @@
-"""Those that a worker owes a place rise by a class for each time of waiting, like those that wait for a worker."""
+"""Slots that wait to start or to go on rise by a class for each time of waiting, like those that wait for a worker."""
 
 from __future__ import annotations
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import SlotStatus, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.owing import owing_slots
 from scheduler_svc.core.slots.worker import Worker
 from tests.scheduler_svc.harness import make_info, make_request, make_slot
 
@@ -28,16 +27,16 @@ def make_worker() -> Worker:
 def test_whoever_has_waited_for_long_goes_before_a_higher_class_that_has_not() -> None:
     """Q2: the order is kept while it holds: nobody is asked twice, and a rise is not missed."""
     worker = make_worker()
-    assert owing_slots(worker, AGING_S, 50.0) == [HIGH, LOW]
-    assert owing_slots(worker, AGING_S, 59.9) == [HIGH, LOW]
-    assert owing_slots(worker, AGING_S, 60.0) == [LOW, HIGH], "both are of class 1, and low came first"
+    assert worker.table.resume_queue(AGING_S, 50.0) == [HIGH, LOW]
+    assert worker.table.resume_queue(AGING_S, 59.9) == [HIGH, LOW]
+    assert worker.table.resume_queue(AGING_S, 60.0) == [LOW, HIGH], "both are of class 1, and low came first"
     assert (worker.request(LOW).rank, int(worker.table.rank[LOW])) == (1, 1)
-    assert owing_slots(worker, AGING_S, 110.0) == [HIGH, LOW], "high has risen to class 0"
-    assert owing_slots(worker, AGING_S, 120.0) == [LOW, HIGH]
+    assert worker.table.resume_queue(AGING_S, 110.0) == [HIGH, LOW], "high has risen to class 0"
+    assert worker.table.resume_queue(AGING_S, 120.0) == [LOW, HIGH]
     assert [worker.request(slot).rank for slot in (LOW, HIGH)] == [0, 0]
 
 
 def test_without_aging_classes_stay_as_they_are() -> None:
     worker = make_worker()
-    assert owing_slots(worker, 0.0, 1e6) == [HIGH, LOW]
+    assert worker.table.resume_queue(0.0, 1e6) == [HIGH, LOW]
     assert [worker.request(slot).rank for slot in (LOW, HIGH)] == [2, 1]

@@ -1,4 +1,4 @@
-"""The requests placed on one worker, as columns indexed by slot.
+"""The numbers of the requests placed on one worker, as columns indexed by slot.
 
 Lengths of a request, in tokens: `num_computed <= num_sent <= target` while it prefills, where computed is confirmed by
 reports and sent is what steps in flight will add; while it decodes, `prompt + num_output <= bound`, where the bound is
@@ -6,8 +6,6 @@ what prompt and output can have grown to by the end of the steps sent. Confirmed
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,38 +17,6 @@ from scheduler_svc.core.step.step import Slots
 Generations = NDArray[np.uint32]
 
 NEVER = np.iinfo(np.int64).max
-NO_PLACE = np.iinfo(np.int64).min
-
-
-class SlotState:
-    """What a slot is used for. Plain numbers: looking a member of an Enum up costs a microsecond's good part."""
-
-    FREE: Final = 0
-    PREFILL: Final = 1
-    DECODE: Final = 2
-    PREEMPTED: Final = 3
-    RELEASING: Final = 4
-    """Ended or cancelled: named in the next delta, free when that step's report is back."""
-    PREPARING: Final = 5
-    """Placed, and not started: the worker compiles its grammar, or there was no room since it said that it has."""
-
-
-HELD = np.uint8(1)
-"""Paused because blocks are short."""
-CLIENT_PAUSED = np.uint8(2)
-"""Paused because its client reads too slowly."""
-DISPLACED = np.uint8(4)
-"""Paused because somebody of a higher class has its place; it keeps its blocks while nobody needs them."""
-SUSPENDED = np.uint8(8)
-"""Paused because its class is suspended by safe mode."""
-RESTING = CLIENT_PAUSED | SUSPENDED
-"""The slot does not want to run: whoever needs its place or its blocks takes them."""
-
-
-def rest_of(request: Request) -> np.uint8:
-    """Why it rests, as flags; 0: it does not."""
-    client = CLIENT_PAUSED if request.client_paused else np.uint8(0)
-    return client | (SUSPENDED if request.suspended else np.uint8(0))
 
 
 def cells(slots: Slots, lengths: Slots) -> tuple[Slots, Slots]:
@@ -60,14 +26,13 @@ def cells(slots: Slots, lengths: Slots) -> tuple[Slots, Slots]:
     return rows, np.arange(len(rows)) - starts
 
 
-class RequestTable:
+class SlotColumns:
     """Columns of `num_slots` rows; block tables of up to `max_blocks` blocks."""
 
     def __init__(self, num_slots: int, max_blocks: int, block_size: int) -> None:
         self.num_slots = num_slots
         self.max_blocks = max_blocks
         self.block_size = block_size
-        self.state = np.zeros(num_slots, np.uint8)
         self.requests: list[Request | None] = [None] * num_slots
         self.num_prompt = np.zeros(num_slots, np.int64)
         self.num_output = np.zeros(num_slots, np.int64)
@@ -81,11 +46,6 @@ class RequestTable:
         self.trigger = np.full(num_slots, NEVER, np.int64)
         """A bound above this needs another block."""
         self.drafts = np.zeros(num_slots, np.int32)
-        self.paused = np.zeros(num_slots, np.uint8)
-        self.rank = np.zeros(num_slots, np.int64)
-        """Class in force."""
-        self.place_rank = np.full(num_slots, NO_PLACE, np.int64)
-        """The same for slots that have a place in the batch, NO_PLACE for all others."""
         self.account = np.zeros(num_slots, np.int64)
         """Whom its tokens are charged to. It stays until the slot is used again, so that late reports find it."""
         self.started_at = np.zeros(num_slots, np.int64)
@@ -100,7 +60,6 @@ class RequestTable:
         again, so that late seals can still be told from another holder's."""
         self._hashes = np.zeros((num_slots, max_blocks), HASH_DTYPE)
         self.num_hashes = np.zeros(num_slots, np.int64)
-        self._free_slots = list(range(num_slots - 1, -1, -1))
         self._advance = np.zeros(num_slots, np.int32)
         self._advance_shared = False
         self._decode_slots: Slots | None = None
@@ -108,47 +67,11 @@ class RequestTable:
         """Sum of `advance`: what the decode rows take of the budget."""
         self.has_drafts = False
 
-    # -- slots --
-
-    @property
-    def num_free_slots(self) -> int:
-        """Slots that a request could be placed in."""
-        return len(self._free_slots)
-
-    def place(self, request: Request, limit: int, drafts: int) -> int:
-        """Gives `request` a slot, in state PREEMPTED until it is started with blocks."""
-        slot = self._free_slots[-1]
-        self._reset(slot, request, limit, drafts)
-        return self._free_slots.pop()
-
-    def unplace(self, slot: int) -> None:
-        """Takes back `place`: there was no room after all."""
+    def request(self, slot: int) -> Request:
+        """The request that holds `slot`."""
         request = self.requests[slot]
         assert request is not None
-        request.slot = None
-        self.requests[slot] = None
-        self.state[slot] = SlotState.FREE
-        self._free_slots.append(slot)
-
-    def adopt(self, slot: int, request: Request, limit: int, drafts: int) -> None:
-        """Gives a slot to the request that a worker's snapshot says is there. Then comes `find_free_slots`."""
-        self._reset(slot, request, limit, drafts)
-
-    def find_free_slots(self) -> None:
-        """The slots that nobody was adopted in can be used."""
-        self._free_slots = np.flatnonzero(self.state == SlotState.FREE)[::-1].tolist()
-
-    def holds(self, request: Request) -> bool:
-        """The request has its slot in this table. One that is to be adopted has had it in an older one."""
-        slot = request.slot
-        return slot is not None and slot < self.num_slots and self.requests[slot] is request
-
-    def free(self, slot: int) -> None:
-        """Returns a slot whose release the worker has confirmed."""
-        assert self.state[slot] == SlotState.RELEASING
-        self.state[slot] = SlotState.FREE
-        self.requests[slot] = None
-        self._free_slots.append(slot)
+        return request
 
     def _reset(self, slot: int, request: Request, limit: int, drafts: int) -> None:
         # Hashes of blocks of another size name other content. Too many of them raise, before anything has changed.
@@ -157,15 +80,12 @@ class RequestTable:
         self._hashes[slot, : len(hashes)] = hashes
         self.num_hashes[slot] = len(hashes)
         self.requests[slot] = request
-        self.state[slot] = SlotState.PREEMPTED
         self.num_prompt[slot] = request.num_prompt_tokens
         self.num_output[slot] = request.num_prior_output_tokens
         self.num_computed[slot] = self.num_sent[slot] = 0
         self.target[slot] = self.bound[slot] = request.num_known_tokens
         self.limit[slot] = limit
         self.drafts[slot] = drafts
-        self.paused[slot] = 0
-        self.rank[slot] = request.rank
         self.account[slot] = request.account.index if request.account is not None else 0
         self.started_at[slot] = self.num_found[slot] = 0
         self.num_blocks[slot] = 0
@@ -263,7 +183,7 @@ class RequestTable:
             self._decode_slots = np.flatnonzero(self._advance)
         return self._decode_slots
 
-    def set_row(self, slot: int, runs: bool) -> None:
+    def _set_row(self, slot: int, runs: bool) -> None:
         """Makes `slot` a decode row of the steps from now on, or not."""
         value = 1 + int(self.drafts[slot]) if runs else 0
         old = int(self._advance[slot])
@@ -281,20 +201,4 @@ class RequestTable:
         """Changes how many drafts `slot` may have in the steps from now on."""
         self.drafts[slot] = limit
         if self._advance[slot]:
-            self.set_row(slot, True)
-
-    def check_integrity(self) -> None:
-        """Asserts the invariants of all rows."""
-        prefill, decode = self.state == SlotState.PREFILL, self.state == SlotState.DECODE
-        running = np.flatnonzero(prefill | decode)
-        assert (self.num_computed[running] >= 0).all()
-        assert (self.num_computed[running] <= self.num_sent[running]).all(), "computed leads sent"
-        assert (self.num_sent[running] <= self.target[running]).all(), "more was sent than exists"
-        confirmed = self.num_prompt[decode] + self.num_output[decode]
-        assert (confirmed <= self.bound[decode]).all(), "confirmed counts lead the bound"
-        rows = np.flatnonzero(self._advance)
-        assert (decode | (self.state == SlotState.RELEASING))[rows].all(), "a row that does not decode"
-        assert int(self._advance.sum()) == self.decode_tokens
-        used = np.flatnonzero(self.state != SlotState.FREE).tolist()
-        assert len(used) + len(self._free_slots) == self.num_slots, "a slot is lost"
-        assert all(self.requests[slot] is not None for slot in used)
+            self._set_row(slot, True)
