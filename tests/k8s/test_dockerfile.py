@@ -19,7 +19,7 @@ from tools.rehearsal.environment import IMAGE_PATHS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES = ("scheduler", "frontend", "worker")
-HEAVY = {"torch", "transformers", "triton", "numba"}
+HEAVY = {"torch", "transformers", "triton"}
 
 
 @dataclass

@@ -22,7 +22,7 @@ from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import optimize
-from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads, set_threads
+from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads
 from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
@@ -264,7 +264,7 @@ class TorchRunner:
             return
         limit = threading.get_ident(), self._threads.of(num_tokens)
         if limit != self._limit:
-            set_threads(limit[1])
+            torch.set_num_threads(limit[1])
         self._limit = limit
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
@@ -90,35 +87,24 @@ class Case:
         return float((out.double() - self.expected(scores)).abs().max())
 
 
-needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 needs_compiler = pytest.mark.skipif(load_kernels() is None, reason="there is no C++ compiler")
-KERNELS = [pytest.param("native", marks=needs_compiler), pytest.param("numba", marks=needs_numba)]
 
 
-@pytest.fixture
-def use_kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    def use(kernel: str) -> None:
-        if kernel == "numba":
-            monkeypatch.setattr(attention, "native_kernels", lambda: None)
-
-    return use
+@pytest.fixture(params=[pytest.param("native", marks=needs_compiler), "torch"])
+def takes_decode_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native kernels, and plain torch where there is no compiler."""
+    if request.param == "torch":
+        monkeypatch.setattr(attention, "native_kernels", lambda: None)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.usefixtures("takes_decode_rows")
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("window", [None, 1, 16, 37])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_decode_kernel(
-    shape: tuple[int, int, int],
-    window: int | None,
-    dtype: torch.dtype,
-    kernel: str,
-    use_kernel: Callable[[str], None],
-) -> None:
-    use_kernel(kernel)
+def test_decode_rows(shape: tuple[int, int, int], window: int | None, dtype: torch.dtype) -> None:
     case = Case(DECODE_ROWS, len(DECODE_ROWS), shape, dtype=dtype)
     scores = Scores(scaling=shape[2] ** -0.5, sliding_window=window)
-    assert attention.choose_kernel(case.query, case.layer, scores) == kernel
+    assert (attention.kernels_for(case.query, case.layer) is None) == (attention.native_kernels() is None)
     assert case.error(scores) < 2 * TOLERANCES[dtype]
 
 
@@ -140,7 +126,7 @@ def test_native_kernel_on_random_cases(seed: int) -> None:
         softcap=None if random.random() < 0.5 else float(random.choice([2.0, 50.0])),
         sinks=None if random.random() < 0.5 else torch.from_numpy(random.normal(0, 2, shape[0])).to(dtype),
     )
-    assert attention.choose_kernel(case.query, case.layer, scores) == "native"
+    assert attention.kernels_for(case.query, case.layer) is not None
     assert case.error(scores) < 2 * TOLERANCES[dtype]
 
 
@@ -200,13 +186,10 @@ def test_softcap_and_sinks(window: int | None, softcap: float | None, with_sinks
     assert case.error(scores) < TOLERANCES[torch.float32]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.usefixtures("takes_decode_rows")
 @pytest.mark.parametrize("dtype", TOLERANCES)
-def test_decode_token_does_not_depend_on_drafts_or_neighbours(
-    dtype: torch.dtype, kernel: str, use_kernel: Callable[[str], None]
-) -> None:
+def test_decode_token_does_not_depend_on_drafts_or_neighbours(dtype: torch.dtype) -> None:
     """Bit for bit: four query tokens of one row beside others, and the same four one by one."""
-    use_kernel(kernel)
     scores = Scores(scaling=0.2, sliding_window=50)
     case = Case([(20, 1), (77, 4), (3, 1)], 3, (4, 2, 64), dtype=dtype)
     together = attend(case.query, case.layer, case.batch, scores)[1:5]
@@ -220,10 +203,3 @@ def test_decode_token_does_not_depend_on_drafts_or_neighbours(
             device=torch.device("cpu"),
         )
         assert torch.equal(attend(case.query[1 + t : 2 + t], case.layer, alone, scores)[0], together[t])
-
-
-def test_decode_rows_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "native_kernels", lambda: None)
-    monkeypatch.setattr(attention, "numba_attention", None)
-    case = Case(DECODE_ROWS, len(DECODE_ROWS), (4, 2, 32))
-    assert case.error(Scores(scaling=0.2, sliding_window=37)) < TOLERANCES[torch.float32]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +21,6 @@ from transformers import AttentionInterface
 from worker_svc.runner.attention import torch_attention
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
 from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
-
-try:
-    from worker_svc.runner import numba_attention
-except ImportError:  # numba is optional: without it every row takes the torch path
-    numba_attention = None  # type: ignore[assignment]
 
 IMPLEMENTATION = "signalbox_paged"
 SHAPE_RECORDER = "signalbox_shapes"
@@ -66,6 +61,18 @@ class PagedBatch:
     @property
     def num_rows(self) -> int:
         return len(self.query_starts) - 1
+
+    def spans(self, first_row: int) -> Iterator[tuple[int, int, int]]:
+        """(row, start, end) of query tokens `[start, end)` that attend at once, for the rows from `first_row` on.
+
+        The tokens of a decode row do so one by one: a draft's attention is then, bit for bit, that of a decode token.
+        """
+        starts = self.query_starts.tolist()
+        for row in range(first_row, self.num_rows):
+            start, end = starts[row : row + 2]
+            step = 1 if row < self.num_decode_rows else max(1, end - start)
+            for first in range(start, end, step):
+                yield row, first, first + step
 
     @cached_property
     def block_table_tensor(self) -> torch.Tensor:
@@ -167,8 +174,7 @@ def attend(
         return whole
     out = query.new_empty((query.shape[0], query.shape[1], layer.values.shape[-1]))
     first_row = attend_by_kernel(query, layer, batch, scores, out)
-    for row in range(first_row, batch.num_rows):
-        start, end = int(batch.query_starts[row]), int(batch.query_starts[row + 1])
+    for row, start, end in batch.spans(first_row):
         out[start:end] = torch_attention.attend_row(
             query[start:end],
             layer,
@@ -189,60 +195,36 @@ def attend_by_kernel(
 ) -> int:
     """Writes the attention of the first rows to `out`. Returns how many: decode rows at most, or all; 0 without a
     kernel."""
-    count = batch.num_decode_rows
-    kernel = choose_kernel(query, layer, scores)
-    if kernel == "native" and native_kernels().attends_prompts(layer):  # type: ignore[union-attr]
-        count = batch.num_rows
-    if kernel is None or not count:
+    kernels = kernels_for(query, layer)
+    if kernels is None:
         return 0
-    if kernel == "native":
-        sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
-        native_kernels().attend(  # type: ignore[union-attr]
-            query if query.stride()[1:] == (query.shape[2], 1) else query.contiguous(),
-            layer,
-            out,
-            query_starts=batch.query_starts[: count + 1],
-            positions=batch.positions,
-            block_tables=batch.block_tables,
-            scaling=scores.scaling,
-            sliding_window=scores.sliding_window,
-            softcap=scores.softcap,
-            sinks=sinks,
-        )
-    else:
-        numba_attention.attend_decode_rows(
-            query,
-            layer,
-            out,
-            query_starts=batch.query_starts[: count + 1],
-            positions=batch.positions,
-            block_tables=batch.block_tables,
-            scores=scores,
-        )
+    count = batch.num_rows if kernels.attends_prompts(layer) else batch.num_decode_rows
+    if not count:
+        return 0
+    kernels.attend(
+        query if query.stride()[1:] == (query.shape[2], 1) else query.contiguous(),
+        layer,
+        out,
+        query_starts=batch.query_starts[: count + 1],
+        positions=batch.positions,
+        block_tables=batch.block_tables,
+        scaling=scores.scaling,
+        sliding_window=scores.sliding_window,
+        softcap=scores.softcap,
+        sinks=None if scores.sinks is None else scores.sinks.float().contiguous(),
+    )
     return count
 
 
-def choose_kernel(
-    query: torch.Tensor, layer: LayerCache, scores: torch_attention.Scores
-) -> Literal["native", "numba"] | None:
-    """The kernel that takes the decode rows of this call; None: there is none for it."""
-    if query.device.type != "cpu":
-        return None
-    if can_attend(query, layer) and native_kernels() is not None:
-        return "native"
-    return "numba" if numba_attention is not None and scores.is_plain else None
+def kernels_for(query: torch.Tensor, layer: LayerCache) -> Kernels | None:
+    """The compiled kernels, where they take the rows of this call."""
+    return native_kernels() if can_attend(query, layer) else None
 
 
 @cache
 def native_kernels() -> Kernels | None:
     """The compiled kernels, where there is a compiler."""
     return load_kernels()
-
-
-def set_threads(threads: int) -> None:
-    """Threads of the numba kernel, if there is one; the native ones follow torch."""
-    if numba_attention is not None:
-        numba_attention.set_threads(threads)
 
 
 AttentionInterface.register(IMPLEMENTATION, paged_attention)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import torch
 
-from worker_svc.runner.attention import attention
-
 FEW_TOKENS = 8
 """A step of so many query tokens takes hardly longer than one token: the time in which the weights are read."""
 WORTH = 1.2
@@ -29,14 +27,6 @@ class StepThreads:
         return self.few if num_tokens <= FEW_TOKENS else self.many
 
 
-def set_threads(threads: int) -> None:
-    """Threads that torch and the kernels use for the calling thread; best before the first operation."""
-    attention.set_threads(
-        threads
-    )  # first: when numba starts its threads, it sets the number for torch as well
-    torch.set_num_threads(threads)
-
-
 def choose_threads(most: int, run_one_token: Callable[[], object]) -> StepThreads:
     """Measures a step of one token: one core may read as fast as the memory goes, or be far from it."""
     counts = sorted({1 << power for power in range(most.bit_length())} | {most})
@@ -46,7 +36,7 @@ def choose_threads(most: int, run_one_token: Callable[[], object]) -> StepThread
 
 
 def _fastest(threads: int, run: Callable[[], object]) -> float:
-    set_threads(threads)
+    torch.set_num_threads(threads)
     run()
     durations = []
     for _ in range(ROUNDS):

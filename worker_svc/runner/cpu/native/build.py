@@ -40,8 +40,8 @@ def load_library() -> ctypes.CDLL | None:
         return open_library()
     except (BuildError, OSError) as error:
         logger.warning(
-            "The native CPU kernels are not available (%s). Attention takes about twice as long, and steps of few "
-            "tokens up to twice as long; install g++ to avoid that.",
+            "The native CPU kernels are not available (%s). Attention takes six to eleven times as long, and the "
+            "rest of steps of few tokens up to twice as long; install g++ to avoid that.",
             error,
         )
         return None
