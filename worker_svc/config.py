@@ -55,9 +55,6 @@ class WorkerSettings(Settings):
     threads: int | None = Field(None, ge=1)
     """Most CPU threads of the model; steps of few tokens may take fewer. Unset: all cores, or all but one of three
     and more."""
-    run_ahead: bool | None = None
-    """The model has a thread of its own, and each step is prepared while the one before it runs; not with drafts, which
-    need the tokens before them. Unset: a GPU's runner always does so, others do not (docs/performance.md says why)."""
     num_blocks: int | None = Field(None, ge=1)
     """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)
@@ -145,15 +142,6 @@ class WorkerSettings(Settings):
             raise ValueError("--draft-model is for --speculative draft")
         if self.ngram_min > self.ngram_max:
             raise ValueError(f"--ngram-min {self.ngram_min} is above --ngram-max {self.ngram_max}")
-        return self
-
-    @model_validator(mode="after")
-    def _runs_ahead_where_it_can(self) -> WorkerSettings:
-        if self.run_ahead and (self.speculative is not None or self.sim_max_draft_tokens):
-            flag = "--speculative" if self.speculative is not None else "--sim-max-draft-tokens"
-            raise ValueError(f"--run-ahead cannot go with {flag}: drafts need the tokens before them")
-        if self.run_ahead is False and self.runner == "torch" and self.device == "cuda":
-            raise ValueError("--no-run-ahead is for the CPU: a GPU's runner always runs ahead")
         return self
 
     @model_validator(mode="after")

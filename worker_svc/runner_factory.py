@@ -13,12 +13,11 @@ from signalbox.errors import StartupError
 from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.cores import threads_per_worker
 from worker_svc.config import WorkerSettings
-from worker_svc.core.batch import AheadRunner, ModelRunner, RunnerInfo
+from worker_svc.core.batch import ModelRunner, RunnerInfo
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming
-from worker_svc.runner.threaded_runner import ThreadedRunner
 
 if TYPE_CHECKING:
     from worker_svc.runner.draft_model import LoadedDraft
@@ -30,12 +29,9 @@ MAX_BLOCKS_PER_REQUEST = 1 << 16
 
 
 def make_runner(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
-    """Loads the model. Takes seconds to minutes. Raises StartupError with a sentence that names the culprit. A
-    `ThreadedRunner` is to be closed."""
+    """Loads the model. Takes seconds to minutes. Raises StartupError with a sentence that names the culprit."""
     runner, drafter = _sim(settings) if settings.runner == "sim" else _torch(settings)
     _check_geometry(runner.info)
-    if settings.run_ahead and not isinstance(runner, AheadRunner):
-        runner = ThreadedRunner(runner, settings.num_slots)
     return runner, drafter
 
 

@@ -22,7 +22,6 @@ from worker_svc.grammar.desk import Verdict
 from worker_svc.grammar.preparation import make_preparation
 from worker_svc.links.outputs import Outputs
 from worker_svc.links.scheduler_link import SchedulerLink
-from worker_svc.runner.threaded_runner import ThreadedRunner
 from worker_svc.steps.loop import StepLoop, StepResult
 from worker_svc.tracing import RunSpans
 
@@ -48,7 +47,6 @@ class Worker:
     ) -> None:
         """address: where frontends find us."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
-        self._runner = runner
         self._loop = asyncio.get_running_loop()
         self._core = WorkerCore(runner.info, settings.num_slots, drafter, settings.bad_row_limit)
         # Tokens of the sim runner are hashes: no grammar is about them.
@@ -140,8 +138,6 @@ class Worker:
 
     def close(self) -> None:
         """Ends what has threads of its own."""
-        if isinstance(self._runner, ThreadedRunner):
-            self._runner.close(STOP_S)
         if self._preparation is not None:
             self._preparation.close()
 

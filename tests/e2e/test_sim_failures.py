@@ -40,12 +40,10 @@ def assert_right(prompt: list[int], result: Result | BaseException) -> None:
     assert result.finished.reason == FinishReason.LENGTH
 
 
-@pytest.mark.parametrize(("depth", "run_ahead"), [("1", "false"), ("2", "false"), ("2", "true")])
-async def test_a_prompt_that_the_model_fails_on_fails_alone(
-    start_ring: StartRing, depth: str, run_ahead: str
-) -> None:
+@pytest.mark.parametrize("depth", ["1", "2"])
+async def test_a_prompt_that_the_model_fails_on_fails_alone(start_ring: StartRing, depth: str) -> None:
     options = ("--max-inflight-steps", depth, "--worker-set", f"sim-fail-token={BAD}")
-    ring = start_ring(*SIM, *options, "--worker-set", f"run-ahead={run_ahead}")
+    ring = start_ring(*SIM, *options)
     prompts = make_prompts(12)
     bad = {2, 3, 7}
     for number in bad:
@@ -61,12 +59,11 @@ async def test_a_prompt_that_the_model_fails_on_fails_alone(
         assert_right(prompts[0], await run(client, prompts[0]))
 
 
-@pytest.mark.parametrize("run_ahead", ["false", "true"])
 async def test_a_step_that_fails_as_a_whole_ends_its_requests_and_no_later_ones(
-    start_ring: StartRing, run_ahead: str
+    start_ring: StartRing,
 ) -> None:
     """U1."""
-    ring = start_ring(*SIM, "--worker-set", "sim-fail-step=10", "--worker-set", f"run-ahead={run_ahead}")
+    ring = start_ring(*SIM, "--worker-set", "sim-fail-step=10")
     prompts = make_prompts(4)
     async with Client(ring.grpc) as client:
         results = await asyncio.gather(*(run(client, p) for p in prompts), return_exceptions=True)

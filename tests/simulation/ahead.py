@@ -14,6 +14,7 @@ from tests.simulation.vectors import PoolingSimRunner
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
 from worker_svc.core.run_ahead import is_plain
 from worker_svc.core.step import StepDelta
+from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimTiming
 
 Mask = NDArray[np.bool_]
@@ -54,18 +55,21 @@ class LaunchedSim:
     batch: Batch
     in_flight: Mask
     sampled: Sampled | None = None
+    has_failed: bool = False
 
     @property
     def is_done(self) -> bool:
-        """Its tokens are there."""
-        return self.sampled is not None
+        """Its tokens are there, or never will be."""
+        return self.sampled is not None or self.has_failed
 
 
 class AheadSimRunner(PoolingSimRunner):
     """An `AheadRunner` whose device is as late as it can be: a batch runs when it is collected."""
 
-    def __init__(self, info: RunnerInfo, timing: SimTiming | None = None) -> None:
-        super().__init__(info, timing)
+    def __init__(
+        self, info: RunnerInfo, timing: SimTiming | None = None, failures: SimFailures | None = None
+    ) -> None:
+        super().__init__(info, timing, failures)
         self.owners: BlockOwners | None = None
         """Checked at each launch, if there."""
         self.num_ahead = 0
@@ -126,3 +130,18 @@ class AheadSimRunner(PoolingSimRunner):
                 sampled.token_ids[sample] = first_unseen(token, set(known), self.info.vocab_size)
             self._newest[slot] = int(batch.seq_lens[row]), int(sampled.token_ids[sample])
         return sampled
+
+
+class EarlySimRunner(AheadSimRunner):
+    """An `AheadRunner` whose device is as early as it can be: a batch has run when its launch returns."""
+
+    def launch(self, batch: Batch, in_flight: Mask) -> LaunchedSim:
+        """As `AheadRunner.launch`."""
+        launched = super().launch(batch, in_flight)
+        launched.sampled = super().run(launched)
+        return launched
+
+    def run(self, launched: LaunchedSim) -> Sampled:
+        """What it has come to."""
+        assert launched.sampled is not None
+        return launched.sampled

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation import worker_node
-from tests.simulation.ahead import AheadSimRunner
-from tests.simulation.ahead_in_thread import AheadSimInThread
+from tests.simulation.ahead import AheadSimRunner, EarlySimRunner
 from tests.simulation.named import request, simulate
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.session import Session
@@ -54,14 +53,11 @@ def test_every_scenario_keeps_every_rule(first: int, inflight: int) -> None:
 
 
 @pytest.mark.parametrize("inflight", [2, 4])
-def test_every_scenario_keeps_every_rule_behind_threads(
+def test_every_scenario_keeps_every_rule_where_batches_run_at_once(
     inflight: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_node, "AheadSimRunner", AheadSimInThread)
-    try:
-        run_scenarios(0, inflight)
-    finally:
-        AheadSimInThread.close_all()
+    monkeypatch.setattr(worker_node, "AheadSimRunner", EarlySimRunner)
+    run_scenarios(0, inflight)
 
 
 def run_scenarios(first: int, inflight: int) -> None:

@@ -16,17 +16,16 @@ from scheduler_svc.core.request import RequestKey
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, Client
 from tests.worker_svc.lone_ring import LoneRing
-from tests.worker_svc.sim_in_thread import SimInThread
+from tests.worker_svc.threaded_ring import ThreadedSimRunner
 from worker_svc.core.batch import ModelRunner, RunnerInfo
 from worker_svc.core.step import FinishReason
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming, continuation
-from worker_svc.runner.threaded_runner import ThreadedRunner
 
 VOCAB = 200
 INFO = RunnerInfo("sim", 400, 4, 256, VOCAB, eos_token_ids=())
 TIMING = SimTiming(base_ms=1.0)
-KINDS = pytest.mark.parametrize("kind", [SimRunner, SimInThread])
+KINDS = pytest.mark.parametrize("kind", [SimRunner, ThreadedSimRunner])
 """One step at a time, and running ahead."""
 
 
@@ -37,8 +36,6 @@ def lone_ring(runner: ModelRunner, **options: Any) -> Iterator[LoneRing]:
         yield ring
     finally:
         ring.close()
-        if isinstance(runner, ThreadedRunner):
-            runner.close(60)
 
 
 def prompts(count: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What the step loop does with the next step, and with the results of the last one, while a step runs."""
+"""What the step loop does with the next step, and with the results of the last one, while a step runs on a device."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.worker_svc.drafting.local_ring import GREEDY
-from tests.worker_svc.sim_in_thread import NUM_SLOTS, WAIT_S, HeldSim
-from tests.worker_svc.threaded_ring import ThreadedRing
+from tests.worker_svc.threaded_ring import WAIT_S, HeldDevice, ThreadedRing
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.runner.sim.model import continuation
-from worker_svc.runner.threaded_runner import ThreadedRunner
 
 INFO = RunnerInfo("sim", num_blocks=40, block_size=4, max_model_len=32, vocab_size=100, eos_token_ids=())
 PROMPT = [1, 2, 3]
@@ -24,14 +22,13 @@ class HeldRing(ThreadedRing):
     """Two steps are sent ahead; batches wait until they may run."""
 
     def __init__(self) -> None:
-        self.sim = HeldSim(INFO)
-        self.runner = ThreadedRunner(self.sim, NUM_SLOTS)
-        super().__init__(self.runner, depth=2)
+        self.device = HeldDevice(INFO)
+        super().__init__(self.device, depth=2)
         self.client = self.submit(PROMPT, 10, GREEDY)
 
     def wait_for_start(self) -> None:
         """Until the next batch runs."""
-        assert self.sim.started.acquire(timeout=WAIT_S)
+        assert self.device.started.acquire(timeout=WAIT_S)
 
     def has_two_in_flight(self) -> bool:
         """The prompt's step and one on the token that it samples."""
@@ -39,9 +36,8 @@ class HeldRing(ThreadedRing):
 
     def close(self) -> None:
         """Lets everything run."""
-        self.sim.may_run.release(100)
+        self.device.may_run.release(100)
         super().close()
-        self.runner.close(WAIT_S)
 
 
 @pytest.fixture
@@ -66,7 +62,7 @@ def test_the_next_step_is_prepared_while_one_runs(ring: HeldRing) -> None:
 
 def test_results_go_out_while_the_next_step_runs(ring: HeldRing) -> None:
     ring.send()
-    ring.sim.may_run.release()
+    ring.device.may_run.release()
     report = ring.take()
     assert report is not None and report.step_id == 1
     assert ring.client.output == continuation(PROMPT, 1, INFO.vocab_size)
@@ -79,7 +75,7 @@ def test_the_wait_for_the_step_before_counts_as_queued(ring: HeldRing) -> None:
     ring.send()
     wait_until(ring.has_two_in_flight)
     time.sleep(HELD_S)
-    ring.sim.may_run.release(2)
+    ring.device.may_run.release(2)
     first, second = ring.take(), ring.take()
     assert first is not None and second is not None
     assert first.timings.execute_us > HELD_S * 1e6 / 2
@@ -89,7 +85,7 @@ def test_the_wait_for_the_step_before_counts_as_queued(ring: HeldRing) -> None:
 def test_a_batch_that_hangs_shows_in_the_age_of_the_step(ring: HeldRing) -> None:
     ring.send()
     wait_until(lambda: ring.loop.step_age_s > HELD_S)
-    ring.sim.may_run.release(2)
+    ring.device.may_run.release(2)
     ring.take()
     ring.take()
     wait_until(lambda: ring.loop.step_age_s == 0)
@@ -100,7 +96,7 @@ def test_steps_that_have_arrived_run_before_the_loop_ends(ring: HeldRing) -> Non
     ring.wait_for_start()
     stopping = threading.Thread(target=ring.loop.stop, args=(WAIT_S,))
     stopping.start()
-    ring.sim.may_run.release(2)
+    ring.device.may_run.release(2)
     stopping.join(WAIT_S)
     reports = [ring.take(), ring.take()]
     assert [report.step_id for report in reports if report is not None] == [1, 2]

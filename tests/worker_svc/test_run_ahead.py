@@ -1,14 +1,14 @@
-"""The step loop runs ahead of the tokens: with a device that computes in a thread of its own, with runners of which we
-make one, and with the GPU's runner on the CPU. What clients get is what they get of steps in turn."""
+"""The step loop runs ahead of the tokens: with a simulated device that computes in a thread of its own, and with the
+GPU's runner on the CPU. What clients get is what they get of steps in turn."""
 
 from __future__ import annotations
 
+import queue
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,23 +16,21 @@ from signalbox.v1 import generation_pb2
 from tests.simulation.ahead import DeviceError, LaunchedSim, Mask
 from tests.simulation.penalties import continuation_without_repeats
 from tests.worker_svc.drafting.local_ring import Client
-from tests.worker_svc.sim_in_thread import NUM_SLOTS, WAIT_S, SimInThread
-from tests.worker_svc.threaded_ring import InTurn, ThreadedRing, ThreadedSimRunner
+from tests.worker_svc.threaded_ring import WAIT_S, InTurn, ThreadedRing, ThreadedSimRunner
 from tools.make_random_model import make_model
 from worker_svc.core.batch import Batch, ModelRunner, RunnerInfo
+from worker_svc.core.faults.isolation import RunnerBrokenError
 from worker_svc.core.step import FinishReason
 from worker_svc.runner.cuda.runner import CudaRunner, Launched
+from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimTiming, continuation
-from worker_svc.runner.threaded_runner import LaunchedBatch, ThreadedRunner
-from worker_svc.runner.torch_runner import TorchRunner
-from worker_svc.steps import loop
 
 VOCAB = 200
 MANY_BLOCKS, FEW_BLOCKS = 400, 22
 DEPTHS = pytest.mark.parametrize("depth", [1, 2, 4])
-SimKind = type[ThreadedSimRunner] | type[SimInThread]
-KINDS = pytest.mark.parametrize("kind", [ThreadedSimRunner, SimInThread])
-"""A device that runs ahead, and a model behind a thread that does."""
+NUM_SLOTS = 16
+BAD = VOCAB - 1
+"""A token that no other prompt has."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,6 @@ def threaded_ring(runner: ModelRunner, depth: int) -> Iterator[ThreadedRing]:
         yield ring
     finally:
         ring.close()
-        if isinstance(runner, ThreadedRunner):
-            runner.close(WAIT_S)
 
 
 def serve(ring: ThreadedRing, wishes: list[Wish]) -> list[Client]:
@@ -73,9 +69,9 @@ def serve(ring: ThreadedRing, wishes: list[Wish]) -> list[Client]:
     raise AssertionError("the requests do not end")
 
 
-def simulated(kind: SimKind, num_blocks: int = MANY_BLOCKS) -> ThreadedSimRunner | SimInThread:
+def simulated(num_blocks: int = MANY_BLOCKS, failures: SimFailures | None = None) -> ThreadedSimRunner:
     info = RunnerInfo("sim", num_blocks, 4, 64, VOCAB, eos_token_ids=())
-    return kind(info, SimTiming(base_ms=2.0))
+    return ThreadedSimRunner(info, SimTiming(base_ms=2.0), failures)
 
 
 def draw_wish(rng: random.Random) -> Wish:
@@ -102,12 +98,11 @@ def expected(wish: Wish) -> tuple[list[int], FinishReason]:
     return output, FinishReason.LENGTH
 
 
-@KINDS
 @DEPTHS
 @pytest.mark.parametrize("num_blocks", [MANY_BLOCKS, FEW_BLOCKS])
-def test_random_requests_get_the_tokens_of_steps_in_turn(kind: SimKind, depth: int, num_blocks: int) -> None:
+def test_random_requests_get_the_tokens_of_steps_in_turn(depth: int, num_blocks: int) -> None:
     """O4."""
-    rng, runner = random.Random(depth), simulated(kind, num_blocks)
+    rng, runner = random.Random(depth), simulated(num_blocks)
     wishes = [draw_wish(rng) for _ in range(40)]
     with threaded_ring(runner, depth) as ring:
         clients = serve(ring, wishes)
@@ -124,10 +119,9 @@ def test_random_requests_get_the_tokens_of_steps_in_turn(kind: SimKind, depth: i
     assert (num_preemptions > 0) == (num_blocks == FEW_BLOCKS)
 
 
-@KINDS
-def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next(kind: SimKind) -> None:
+def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next() -> None:
     """O2, O6: each request stops at its fifth token, which the loop learns after the next step was launched."""
-    runner, prompts = simulated(kind), [[n, n + 1, n + 2] for n in range(0, 60, 3)]
+    runner, prompts = simulated(), [[n, n + 1, n + 2] for n in range(0, 60, 3)]
     stops = [continuation(prompt, 5, VOCAB)[-1] for prompt in prompts]
     wishes = [
         Wish(prompt, 20, generation_pb2.SamplingParams(stop_token_ids=[stop]))
@@ -141,10 +135,9 @@ def test_a_request_that_ends_in_flight_is_overrun_and_its_slot_serves_the_next(k
     assert runner.num_decode_rows > sum(len(client.output) - 1 for client in clients), "nobody was overrun"
 
 
-@KINDS
-def test_what_launched_steps_lose_is_computed_again(kind: SimKind) -> None:
+def test_what_launched_steps_lose_is_computed_again() -> None:
     """O6."""
-    rng, runner = random.Random(9), simulated(kind)
+    rng, runner = random.Random(9), simulated()
     runner.fail_every = 3
     wishes = [draw_wish(rng) for _ in range(10)]
     with threaded_ring(runner, 2) as ring:
@@ -159,7 +152,7 @@ def test_a_device_that_cannot_be_asked_does_not_end_the_loop(monkeypatch: pytest
         raise DeviceError("nobody knows")
 
     monkeypatch.setattr(LaunchedSim, "is_done", property(fail))
-    rng, runner = random.Random(9), simulated(ThreadedSimRunner)
+    rng, runner = random.Random(9), simulated()
     runner.fail_every = 3
     wishes = [replace(draw_wish(rng), leaves_after=None) for _ in range(3)]
     with threaded_ring(runner, 2) as ring:
@@ -169,14 +162,55 @@ def test_a_device_that_cannot_be_asked_does_not_end_the_loop(monkeypatch: pytest
     ]
 
 
-def test_a_step_that_tells_when_it_is_done_is_not_waited_for_by_the_clock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loop, "POLL_S", 1e6)
-    wish = replace(draw_wish(random.Random(9)), leaves_after=None)
-    with threaded_ring(simulated(SimInThread), 1) as ring:
-        (client,) = serve(ring, [wish])
-    assert (client.output, client.ends) == (expected(wish)[0], [expected(wish)[1]])
+def plain_wishes(count: int) -> list[Wish]:
+    rng = random.Random(count)
+    return [
+        Wish([rng.randrange(BAD) for _ in range(6)], 12, generation_pb2.SamplingParams())
+        for _ in range(count)
+    ]
+
+
+def test_a_prompt_that_the_device_fails_on_fails_alone() -> None:
+    """O6, U1: launched steps with it are lost; run again in turn, its row is found."""
+    runner, wishes = simulated(failures=SimFailures(fail_token=BAD)), plain_wishes(6)
+    wishes[2].prompt[-1] = BAD
+    with threaded_ring(runner, 2) as ring:
+        clients = serve(ring, wishes)
+    for number, (client, wish) in enumerate(zip(clients, wishes, strict=True)):
+        if number == 2:
+            assert client.output == [] and client.ends == [FinishReason.ERROR]
+        else:
+            assert (client.output, client.ends) == (expected(wish)[0], [expected(wish)[1]])
+    assert runner.num_ahead > 0
+
+
+def test_a_launched_step_that_fails_as_a_whole_ends_its_requests_and_no_later_ones() -> None:
+    """O6, U1."""
+    runner, wishes = simulated(failures=SimFailures(fail_step=10)), plain_wishes(8)
+    with threaded_ring(runner, 2) as ring:
+        clients = serve(ring, wishes)
+    failed = [client for client in clients if client.ends == [FinishReason.ERROR]]
+    assert failed and clients[-1] not in failed
+    for client, wish in zip(clients, wishes, strict=True):
+        output, reason = expected(wish)
+        assert client.output == output[: len(client.output)]
+        assert client in failed or (client.output, client.ends) == (output, [reason])
+
+
+def test_a_device_that_is_lost_under_a_launched_step_ends_the_loop() -> None:
+    """It ends no request: these go on elsewhere."""
+    runner = simulated(failures=SimFailures(break_step=2))
+    ring = ThreadedRing(runner, depth=2)
+    for wish in plain_wishes(2):
+        ring.submit(wish.prompt, wish.max_tokens, wish.sampling)
+    ring.send()
+    ring.loop.stop(WAIT_S)
+    assert isinstance(ring.loop.failure, RunnerBrokenError)
+    assert runner.num_ahead == 2
+    report = ring.take()
+    assert report is not None and (report.step_id, list(report.finished_reasons)) == (1, [])
+    with pytest.raises(queue.Empty):
+        ring.take(timeout_s=0)
 
 
 @pytest.fixture(scope="module")
@@ -194,40 +228,17 @@ class CountingRunner(CudaRunner):
         return super().launch(batch, in_flight)
 
 
-class CountingThread(ThreadedRunner):
-    """Counts as `CountingRunner` does."""
-
-    num_ahead = 0
-
-    def launch(self, batch: Batch, in_flight: Mask) -> LaunchedBatch:
-        self.num_ahead += int(in_flight.sum())
-        return super().launch(batch, in_flight)
-
-
-Make = Callable[[int], CountingRunner | CountingThread]
-
-
-@pytest.fixture(scope="module", params=["gpu", "cpu"])
-def make_runner(request: pytest.FixtureRequest, model: Path) -> Iterator[Make]:
-    threads: list[CountingThread] = []
-
-    def make(num_blocks: int) -> CountingRunner | CountingThread:
-        settings: dict[str, Any] = {
-            "served_model_name": "tiny",
-            "dtype": "float32",
-            "num_blocks": num_blocks,
-            "block_size": 4,
-            "max_model_len": 80,
-            "threads": 1,
-        }
-        if request.param == "gpu":
-            return CountingRunner(model, num_slots=NUM_SLOTS, **settings)
-        threads.append(CountingThread(TorchRunner(model, **settings), NUM_SLOTS))
-        return threads[-1]
-
-    yield make
-    for thread in threads:
-        thread.close(WAIT_S)
+def make_runner(model: Path, num_blocks: int) -> CountingRunner:
+    return CountingRunner(
+        model,
+        num_slots=NUM_SLOTS,
+        served_model_name="tiny",
+        dtype="float32",
+        num_blocks=num_blocks,
+        block_size=4,
+        max_model_len=80,
+        threads=1,
+    )
 
 
 def sampled_wishes() -> list[Wish]:
@@ -255,14 +266,14 @@ def sampled_wishes() -> list[Wish]:
 
 @pytest.mark.parametrize("depth", [2, 4])
 @pytest.mark.parametrize("num_blocks", [200, 22])
-def test_a_real_model_gives_the_same_tokens(make_runner: Make, depth: int, num_blocks: int) -> None:
+def test_a_real_model_gives_the_same_tokens(model: Path, depth: int, num_blocks: int) -> None:
     wishes = sampled_wishes()
-    with threaded_ring(InTurn(make_runner(200)), 1) as ring:
+    with threaded_ring(InTurn(make_runner(model, 200)), 1) as ring:
         in_turn = serve(ring, wishes)
     stops = [client.output[len(client.output) // 2] for client in in_turn[:3]]
     for wish, stop in zip(wishes, stops, strict=False):
         wish.sampling.stop_token_ids.append(stop)
-    runner = make_runner(num_blocks)
+    runner = make_runner(model, num_blocks)
     with threaded_ring(runner, depth) as ring:
         ahead = serve(ring, wishes)
         num_preemptions = ring.worker.stats.num_preemptions

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 
 import grpc
-import pytest
 
 from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2, worker_pb2, worker_pb2_grpc
@@ -59,11 +58,10 @@ async def test_a_worker_tells_the_scheduler_and_ends_its_requests_before_it_stop
             process.kill()
 
 
-@pytest.mark.parametrize("flag", ["--no-run-ahead", "--run-ahead"])
-async def test_a_worker_stops_when_its_time_to_drain_is_over(flag: str) -> None:
+async def test_a_worker_stops_when_its_time_to_drain_is_over() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     async with asyncio.timeout(100), serve_scheduler() as (scheduler, port):
-        process = start_worker(port, address, "--runner=sim", "--drain-s=0.5", flag)
+        process = start_worker(port, address, "--runner=sim", "--drain-s=0.5")
         try:
             await start_request(scheduler)
             process.terminate()

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from tests.ports import free_ports
@@ -20,13 +19,12 @@ async def exit_status(process: subprocess.Popen[str]) -> int:
     return await asyncio.to_thread(process.wait, 30)
 
 
-@pytest.mark.parametrize("flag", ["--no-run-ahead", "--run-ahead"])
-async def test_a_worker_whose_device_is_lost_ends(tmp_path: Path, flag: str) -> None:
+async def test_a_worker_whose_device_is_lost_ends(tmp_path: Path) -> None:
     """It ends no request: these go on elsewhere."""
     log, address = tmp_path / "log", f"127.0.0.1:{free_ports(1)[0]}"
     async with asyncio.timeout(60), serve_scheduler() as (scheduler, port):
         with log.open("w") as stderr:
-            options = ("--runner=sim", "--sim-break-step=1", flag)
+            options = ("--runner=sim", "--sim-break-step=1")
             process = start_worker(port, address, *options, stderr=stderr)
         try:
             await scheduler.hellos.get()

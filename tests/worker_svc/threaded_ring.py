@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client, LocalRing
 from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, RunnerInfo, Sampled
 from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimTiming
 from worker_svc.steps.loop import StepLoop, StepResult
 
@@ -46,8 +48,10 @@ class InTurn:
 class ThreadedSimRunner(AheadSimRunner):
     """The simulated device computes in a thread of its own, as early as it can."""
 
-    def __init__(self, info: RunnerInfo, timing: SimTiming) -> None:
-        super().__init__(info, timing)
+    def __init__(
+        self, info: RunnerInfo, timing: SimTiming | None = None, failures: SimFailures | None = None
+    ) -> None:
+        super().__init__(info, timing, failures)
         self._device = ThreadPoolExecutor(1)
         self._runs: dict[int, Future[Sampled]] = {}
 
@@ -58,12 +62,30 @@ class ThreadedSimRunner(AheadSimRunner):
         return launched
 
     def _run_on_device(self, launched: LaunchedSim) -> Sampled:
-        launched.sampled = super().run(launched)
+        try:
+            launched.sampled = super().run(launched)
+        except BaseException:
+            launched.has_failed = True
+            raise
         return launched.sampled
 
     def run(self, launched: LaunchedSim) -> Sampled:
         """Waits for the device."""
         return self._runs.pop(id(launched)).result(WAIT_S)
+
+
+class HeldDevice(ThreadedSimRunner):
+    """Each launched batch waits until it may run."""
+
+    def __init__(self, info: RunnerInfo) -> None:
+        super().__init__(info)
+        self.started = threading.Semaphore(0)
+        self.may_run = threading.Semaphore(0)
+
+    def _run_on_device(self, launched: LaunchedSim) -> Sampled:
+        self.started.release()
+        assert self.may_run.acquire(timeout=WAIT_S)
+        return super()._run_on_device(launched)
 
 
 class _FenceEnded(NamedTuple):
@@ -117,9 +139,9 @@ class ThreadedRing(LocalRing):
             step = scheduler_delta.build_step(decision, self.scheduler.epoch)
             self.loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=new, steps=[step]))
 
-    def take(self) -> scheduler_pb2.ModelRunnerOutput | None:
-        """Waits for a report, or for the end of a fence."""
-        result = self._results.get(timeout=WAIT_S)
+    def take(self, timeout_s: float = WAIT_S) -> scheduler_pb2.ModelRunnerOutput | None:
+        """Waits for a report, or for the end of a fence. Raises queue.Empty."""
+        result = self._results.get(timeout=timeout_s)
         if isinstance(result, _FenceEnded):
             self.scheduler.fence_ended(WORKER, result.fence, failed=result.failed)
             self.scheduler.check_integrity()

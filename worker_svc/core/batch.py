@@ -197,28 +197,12 @@ class ModelRunner(Protocol):
         went wrong."""
 
 
-@runtime_checkable
-class PreparingRunner(ModelRunner, Protocol):
-    """A runner that does a part of its work on a batch before it runs, in any thread, while another batch runs."""
-
-    def prepare(self, batch: Batch) -> Callable[[], Sampled]:
-        """What executes `batch`, once, as `execute` does. Until then `batch.token_ids` may change."""
-
-
 class Launched(Protocol):
     """A batch on its way."""
 
     @property
     def is_done(self) -> bool:
         """Its tokens are there."""
-
-
-@runtime_checkable
-class TellsWhenDone(Protocol):
-    """A launched batch that says by itself that it is done; others have to be asked."""
-
-    def when_done(self, call: Callable[[], None]) -> None:
-        """`call` is called when `is_done` has become true, in whatever thread; at once if it is."""
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled, TellsWhenDone
+from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.run_ahead import may_launch
@@ -18,10 +18,6 @@ from worker_svc.core.step import SideCopies
 logger = logging.getLogger(__name__)
 MOST_IN_FLIGHT = 2
 """The device needs one step to run and one to go on with; more would only lengthen overruns."""
-
-
-def _wake_nobody() -> None:
-    pass
 
 
 @dataclass
@@ -36,14 +32,10 @@ class StepsInFlight:
     """Runs steps in the order of their start. A step is launched at once if the runner can and the step allows it."""
 
     def __init__(
-        self,
-        table: RequestTable,
-        runner: ModelRunner,
-        copy_aside: Callable[[SideCopies], None],
-        wake: Callable[[], None] = _wake_nobody,
+        self, table: RequestTable, runner: ModelRunner, copy_aside: Callable[[SideCopies], None]
     ) -> None:
-        """copy_aside: begins with copies that run beside the steps. wake: see `wakes`."""
-        self._table, self._runner, self._copy_aside, self._wake = table, runner, copy_aside, wake
+        """copy_aside: begins with copies that run beside the steps."""
+        self._table, self._runner, self._copy_aside = table, runner, copy_aside
         self._ahead = runner if isinstance(runner, AheadRunner) else None
         self._flights: deque[_Flight] = deque()
 
@@ -66,17 +58,9 @@ class StepsInFlight:
             logger.info("a launched step cannot be asked whether it is done: %s", error)
             return True
 
-    @property
-    def wakes(self) -> bool:
-        """`wake` is called, in whatever thread, when the oldest step is done: nobody has to ask."""
-        return isinstance(self._flights[0].launched, TellsWhenDone)
-
     def start(self, step: RunningStep) -> None:
         """Takes a step that was just applied."""
-        launched = self._launch(step)
-        self._flights.append(_Flight(step, launched))
-        if isinstance(launched, TellsWhenDone):
-            launched.when_done(self._wake)
+        self._flights.append(_Flight(step, self._launch(step)))
 
     def collect(self) -> tuple[RunningStep, Sampled, dict[int, str]]:
         """Waits for the oldest step. Returns it with its samples and with the rows that the model failed on, as

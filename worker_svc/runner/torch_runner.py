@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -46,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class TorchRunner:
-    """A `ModelRunner` over a Hugging Face model directory. One thread calls it; another one may call `prepare`.
+    """A `ModelRunner` over a Hugging Face model directory. One thread calls it.
 
     In float32 on a CPU, logits of a step with one query token differ by rounding from those of the same
     token in a larger step (another matrix product routine); in bfloat16 they were found equal bit for bit.
@@ -124,24 +123,16 @@ class TorchRunner:
             self._limit = None
             logger.info("threads of a step: %d for few tokens, %d for many", self._threads.few, threads)
 
+    @torch.inference_mode()
     def execute(self, batch: Batch) -> Sampled:
         """Writes the KV of all query tokens and samples; see `ModelRunner`."""
-        return self.prepare(batch)()
-
-    @torch.inference_mode()
-    def prepare(self, batch: Batch) -> Callable[[], Sampled]:
-        """Finds the places of all query tokens; see `PreparingRunner`."""
         if not len(batch.token_ids):
-            return lambda: Sampled(token_ids=np.empty(0, np.int32))
-        return partial(self._execute, batch, self._places_of(batch))
-
-    @torch.inference_mode()
-    def _execute(self, batch: Batch, places: _Places) -> Sampled:
+            return Sampled(token_ids=np.empty(0, np.int32))
         if not (batch.scored or batch.pooled):
-            return sample_checked(self._run(batch, places), batch)
+            return sample_checked(self._run(batch), batch)
         assert self._head is not None, "requests that need it are refused"
         with self._head.capturing() as captured:
-            sampled = sample_checked(self._run(batch, places), batch)
+            sampled = sample_checked(self._run(batch), batch)
         sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
         sampled.hidden_sums = sum_hidden(captured, batch.pooled)
         sampled.bad_rows = with_bad_sums(sampled.bad_rows, sampled.hidden_sums)
@@ -186,9 +177,15 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
         """Writes the KV of all query tokens. Returns the samples' logits `[N, V]` in the model's dtype."""
-        return self._run(batch, self._places_of(batch)).logits
+        return self._run(batch).logits
 
-    def _places_of(self, batch: Batch) -> _Places:
+    def _run(self, batch: Batch) -> Forwarded:
+        self._limit_threads(len(batch.token_ids))
+        # Hidden states are captured from transformers' own forward.
+        forward = self._forward if not (batch.scored or batch.pooled) else ModuleForward(self.model.module)
+        if batch.masks is not None:
+            batch.masks.start()
+        lasts = batch.query_starts[1:] - 1
         paged = self._batch_class(
             cache=self._cache,
             num_decode_rows=batch.num_decode_rows,
@@ -197,22 +194,13 @@ class TorchRunner:
             block_tables=batch.block_tables,
             device=self.model.device,
         )
-        lasts = batch.query_starts[1:] - 1
-        return _Places(
-            paged,
-            self._to_device(batch.positions),
-            self._to_device(batch.sample_index),
-            None if np.array_equal(lasts, batch.sample_index) else self._to_device(lasts),
-        )
-
-    def _run(self, batch: Batch, places: _Places) -> Forwarded:
-        self._limit_threads(len(batch.token_ids))
-        # Hidden states are captured from transformers' own forward.
-        forward = self._forward if not (batch.scored or batch.pooled) else ModuleForward(self.model.module)
-        if batch.masks is not None:
-            batch.masks.start()
-        with attention.running(places.paged):
-            return forward(self._to_device(batch.token_ids), places.positions, places.wanted, places.lasts)
+        with attention.running(paged):
+            return forward(
+                self._to_device(batch.token_ids),
+                self._to_device(batch.positions),
+                self._to_device(batch.sample_index),
+                None if np.array_equal(lasts, batch.sample_index) else self._to_device(lasts),
+            )
 
     @property
     def batch_class(self) -> type[PagedBatch]:
@@ -269,18 +257,6 @@ class TorchRunner:
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.model.device, torch.int64)
-
-
-class _Places(NamedTuple):
-    """What a forward has to know of a batch besides its tokens."""
-
-    paged: PagedBatch
-    positions: torch.Tensor
-    """[T]"""
-    wanted: torch.Tensor
-    """[N] query tokens that are sampled."""
-    lasts: torch.Tensor | None
-    """[R] last query token of each row; None: the sampled ones."""
 
 
 def sample_checked(forwarded: Forwarded, batch: Batch) -> Sampled:

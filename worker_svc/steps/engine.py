@@ -35,7 +35,6 @@ from worker_svc.steps.items import (
     ArrivedRequest,
     ArrivedStep,
     CopiesFailed,
-    Done,
     FromLink,
     GiveUp,
     Item,
@@ -148,7 +147,7 @@ class StepEngine:
         self._most_tokens = most_tokens
         self._core, self._runner, self._info = core, runner, runner.info
         self._clock, self._copier, self._fill = around.clock, around.copier, around.fill
-        self._in_flight = StepsInFlight(core.table, runner, around.copier.begin, lambda: around.post(Done()))
+        self._in_flight = StepsInFlight(core.table, runner, around.copier.begin)
         self._times: deque[_Times] = deque()
         """Of the steps in flight, oldest first."""
         self._tell = listeners
@@ -180,11 +179,6 @@ class StepEngine:
     def is_done(self) -> bool:
         """The oldest step in flight can be finished without a wait. Only while there is one."""
         return self._in_flight.is_done
-
-    @property
-    def wakes(self) -> bool:
-        """`Done` is posted when the oldest step in flight is done: nobody has to ask. Only while there is one."""
-        return self._in_flight.wakes
 
     @property
     def step_age_s(self) -> float:

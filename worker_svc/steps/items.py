@@ -105,10 +105,5 @@ class Announce:
     """The scheduler is told once more what became of grammars."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """A step in flight is done; it may have been collected meanwhile."""
-
-
 FromLink = Greeted | Lent | ArrivedRequest | ArrivedStep
-Item = FromLink | LinkClosed | Ordered | GiveUp | Prepared | CopiesFailed | Announce | Done | Snapshot
+Item = FromLink | LinkClosed | Ordered | GiveUp | Prepared | CopiesFailed | Announce | Snapshot

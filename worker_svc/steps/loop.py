@@ -24,8 +24,7 @@ from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
 POLL_S = 0.0002
-"""How often the loop looks whether a step is done whose runner does not tell, while it waits for the next one to
-arrive."""
+"""How often the loop looks whether a step on the device is done, while it waits for the next one to arrive."""
 
 
 class StepLoop(StepInbox):
@@ -109,9 +108,8 @@ class StepLoop(StepInbox):
             if not engine.num_in_flight:
                 return self._inbox.get()
             is_done = engine.is_done
-            wait_s = None if engine.wakes else POLL_S
             try:
-                return self._inbox.get(timeout=0 if is_done else wait_s)
+                return self._inbox.get(timeout=0 if is_done else POLL_S)
             except queue.Empty:
                 if is_done:
                     engine.finish()

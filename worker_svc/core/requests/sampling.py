@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,13 +91,6 @@ class SamplingTable:
         """[n] between 1 and `vocab_size`, which keeps all tokens."""
         top_k = self.top_k[slots].astype(np.int64)
         return np.where((top_k <= 0) | (top_k > vocab_size), vocab_size, top_k)
-
-    def copied(self) -> SamplingTable:
-        """All rows as they are now, for another thread."""
-        table = copy(self)
-        for name, column in vars(self).items():
-            setattr(table, name, column.copy())
-        return table
 
 
 def _or_none(count: int | None) -> int:
