@@ -14,7 +14,8 @@ from torch import nn
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, norm_epsilon, window_of
-from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, DecoderCall, Kernels, LayerCall
+from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, Kernels
+from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
 from worker_svc.runner.cpu.native_linear import PackedWeight
 from worker_svc.runner.cpu.packed_linear import join_biases, weight_and_bias
 

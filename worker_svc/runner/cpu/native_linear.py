@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from worker_svc.runner.cpu.huge_pages import allocate
-from worker_svc.runner.cpu.native.kernels import TILE, Kernels, PackedCall
+from worker_svc.runner.cpu.native.kernels import TILE, Kernels
+from worker_svc.runner.cpu.native.structs import PackedCall
 from worker_svc.runner.cpu.packed_linear import (
     TOLERANCES,
     PackingError,

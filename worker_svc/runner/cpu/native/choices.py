@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from worker_svc.runner.cpu.native.structs import ChoiceCall
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,6 @@ class Choices:
     """[M, W] bit t % 32 of word t // 32 says whether token t is allowed; tokens behind them are not"""
     mask_index: NDArray[np.int32]
     """[n] of the masks; -1: all tokens are allowed"""
-
-
-class ChoiceCall(ctypes.Structure):
-    """`Choice` of kernels.cpp."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("scores", "rows", "masks", "mask_index")),
-        *((name, c_void_p) for name in ("temperatures", "top_ks", "top_ps", "min_ps", "numbers", "tokens")),
-        *((name, c_int64) for name in ("count", "columns", "mask_words")),
-        *((name, c_int32) for name in ("is_bf16", "num_threads")),
-    )
 
 
 def choice_call(scores: torch.Tensor, choices: Choices, tokens: NDArray[np.int64]) -> ChoiceCall:

@@ -9,6 +9,8 @@
 #include "philox.h"
 #include "rope.h"
 
+#include <cstddef>
+
 namespace {
 
 template <class T>
@@ -69,9 +71,27 @@ void choose(const Choice& c) {
     }
 }
 
+// What structs.py compares its mirrors with.
+struct Layout {
+    const char* name;  // null: there are no more
+    int64_t size, last;  // bytes, and those before the last field
+};
+
+constexpr Layout LAYOUTS[] = {
+    {"Attention", sizeof(Attention), offsetof(Attention, num_threads)},
+    {"Rope", sizeof(Rope), offsetof(Rope, num_threads)},
+    {"Packed", sizeof(Packed), offsetof(Packed, outputs)},
+    {"Layer", sizeof(Layer), offsetof(Layer, window)},
+    {"Decoder", sizeof(Decoder), offsetof(Decoder, num_threads)},
+    {"Choice", sizeof(Choice), offsetof(Choice, num_threads)},
+    {nullptr, 0, 0},
+};
+
 }  // namespace
 
 extern "C" {
+
+const Layout* signalbox_layouts() { return LAYOUTS; }
 
 void signalbox_attend(const Attention* a) { a->is_bf16 ? attend<bf16>(*a) : attend<float>(*a); }
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from worker_svc.runner.attention.kv_cache import LayerCache
 from worker_svc.runner.cpu.native.build import load_library
-from worker_svc.runner.cpu.native.choices import ChoiceCall, Choices, choice_call
+from worker_svc.runner.cpu.native.choices import Choices, choice_call
+from worker_svc.runner.cpu.native.structs import (
+    AttentionCall,
+    ChoiceCall,
+    DecoderCall,
+    PackedCall,
+    RopeCall,
+    check_layouts,
+)
 
 I32 = NDArray[np.int32]
 U32 = NDArray[np.uint32]
@@ -23,65 +31,6 @@ TILE = 32
 """Columns that weights are packed in."""
 LARGEST_HEAD = 1024
 DTYPES = (torch.float32, torch.bfloat16)
-
-
-class AttentionCall(ctypes.Structure):
-    """`Attention` of kernels.cpp."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("query", "keys", "values", "out")),
-        *((name, c_void_p) for name in ("query_starts", "positions", "block_tables", "sinks")),
-        *((name, c_int64) for name in ("query_stride", "out_stride", "num_rows", "table_width")),
-        *((name, c_int64) for name in ("num_heads", "num_kv_heads", "key_dim", "value_dim")),
-        *((name, c_int64) for name in ("block_size", "window")),
-        *((name, c_float) for name in ("scaling", "softcap")),
-        *((name, c_int32) for name in ("is_bf16", "num_threads")),
-    )
-
-
-class RopeCall(ctypes.Structure):
-    """`Rope` of kernels.cpp."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("qkv", "cosines", "sines", "query_norm", "key_norm")),
-        *((name, c_void_p) for name in ("keys", "values", "block_ids", "offsets")),
-        *((name, c_int64) for name in ("num_tokens", "num_heads", "num_kv_heads", "dim", "rotary_dim")),
-        ("block_size", c_int64),
-        *((name, c_float) for name in ("epsilon", "weight_offset")),
-        *((name, c_int32) for name in ("is_bf16", "num_threads")),
-    )
-
-
-class PackedCall(ctypes.Structure):
-    """`Packed` of linear.h."""
-
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
-
-
-class LayerCall(ctypes.Structure):
-    """`Layer` of decoder.h."""
-
-    _fields_ = (
-        *((name, PackedCall) for name in ("qkv", "out", "gate_up", "down")),
-        *((name, c_void_p) for name in ("input_norm", "post_norm", "query_norm", "key_norm")),
-        *((name, c_void_p) for name in ("keys", "values")),
-        ("window", c_int64),
-    )
-
-
-class DecoderCall(ctypes.Structure):
-    """`Decoder` of decoder.h."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("layers", "hidden", "cosines", "sines", "query_starts")),
-        *((name, c_void_p) for name in ("positions", "block_tables", "block_ids", "offsets")),
-        *((name, c_int64) for name in ("num_layers", "num_tokens", "num_rows", "table_width")),
-        *((name, c_int64) for name in ("hidden_size", "num_heads", "num_kv_heads", "dim")),
-        *((name, c_int64) for name in ("intermediate", "rotary_dim", "block_size")),
-        *((name, c_float) for name in ("epsilon", "norm_epsilon", "scaling")),
-        ("seconds", c_void_p),
-        *((name, c_int32) for name in ("activation", "num_threads")),
-    )
 
 
 class Activation(IntEnum):
@@ -112,6 +61,9 @@ class Kernels:
     """The functions of the library. They run on as many threads as torch does in the calling thread."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        """Raises LayoutError."""
+        check_layouts(library)
+        self.library = library
         self._functions: dict[str, Any] = {}
         self.has_dot = bool(library.signalbox_has_dot())
         for name, argtypes in (SIGNATURES | (DOT_SIGNATURES if self.has_dot else {})).items():

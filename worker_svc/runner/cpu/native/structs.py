@@ -1,0 +1,119 @@
+"""The structs of the library, mirrored field by field, and compared with it when it is loaded."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int32, c_int64, c_void_p
+
+
+class LayoutError(Exception):
+    """A struct is another one here than in the library: what is passed would be misread."""
+
+
+class AttentionCall(ctypes.Structure):
+    """`Attention` of kernels.cpp."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("query", "keys", "values", "out")),
+        *((name, c_void_p) for name in ("query_starts", "positions", "block_tables", "sinks")),
+        *((name, c_int64) for name in ("query_stride", "out_stride", "num_rows", "table_width")),
+        *((name, c_int64) for name in ("num_heads", "num_kv_heads", "key_dim", "value_dim")),
+        *((name, c_int64) for name in ("block_size", "window")),
+        *((name, c_float) for name in ("scaling", "softcap")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
+class RopeCall(ctypes.Structure):
+    """`Rope` of kernels.cpp."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("qkv", "cosines", "sines", "query_norm", "key_norm")),
+        *((name, c_void_p) for name in ("keys", "values", "block_ids", "offsets")),
+        *((name, c_int64) for name in ("num_tokens", "num_heads", "num_kv_heads", "dim", "rotary_dim")),
+        ("block_size", c_int64),
+        *((name, c_float) for name in ("epsilon", "weight_offset")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
+class PackedCall(ctypes.Structure):
+    """`Packed` of linear.h."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
+
+
+class LayerCall(ctypes.Structure):
+    """`Layer` of decoder.h."""
+
+    _fields_ = (
+        *((name, PackedCall) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("input_norm", "post_norm", "query_norm", "key_norm")),
+        *((name, c_void_p) for name in ("keys", "values")),
+        ("window", c_int64),
+    )
+
+
+class DecoderCall(ctypes.Structure):
+    """`Decoder` of decoder.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("layers", "hidden", "cosines", "sines", "query_starts")),
+        *((name, c_void_p) for name in ("positions", "block_tables", "block_ids", "offsets")),
+        *((name, c_int64) for name in ("num_layers", "num_tokens", "num_rows", "table_width")),
+        *((name, c_int64) for name in ("hidden_size", "num_heads", "num_kv_heads", "dim")),
+        *((name, c_int64) for name in ("intermediate", "rotary_dim", "block_size")),
+        *((name, c_float) for name in ("epsilon", "norm_epsilon", "scaling")),
+        ("seconds", c_void_p),
+        *((name, c_int32) for name in ("activation", "num_threads")),
+    )
+
+
+class ChoiceCall(ctypes.Structure):
+    """`Choice` of kernels.cpp."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("scores", "rows", "masks", "mask_index")),
+        *((name, c_void_p) for name in ("temperatures", "top_ks", "top_ps", "min_ps", "numbers", "tokens")),
+        *((name, c_int64) for name in ("count", "columns", "mask_words")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
+MIRRORS: dict[str, type[ctypes.Structure]] = {
+    "Attention": AttentionCall,
+    "Rope": RopeCall,
+    "Packed": PackedCall,
+    "Layer": LayerCall,
+    "Decoder": DecoderCall,
+    "Choice": ChoiceCall,
+}
+"""By the name in the sources; the library knows the same ones."""
+
+
+class _Layout(ctypes.Structure):
+    """`Layout` of kernels.cpp."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("size", c_int64), ("last", c_int64))
+
+
+def check_layouts(library: ctypes.CDLL) -> None:
+    """Compares sizes, and where the last fields lie. Raises LayoutError."""
+    library.signalbox_layouts.restype = ctypes.POINTER(_Layout)
+    there: dict[str, tuple[int, int]] = {}
+    for layout in library.signalbox_layouts():
+        if not layout.name:
+            break
+        there[layout.name.decode()] = layout.size, layout.last
+    here = {name: (ctypes.sizeof(mirror), _last_offset(mirror)) for name, mirror in MIRRORS.items()}
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            raise LayoutError(
+                f"struct {name} of the native kernels: bytes, and bytes before the last field, are"
+                f" {there.get(name)} in the library and {here.get(name)} in {__name__}"
+            )
+
+
+def _last_offset(mirror: type[ctypes.Structure]) -> int:
+    name = mirror._fields_[-1][0]
+    return int(getattr(mirror, name).offset)
