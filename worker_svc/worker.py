@@ -185,7 +185,6 @@ def _hello(
             block_size=info.block_size,
             max_request_tokens=min(info.max_model_len, info.num_blocks * info.block_size + 1),
             vocab_size=info.vocab_size,
-            eos_token_ids=info.eos_token_ids,
             tokenizer_fingerprint=info.tokenizer_fingerprint,
         ),
         num_slots=settings.num_slots,

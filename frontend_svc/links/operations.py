@@ -84,10 +84,10 @@ class OperationQueue:
             self._add(make_cancel(session))
             self._orders.say(session, Action.CANCEL)
 
-    def finish(self, session: Session, num_output_tokens: int) -> None:
+    def finish(self, session: Session) -> None:
         """A stop string was found."""
-        self._add(make_finish(session, num_output_tokens))
-        self._orders.say(session, Action.FINISH, num_output_tokens)
+        self._add(make_finish(session))
+        self._orders.say(session, Action.FINISH)
 
     def pause(self, session: Session) -> None:
         """The client is slow."""

@@ -26,8 +26,6 @@ class Order:
 
     attempt: int
     action: Action
-    num_output_tokens: int = 0
-    """Of FINISH: output tokens that count."""
 
 
 Tell = Callable[[str, Order], None]
@@ -71,9 +69,9 @@ class Orders:
         now = self._clock()
         self._ends = deque(_Said(now, said.worker_id, said.order) for said in self._ends)
 
-    def say(self, session: Session, action: Action, num_output_tokens: int = 0) -> None:
+    def say(self, session: Session, action: Action) -> None:
         """Of the session's current attempt."""
-        order = Order(session.attempt, action, num_output_tokens)
+        order = Order(session.attempt, action)
         if action in (Action.CANCEL, Action.FINISH):
             if not self.is_needed:
                 self._forget_old()

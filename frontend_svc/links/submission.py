@@ -24,12 +24,9 @@ def make_cancel(session: Session) -> Operation:
     return Operation(cancel=scheduler.CancelRequest(ref=make_ref(session)))
 
 
-def make_finish(session: Session, num_output_tokens: int) -> Operation:
+def make_finish(session: Session) -> Operation:
     """A stop string was found."""
-    request = scheduler.FinishRequest(
-        ref=make_ref(session), reason=generation.FINISH_REASON_STOP, num_output_tokens=num_output_tokens
-    )
-    return Operation(finish=request)
+    return Operation(finish=scheduler.FinishRequest(ref=make_ref(session)))
 
 
 def make_pause(session: Session) -> Operation:

@@ -239,5 +239,4 @@ def _make_operation(order: Order) -> worker_pb.AttemptOperation:
     return worker_pb.AttemptOperation(
         attempt=order.attempt,
         action=order.action,  # type: ignore[arg-type]
-        num_output_tokens=order.num_output_tokens,
     )

@@ -49,7 +49,7 @@ class Operations(Protocol):
     def cancel(self, session: Session) -> None:
         """Nobody wants the output any more."""
 
-    def finish(self, session: Session, num_output_tokens: int) -> None:
+    def finish(self, session: Session) -> None:
         """A stop string was found."""
 
     def pause(self, session: Session) -> None:
@@ -344,7 +344,7 @@ class Session:
         self.last_output_s = now
         self._deltas.put(text, token_ids, logprobs)
         if found is not None:
-            self._table.operations.finish(self, len(self.output))
+            self._table.operations.finish(self)
             self._end(FinishReason.STOP, stop=found.stop)
         elif self.paused_s is None and self._deltas.backlog > self._table.max_backlog_tokens:
             self.paused_s, self.was_paused = now, True

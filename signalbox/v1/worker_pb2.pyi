@@ -36,14 +36,12 @@ class StreamOutputsRequest(_message.Message):
     def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ..., worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., operations: _Optional[_Iterable[_Union[AttemptOperation, _Mapping]]] = ...) -> None: ...
 
 class AttemptOperation(_message.Message):
-    __slots__ = ("attempt", "action", "num_output_tokens")
+    __slots__ = ("attempt", "action")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
-    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     action: AttemptAction
-    num_output_tokens: int
-    def __init__(self, attempt: _Optional[int] = ..., action: _Optional[_Union[AttemptAction, str]] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, attempt: _Optional[int] = ..., action: _Optional[_Union[AttemptAction, str]] = ...) -> None: ...
 
 class StreamOutputsResponse(_message.Message):
     __slots__ = ("worker_instance", "log_number", "batches")
@@ -56,7 +54,7 @@ class StreamOutputsResponse(_message.Message):
     def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ...) -> None: ...
 
 class OutputBatch(_message.Message):
-    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "time_us", "prompt_logprobs", "vectors")
+    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "prompt_logprobs", "vectors")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
@@ -64,7 +62,6 @@ class OutputBatch(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    TIME_US_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
@@ -74,10 +71,9 @@ class OutputBatch(_message.Message):
     token_ids: bytes
     finished: _containers.RepeatedCompositeFieldContainer[OutputFinished]
     logprobs: _containers.RepeatedCompositeFieldContainer[OutputLogprobs]
-    time_us: int
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[OutputPromptLogprobs]
     vectors: _containers.RepeatedCompositeFieldContainer[OutputVector]
-    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., time_us: _Optional[int] = ..., prompt_logprobs: _Optional[_Iterable[_Union[OutputPromptLogprobs, _Mapping]]] = ..., vectors: _Optional[_Iterable[_Union[OutputVector, _Mapping]]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[OutputPromptLogprobs, _Mapping]]] = ..., vectors: _Optional[_Iterable[_Union[OutputVector, _Mapping]]] = ...) -> None: ...
 
 class OutputFinished(_message.Message):
     __slots__ = ("attempt", "reason", "num_output_tokens", "error")

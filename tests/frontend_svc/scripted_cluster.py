@@ -142,7 +142,7 @@ class ScriptedWorker(WorkerServiceServicer):
             self._acknowledge(request)
 
     def _acknowledge(self, request: worker.StreamOutputsRequest) -> None:
-        self.orders += [(each.attempt, each.action, each.num_output_tokens) for each in request.operations]
+        self.orders += [(each.attempt, each.action) for each in request.operations]
         self.acknowledged = max(self.acknowledged, request.acknowledged)
         self.log = [batch for batch in self.log if batch.sequence > self.acknowledged]
 
@@ -221,7 +221,6 @@ class Cluster:
             block_size=16,
             max_request_tokens=200,
             vocab_size=vocab_size,
-            eos_token_ids=[0],
             tokenizer_fingerprint=fingerprint,
         )
         self.scheduler_port = 0

@@ -206,7 +206,7 @@ async def test_a_stop_string_is_a_finish(stub: Any, cluster: Cluster, tokenizer:
     finished = responses[-1].finished
     assert (finished.reason, finished.stop, finished.num_output_tokens) == (1, "END", 5)
     finish = await cluster.scheduler.next("finish")
-    assert (finish.ref, finish.reason, finish.num_output_tokens) == (submit.ref, 1, 5)
+    assert finish.ref == submit.ref
 
 
 async def test_logprobs_pass_through(stub: Any, cluster: Cluster) -> None:

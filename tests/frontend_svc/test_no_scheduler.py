@@ -35,7 +35,7 @@ async def test_what_was_accepted_ends_with_one_error(start: Start, cluster: Clus
         await fed.next_delta()
     assert not fed.ended
     assert starving.ended
-    await until(lambda: (starving.attempt, CANCEL, 0) in cluster.worker.orders)
+    await until(lambda: (starving.attempt, CANCEL) in cluster.worker.orders)
     delta = await starving.next_delta()
     assert delta.finished is not None
     assert isinstance(delta.finished.error, UnavailableError)
@@ -61,16 +61,16 @@ async def test_workers_hear_what_clients_want(frontend: Frontend, cluster: Clust
     slow, caught_up, left, stopped, calm = [await place(frontend, cluster, name) for name in "abcde"]
     await leave_alone(frontend, cluster)
     cluster.worker.emit(*(Row(each.attempt, 0, range(65)) for each in (slow, caught_up)))
-    await until(lambda: cluster.worker.orders == [(slow.attempt, PAUSE, 0), (caught_up.attempt, PAUSE, 0)])
+    await until(lambda: cluster.worker.orders == [(slow.attempt, PAUSE), (caught_up.attempt, PAUSE)])
     await caught_up.next_delta()
     left.cancel()
-    frontend.table.operations.finish(stopped, 7)
-    said = [(caught_up.attempt, UNPAUSE, 0), (left.attempt, CANCEL, 0), (stopped.attempt, FINISH, 7)]
+    frontend.table.operations.finish(stopped)
+    said = [(caught_up.attempt, UNPAUSE), (left.attempt, CANCEL), (stopped.attempt, FINISH)]
     await until(lambda: cluster.worker.orders[2:] == said)
     cluster.worker.orders.clear()
     cluster.worker.break_link()
     await until(lambda: len(cluster.worker.hellos) == 2)
-    assert sorted(cluster.worker.orders) == sorted([*said, (slow.attempt, PAUSE, 0)])
+    assert sorted(cluster.worker.orders) == sorted([*said, (slow.attempt, PAUSE)])
     assert not calm.ended
 
 
@@ -84,7 +84,7 @@ async def test_with_a_scheduler_workers_are_told_nothing(frontend: Frontend, clu
     assert [ref.attempt for ref in cluster.scheduler.hellos[1].paused] == [session.attempt]
     await until(lambda: frontend.scheduler.connected)
     # In between there was none.
-    await until(lambda: cluster.worker.orders == [(session.attempt, PAUSE, 0)])
+    await until(lambda: cluster.worker.orders == [(session.attempt, PAUSE)])
     cluster.worker.orders.clear()
     await session.next_delta()
     await cluster.scheduler.next("unpause")
@@ -122,10 +122,10 @@ def test_what_a_scheduler_may_not_have_taken_is_said_again() -> None:
     told = Told()
     told.orders.say(told.session, CANCEL)
     told.now += 3
-    told.orders.say(told.session, FINISH, 4)
+    told.orders.say(told.session, FINISH)
     told.now += 1
     told.orders.begin()
-    assert told.orders.whole("w", []) == [Order(1, FINISH, 4)]
+    assert told.orders.whole("w", []) == [Order(1, FINISH)]
     assert told.orders.whole("other", []) == []
     assert told.heard == []
     told.orders.say(told.session, CANCEL)
@@ -134,7 +134,7 @@ def test_what_a_scheduler_may_not_have_taken_is_said_again() -> None:
     told.orders.end()
     told.now += 1
     told.orders.begin()
-    assert told.orders.whole("w", []) == [Order(1, FINISH, 4), Order(1, CANCEL)]
+    assert told.orders.whole("w", []) == [Order(1, FINISH), Order(1, CANCEL)]
     told.orders.end()
     told.now += 3
     told.orders.begin()

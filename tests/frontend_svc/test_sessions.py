@@ -47,8 +47,8 @@ class Recorder:
     def cancel(self, session: Session) -> None:
         self.said.append(("cancel", session.attempt))
 
-    def finish(self, session: Session, num_output_tokens: int) -> None:
-        self.said.append(("finish", session.attempt, num_output_tokens))
+    def finish(self, session: Session) -> None:
+        self.said.append(("finish", session.attempt))
 
     def pause(self, session: Session) -> None:
         self.said.append(("pause", session.attempt))
@@ -217,7 +217,7 @@ async def test_a_stop_string_finishes_at_its_token(
     ids = character_ids(tokenizer, "abSTcd")
     outputs(session, 0, *ids[:3])
     outputs(session, 3, *ids[3:])
-    assert recorder.said[-1] == ("finish", 1, 4)
+    assert recorder.said[-1] == ("finish", 1)
     session.on_finished(1, FinishReason.LENGTH, 6, None)
     token_ids, text, finished = await read_all(session)
     assert (token_ids, text) == (ids[:4], "ab")

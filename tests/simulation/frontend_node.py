@@ -226,7 +226,4 @@ class FrontendNode:
             session.ends.append("stop string")
             session.output = session.output[: session.stop_after]
             ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
-            finish = scheduler_pb2.FinishRequest(
-                ref=ref, reason=generation_pb2.FINISH_REASON_STOP, num_output_tokens=session.stop_after
-            )
-            self._send(scheduler_pb2.FrontendOperation(finish=finish))
+            self._send(scheduler_pb2.FrontendOperation(finish=scheduler_pb2.FinishRequest(ref=ref)))

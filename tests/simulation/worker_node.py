@@ -192,7 +192,7 @@ class WorkerNode:
     def _put_out(self, outputs: list[FrontendOutput]) -> None:
         for output in outputs:
             log = self.logs.setdefault(output.frontend_instance, OutboundLog(1 << 30))
-            batch = delta.build_outputs(output, log.next_sequence, 0).SerializeToString()
+            batch = delta.build_outputs(output, log.next_sequence).SerializeToString()
             log.append(batch)
             if output.frontend_instance in self.output_links:
                 link, node = self.output_links[output.frontend_instance]

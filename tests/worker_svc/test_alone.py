@@ -216,10 +216,12 @@ def test_clients_are_obeyed_by_attempt_while_there_is_no_scheduler(kind: type[Si
         cancelled.ends.append(0)
         finished.ends.append(0)
         snapshot = ring.find_scheduler()
-        ended = {slot.ref.attempt: slot for slot in snapshot.slots if slot.status == 5}
-        assert set(ended) == {ring.attempt_of(cancelled), ring.attempt_of(finished)}
-        assert ended[ring.attempt_of(cancelled)].finish_reason == FinishReason.ABORT
-        assert ended[ring.attempt_of(finished)].finish_reason == FinishReason.STOP
+        reasons = ring.core.table.finish_reasons
+        ended = {slot.ref.attempt: reasons[slot.slot] for slot in snapshot.slots if slot.status == 5}
+        assert ended == {
+            ring.attempt_of(cancelled): FinishReason.ABORT,
+            ring.attempt_of(finished): FinishReason.STOP,
+        }
         assert [slot.paused for slot in snapshot.slots if slot.ref.attempt == ring.attempt_of(paused)] == [
             True
         ]

@@ -13,7 +13,7 @@ from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
 from worker_svc.core.requests.pooling import PoolingParams
-from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     Failure,
@@ -235,7 +235,7 @@ def parse_operations(
     return tuple((each.attempt, ClientAction(each.action)) for each in operations if each.action in known)
 
 
-def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker_pb2.OutputBatch:
+def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBatch:
     """What one frontend is told of a step, as a message."""
     message = worker_pb2.OutputBatch(
         sequence=sequence,
@@ -243,7 +243,6 @@ def build_outputs(output: FrontendOutput, sequence: int, time_us: int) -> worker
         starts=output.starts.astype(U32).tobytes(),
         counts=b"" if output.counts is None else output.counts.tobytes(),
         token_ids=output.token_ids.astype(I32).tobytes(),
-        time_us=time_us,
     )
     for attempt, reason, count, failure in output.finished:
         finished = message.finished.add(attempt=attempt, reason=int(reason), num_output_tokens=count)  # type: ignore[arg-type]
@@ -294,12 +293,11 @@ def split_snapshot(snapshot: scheduler_pb2.WorkerSnapshot) -> list[scheduler_pb2
 def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
     ref = table.refs[slot]
     assert ref is not None
-    status = int(table.status[slot])
     return scheduler_pb2.SlotSnapshot(
         slot=slot,
         ref=scheduler_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
         frontend_instance=ref.frontend_instance,
-        status=status,  # type: ignore[arg-type]
+        status=int(table.status[slot]),  # type: ignore[arg-type]
         block_ids=_pack(table.blocks[slot, : table.num_blocks[slot]], U32),
         sealed_hashes=b"".join(table.sealed[slot]),
         num_computed_tokens=int(table.num_computed[slot]),
@@ -307,7 +305,6 @@ def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
         prefill_target=int(table.prefill_target[slot]),
         max_draft_tokens=int(table.max_drafts[slot]),
         paused=bool(table.paused[slot]),
-        finish_reason=int(table.finish_reasons[slot]) if status == SlotStatus.ENDED else 0,  # type: ignore[arg-type]
         scheduler_meta=table.metas[slot],
         withdrawn=bool(table.withdrawn[slot]),
     )

@@ -77,11 +77,11 @@ class OutputLogs:
         self._frontends: dict[str, _Frontend] = {}
         self._num_logs = 0
 
-    def append(self, outputs: list[FrontendOutput], now: float, time_us: int) -> None:
-        """Adds what one step made. time_us: Unix time in microseconds."""
+    def append(self, outputs: list[FrontendOutput], now: float) -> None:
+        """Adds what one step made."""
         for output in outputs:
             frontend = self._of(output.frontend_instance, now)
-            batch = delta.build_outputs(output, frontend.log.next_sequence, time_us)
+            batch = delta.build_outputs(output, frontend.log.next_sequence)
             frontend.log.append(batch.SerializeToString())
             frontend.wake()
 

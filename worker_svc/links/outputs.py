@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -37,7 +36,7 @@ class Outputs:
 
     def append(self, outputs: list[FrontendOutput]) -> None:
         """Adds what one step made."""
-        self._logs.append(outputs, _now(), time.time_ns() // 1000)
+        self._logs.append(outputs, _now())
 
     def take_lost(self) -> list[str]:
         """Frontends that read nothing for too long or leave too much unread; their logs are forgotten."""

@@ -1,0 +1,46 @@
+"""A field that is sent and never read is a promise to nobody. It is known by its name alone: one that several messages
+share is taken for read in all of them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from signalbox.v1 import frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PRODUCT = ("signalbox", "scheduler_svc", "worker_svc", "frontend_svc")
+UNREAD = {
+    "CachedRequestData.new_block_groups": "reserved: groups of blocks (docs/design.md, section 10)",
+    "WorkerStatus.num_lent_blocks": "for operators, by any gRPC client",
+    "BoardWorker.blocks_per_cell": "for whoever reads the board as JSON",
+    "BoardPercentiles.p90_ms": "for whoever reads the board as JSON",
+}
+
+
+@cache
+def sources() -> str:
+    """All that is written by hand."""
+    paths = [path for name in PRODUCT for kind in ("py", "js") for path in (ROOT / name).rglob(f"*.{kind}")]
+    return "\n".join(path.read_text() for path in paths if "_pb2" not in path.name)
+
+
+def is_read(name: str) -> bool:
+    """As an attribute that is not set, or by its name in quotes."""
+    return re.search(rf"""\.{name}\b(?!\s*=[^=])|["']{name}["']""", sources()) is not None
+
+
+@pytest.mark.parametrize("module", [frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2])
+def test_every_field_is_read_by_somebody(module: ModuleType) -> None:
+    messages = module.DESCRIPTOR.message_types_by_name.values()
+    unread = {
+        f"{message.name}.{field.name}"
+        for message in messages
+        for field in message.fields
+        if not is_read(field.name)
+    }
+    assert unread == {name for name in UNREAD if name.partition(".")[0] in {each.name for each in messages}}
