@@ -8,6 +8,7 @@ import uuid
 from typing import NoReturn
 
 from scheduler_svc import metrics
+from scheduler_svc.admin.servicer import AdminServicer
 from scheduler_svc.admin.tenant_file import Limits, TenantFile
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.scheduler import Scheduler
@@ -25,7 +26,7 @@ from signalbox.runtime.process import settle_memory
 from signalbox.telemetry import spans
 from signalbox.telemetry.metrics_server import MetricsServer
 from signalbox.telemetry.spans import Tracer
-from signalbox.v1 import scheduler_pb2_grpc
+from signalbox.v1 import admin_pb2_grpc, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
 TICK_S = HEARTBEAT_S
@@ -34,8 +35,9 @@ TICK_S = HEARTBEAT_S
 async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Runs until `stop` is set. Raises StartupError, and LeaseLostError when another scheduler leads."""
     process = SchedulerProcess(settings)
-    server = rpc.Server(["signalbox.v1.SchedulerService"])
+    server = rpc.Server(["signalbox.v1.SchedulerService", "signalbox.v1.AdminService"])
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(process.servicer, server.grpc)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(process.servicer, server.grpc)
     process.metrics.start(settings.metrics)
     try:
         port = await server.start(settings.listen)
@@ -90,7 +92,7 @@ class SchedulerProcess:
             core.queues.set_limits(*self._limits)
             tenants = TenantFile(self._settings.tenants, core.queues.set_limits)
         self.metrics.show(lambda: metrics.read(loop, self.tracer.counts))
-        self.servicer.lead(SchedulerServicer(loop, tenants))
+        self.servicer.lead(SchedulerServicer(loop), AdminServicer(loop, tenants))
         logger.info("leading with term %d, instance %s", core.epoch, self.instance)
         # Without its ticker the service would look alive, and no grace time would run out.
         await rpc.run_until_first_ends(

@@ -33,7 +33,7 @@ from signalbox.errors import DuplicateWorkerError
 from signalbox.links.heartbeat import HEARTBEAT_S, Attention
 from signalbox.links.outbox import MAX_BATCH_BYTES, OutboxFullError
 from signalbox.telemetry.spans import OFF, Tracer
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2, scheduler_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class StepLoop:
         logger.warning("safe mode is lifted by an operator")
         self._advance()
 
-    def safe_mode(self) -> scheduler_pb2.SafeModeStatus:
+    def safe_mode(self) -> admin_pb2.SafeModeStatus:
         """What is suspended now."""
         return make_safe_mode(self.core, self._clock())
 

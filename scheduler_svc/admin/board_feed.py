@@ -13,7 +13,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.step_loop import StepLoop
 from signalbox.runtime.latest_value import Newest
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2
 
 logger = logging.getLogger(__name__)
 INTERVAL_S = 0.5
@@ -28,11 +28,11 @@ class BoardFeed:
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
         self._times = ReportTimes()
-        self._newest: Newest[scheduler_pb2.WatchBoardResponse] = Newest()
+        self._newest: Newest[admin_pb2.WatchBoardResponse] = Newest()
         self._task: asyncio.Task[None] | None = None
         self._num_watchers = 0
 
-    async def watch(self) -> AsyncGenerator[scheduler_pb2.WatchBoardResponse, None]:
+    async def watch(self) -> AsyncGenerator[admin_pb2.WatchBoardResponse, None]:
         """One snapshot after another. To be closed (`aclose`) when nobody reads any more."""
         self._join()
         try:
@@ -70,7 +70,7 @@ class BoardFeed:
                 logger.exception("no snapshot for the board")  # the state may be readable at the next look
             await asyncio.sleep(max(INTERVAL_S, (time.monotonic() - started) / MAX_SHARE))
 
-    def _look(self) -> scheduler_pb2.WatchBoardResponse:
+    def _look(self) -> admin_pb2.WatchBoardResponse:
         return make_snapshot(
             self._loop.core, self._loop.num_frontends, self._times, time.monotonic(), time.time() * 1e3
         )

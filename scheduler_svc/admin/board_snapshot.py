@@ -18,7 +18,7 @@ from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD, SUSPENDED, SlotState
 from scheduler_svc.core.slots.worker import Worker
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2
 
 MAX_CELLS = 4096
 """Of one worker's block map."""
@@ -32,36 +32,36 @@ MAX_COUNTED = 5_000
 FULL = 15
 """A cell's level when all of its blocks are in a state."""
 HEALTH = {
-    Health.GOOD: scheduler_pb2.WORKER_HEALTH_GOOD,
-    Health.SILENT: scheduler_pb2.WORKER_HEALTH_SILENT,
-    Health.HUNG: scheduler_pb2.WORKER_HEALTH_HUNG,
-    Health.SLOW: scheduler_pb2.WORKER_HEALTH_SLOW,
-    Health.AWAY: scheduler_pb2.WORKER_HEALTH_AWAY,
+    Health.GOOD: admin_pb2.WORKER_HEALTH_GOOD,
+    Health.SILENT: admin_pb2.WORKER_HEALTH_SILENT,
+    Health.HUNG: admin_pb2.WORKER_HEALTH_HUNG,
+    Health.SLOW: admin_pb2.WORKER_HEALTH_SLOW,
+    Health.AWAY: admin_pb2.WORKER_HEALTH_AWAY,
 }
 _PHASES = {
-    SlotState.PREPARING: scheduler_pb2.BOARD_PHASE_PREPARING,
-    SlotState.PREFILL: scheduler_pb2.BOARD_PHASE_PREFILL,
-    SlotState.DECODE: scheduler_pb2.BOARD_PHASE_DECODE,
-    SlotState.PREEMPTED: scheduler_pb2.BOARD_PHASE_PREEMPTED,
+    SlotState.PREPARING: admin_pb2.BOARD_PHASE_PREPARING,
+    SlotState.PREFILL: admin_pb2.BOARD_PHASE_PREFILL,
+    SlotState.DECODE: admin_pb2.BOARD_PHASE_DECODE,
+    SlotState.PREEMPTED: admin_pb2.BOARD_PHASE_PREEMPTED,
 }
 _PAUSES = (
-    (SUSPENDED, scheduler_pb2.BOARD_PHASE_SUSPENDED),
-    (CLIENT_PAUSED, scheduler_pb2.BOARD_PHASE_PAUSED),
-    (DISPLACED, scheduler_pb2.BOARD_PHASE_DISPLACED),
-    (HELD, scheduler_pb2.BOARD_PHASE_HELD),
+    (SUSPENDED, admin_pb2.BOARD_PHASE_SUSPENDED),
+    (CLIENT_PAUSED, admin_pb2.BOARD_PHASE_PAUSED),
+    (DISPLACED, admin_pb2.BOARD_PHASE_DISPLACED),
+    (HELD, admin_pb2.BOARD_PHASE_HELD),
 )
 
 
 def make_snapshot(
     core: Scheduler, num_frontends: int, times: ReportTimes, now: float, wall_ms: float
-) -> scheduler_pb2.WatchBoardResponse:
+) -> admin_pb2.WatchBoardResponse:
     """`now` is the scheduler's clock in seconds, `wall_ms` Unix time."""
     times.keep(core.workers.keys())
     workers = [core.workers[worker_id] for worker_id in sorted(core.workers)]
     count = max(len(workers), 1)
     max_cells = min(MAX_CELLS, max(MIN_CELLS, MAX_CELLS_IN_ALL // count))
     rows = (row for worker in workers for row in _requests(worker, max(MAX_REQUESTS // count, 1), wall_ms))
-    return scheduler_pb2.WatchBoardResponse(
+    return admin_pb2.WatchBoardResponse(
         scheduler_epoch=core.epoch,
         at_ms=int(now * 1e3),
         num_waiting=core.num_waiting,
@@ -69,17 +69,17 @@ def make_snapshot(
         queues=_queues(core, wall_ms),
         workers=[_worker(worker, max_cells, times) for worker in workers],
         requests=islice(rows, MAX_REQUESTS),
-        times=scheduler_pb2.BoardTimes(
+        times=admin_pb2.BoardTimes(
             first_token=_percentiles(times.first_token, now), inter_token=_percentiles(times.inter_token, now)
         ),
         safe_mode=make_safe_mode(core, now),
     )
 
 
-def make_safe_mode(core: Scheduler, now: float) -> scheduler_pb2.SafeModeStatus:
+def make_safe_mode(core: Scheduler, now: float) -> admin_pb2.SafeModeStatus:
     """What is suspended, and for whom."""
     mode = core.safe_mode
-    return scheduler_pb2.SafeModeStatus(
+    return admin_pb2.SafeModeStatus(
         operator_level=mode.operator_level,
         budget_level=mode.budget_level,
         num_waiting=core.queues.num_suspended,
@@ -108,7 +108,7 @@ def _levels(states: NDArray[np.bool_], size: int) -> NDArray[np.uint8]:
     return levels
 
 
-def _queues(core: Scheduler, wall_ms: float) -> list[scheduler_pb2.BoardQueue]:
+def _queues(core: Scheduler, wall_ms: float) -> list[admin_pb2.BoardQueue]:
     """By class, then tenant. Without a request that waits nothing is looked at."""
     if not core.num_waiting:
         return []
@@ -119,18 +119,18 @@ def _queues(core: Scheduler, wall_ms: float) -> list[scheduler_pb2.BoardQueue]:
             group[0] += 1
             group[1] = min(group[1], request.arrival_ms)
     return [
-        scheduler_pb2.BoardQueue(
+        admin_pb2.BoardQueue(
             priority=priority, tenant=tenant, num_waiting=count, oldest_ms=_since(arrival_ms, wall_ms)
         )
         for (priority, tenant), (count, arrival_ms) in sorted(groups.items())
     ]
 
 
-def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> scheduler_pb2.BoardWorker:
+def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> admin_pb2.BoardWorker:
     pool, stats = worker.pool, worker.stats
     cells, blocks_per_cell = block_map(pool, max_cells)
     step_us, model_us = times.take_spent(worker.info.worker_id)
-    return scheduler_pb2.BoardWorker(
+    return admin_pb2.BoardWorker(
         worker_id=worker.info.worker_id,
         model=worker.info.model,
         attached=worker.attached,
@@ -158,7 +158,7 @@ def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> scheduler_pb2
     )
 
 
-def _requests(worker: Worker, limit: int, wall_ms: float) -> Iterator[scheduler_pb2.BoardRequest]:
+def _requests(worker: Worker, limit: int, wall_ms: float) -> Iterator[admin_pb2.BoardRequest]:
     """Those in the lowest slots: a row stays where it is from one snapshot to the next."""
     states = worker.table.state
     slots = np.flatnonzero((states != SlotState.FREE) & (states != SlotState.RELEASING))[:limit]
@@ -166,11 +166,11 @@ def _requests(worker: Worker, limit: int, wall_ms: float) -> Iterator[scheduler_
         yield _request(worker, slot, worker.request(slot), wall_ms)
 
 
-def _request(worker: Worker, slot: int, request: Request, wall_ms: float) -> scheduler_pb2.BoardRequest:
+def _request(worker: Worker, slot: int, request: Request, wall_ms: float) -> admin_pb2.BoardRequest:
     table = worker.table
     num_prompt, num_output = int(table.num_prompt[slot]), int(table.num_output[slot])
     is_decoding = table.state[slot] == SlotState.DECODE
-    return scheduler_pb2.BoardRequest(
+    return admin_pb2.BoardRequest(
         request_id=request.key.request_id,
         worker_id=worker.info.worker_id,
         slot=slot,
@@ -189,18 +189,18 @@ def _request(worker: Worker, slot: int, request: Request, wall_ms: float) -> sch
     )
 
 
-def _phase(worker: Worker, slot: int) -> scheduler_pb2.BoardPhase:
+def _phase(worker: Worker, slot: int) -> admin_pb2.BoardPhase:
     paused = worker.table.paused[slot]
     found = next((phase for flag, phase in _PAUSES if paused & flag), None)
     return _PHASES[int(worker.table.state[slot])] if found is None else found
 
 
-def _percentiles(ring: SampleRing, now: float) -> scheduler_pb2.BoardPercentiles:
+def _percentiles(ring: SampleRing, now: float) -> admin_pb2.BoardPercentiles:
     count, seconds = ring.percentiles(now)
     if not count:
-        return scheduler_pb2.BoardPercentiles()
+        return admin_pb2.BoardPercentiles()
     p50, p90, p99 = (value * 1e3 for value in seconds)
-    return scheduler_pb2.BoardPercentiles(num_samples=count, p50_ms=p50, p90_ms=p90, p99_ms=p99)
+    return admin_pb2.BoardPercentiles(num_samples=count, p50_ms=p50, p90_ms=p90, p99_ms=p99)
 
 
 def _since(arrival_ms: int, wall_ms: float) -> int:

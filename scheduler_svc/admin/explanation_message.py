@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.explain.explanation import Explanation
 from scheduler_svc.core.explain.queue_place import Group
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2, scheduler_pb2
 
 MAX_GROUPS = 32
 
 
-def make_explanation(explained: Explanation, wall_ms: float) -> scheduler_pb2.RequestExplanation:
+def make_explanation(explained: Explanation, wall_ms: float) -> admin_pb2.RequestExplanation:
     """`wall_ms` is Unix time."""
     request, place = explained.request, explained.place
-    message = scheduler_pb2.RequestExplanation(
+    message = admin_pb2.RequestExplanation(
         ref=scheduler_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
         frontend_instance=request.key.frontend_instance,
         model=request.model,
@@ -37,7 +37,7 @@ def make_explanation(explained: Explanation, wall_ms: float) -> scheduler_pb2.Re
     return message
 
 
-def _add_progress(message: scheduler_pb2.RequestExplanation, explained: Explanation) -> None:
+def _add_progress(message: admin_pb2.RequestExplanation, explained: Explanation) -> None:
     request, progress = explained.request, explained.progress
     assert request.worker_id is not None and progress is not None
     message.worker_id = request.worker_id
@@ -50,10 +50,8 @@ def _add_progress(message: scheduler_pb2.RequestExplanation, explained: Explanat
     message.num_displacements = request.num_displacements
 
 
-def _groups(groups: Sequence[Group]) -> list[scheduler_pb2.WaitingGroup]:
+def _groups(groups: Sequence[Group]) -> list[admin_pb2.WaitingGroup]:
     return [
-        scheduler_pb2.WaitingGroup(
-            priority=group.priority, tenant=group.tenant, num_requests=group.num_requests
-        )
+        admin_pb2.WaitingGroup(priority=group.priority, tenant=group.tenant, num_requests=group.num_requests)
         for group in groups[:MAX_GROUPS]
     ]

@@ -1,4 +1,4 @@
-"""The scheduler's service in a process that stands by until it leads."""
+"""The scheduler's services in a process that stands by until it leads."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from typing import Any
 
 import grpc
 
+from scheduler_svc.admin.servicer import AdminServicer
 from scheduler_svc.lease.alone import NoLease
 from scheduler_svc.lease.lease import Lease
 from scheduler_svc.servicer import SchedulerServicer
 from signalbox.errors import UnavailableError
 from signalbox.links.rpc import abort
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import admin_pb2, admin_pb2_grpc, scheduler_pb2, scheduler_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
+SERVICE_METHODS = scheduler_pb2.DESCRIPTOR.services_by_name["SchedulerService"].methods_by_name
+ADMIN_METHODS = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name
 
 
-class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
-    """Says who leads, and refuses all other calls with UNAVAILABLE until this process does (B1)."""
+class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer, admin_pb2_grpc.AdminServiceServicer):
+    """Says who leads, and refuses all other calls of both services with UNAVAILABLE until this process does (B1)."""
 
     def __init__(self) -> None:
         self._lease: Lease = NoLease()
         self._leading: SchedulerServicer | None = None
+        self._admin: AdminServicer | None = None
 
     @property
     def leads(self) -> bool:
@@ -33,9 +37,9 @@ class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         """Answers who holds `lease` from now on."""
         self._lease = lease
 
-    def lead(self, servicer: SchedulerServicer) -> None:
-        """Hands every call to `servicer` from now on."""
-        self._leading = servicer
+    def lead(self, servicer: SchedulerServicer, admin: AdminServicer) -> None:
+        """Hands every call to these from now on."""
+        self._leading, self._admin = servicer, admin
 
     async def FindLeader(  # noqa: N802
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
@@ -54,7 +58,8 @@ class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             leader = self._lease.holder_address
             who = f"{leader} leads" if leader else "no scheduler leads yet"
             await abort(context, UnavailableError(f"this scheduler stands by; {who}"))
-        return await getattr(self._leading, method)(request, context)
+        servicer = self._admin if method in ADMIN_METHODS else self._leading
+        return await getattr(servicer, method)(request, context)
 
 
 def _handler(method: str) -> Callable[[LeadershipServicer, Any, Context], Awaitable[Any]]:
@@ -64,6 +69,6 @@ def _handler(method: str) -> Callable[[LeadershipServicer, Any, Context], Awaita
     return handle
 
 
-for _method in scheduler_pb2.DESCRIPTOR.services_by_name["SchedulerService"].methods:
-    if _method.name != "FindLeader":
-        setattr(LeadershipServicer, _method.name, _handler(_method.name))
+for _method in (*SERVICE_METHODS, *ADMIN_METHODS):
+    if _method != "FindLeader":
+        setattr(LeadershipServicer, _method, _handler(_method))

@@ -12,18 +12,16 @@ from signalbox.board.snapshot import Board, Percentiles, Queue, Request, Times, 
 from signalbox.cli.safe_mode import SafeMode
 from signalbox.links.leader import leader_search
 from signalbox.links.rpc_errors import error_of
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import admin_pb2, admin_pb2_grpc
 
 T = TypeVar("T")
 _HEALTHS = {
-    scheduler_pb2.WORKER_HEALTH_SILENT: "silent",
-    scheduler_pb2.WORKER_HEALTH_HUNG: "hung",
-    scheduler_pb2.WORKER_HEALTH_SLOW: "slow",
-    scheduler_pb2.WORKER_HEALTH_AWAY: "away",
+    admin_pb2.WORKER_HEALTH_SILENT: "silent",
+    admin_pb2.WORKER_HEALTH_HUNG: "hung",
+    admin_pb2.WORKER_HEALTH_SLOW: "slow",
+    admin_pb2.WORKER_HEALTH_AWAY: "away",
 }
-_PHASES = {
-    number: name.removeprefix("BOARD_PHASE_").lower() for name, number in scheduler_pb2.BoardPhase.items()
-}
+_PHASES = {number: name.removeprefix("BOARD_PHASE_").lower() for name, number in admin_pb2.BoardPhase.items()}
 
 
 async def watch_board(addresses: str) -> AsyncGenerator[Board, None]:
@@ -31,8 +29,8 @@ async def watch_board(addresses: str) -> AsyncGenerator[Board, None]:
     raised as one of signalbox/errors.py."""
     async with leader_search(addresses) as search:
         leader = await search.find()
-        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel)
-        call = stub.WatchBoard(scheduler_pb2.WatchBoardRequest())
+        stub: Any = admin_pb2_grpc.AdminServiceStub(leader.channel)
+        call = stub.WatchBoard(admin_pb2.WatchBoardRequest())
         try:
             async for snapshot in call:
                 yield read_board(snapshot)
@@ -42,7 +40,7 @@ async def watch_board(addresses: str) -> AsyncGenerator[Board, None]:
             call.cancel()
 
 
-def read_board(snapshot: scheduler_pb2.WatchBoardResponse) -> Board:
+def read_board(snapshot: admin_pb2.WatchBoardResponse) -> Board:
     """The message as values."""
     return Board(
         scheduler_epoch=snapshot.scheduler_epoch,
@@ -63,12 +61,12 @@ def read_board(snapshot: scheduler_pb2.WatchBoardResponse) -> Board:
     )
 
 
-def health_of(value: scheduler_pb2.WorkerHealth) -> str:
+def health_of(value: admin_pb2.WorkerHealth) -> str:
     """A word; one that nobody has said, or of another version, is good."""
     return _HEALTHS.get(value, "good")
 
 
-def read_safe_mode(status: scheduler_pb2.SafeModeStatus) -> SafeMode:
+def read_safe_mode(status: admin_pb2.SafeModeStatus) -> SafeMode:
     """The message as values; what is unset becomes None."""
     unset = ("operator_level", "budget_level", "burn_rate")
     return _values(SafeMode, status, **{name: None for name in unset if not status.HasField(name)})

@@ -1,4 +1,4 @@
-"""The board: what people look at, as plain values for a page and a terminal. Words and units as in scheduler.proto."""
+"""The board: what people look at, as plain values for a page and a terminal. Words and units as in admin.proto."""
 
 from __future__ import annotations
 

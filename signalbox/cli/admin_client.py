@@ -13,7 +13,7 @@ from signalbox.cli.safe_mode import SafeMode
 from signalbox.errors import UnavailableError
 from signalbox.links.leader import Leader, LeaderSearch, leader_search
 from signalbox.links.rpc_errors import error_of
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import admin_pb2, admin_pb2_grpc
 
 TIMEOUT_S = 10
 FIRST_LOOK_S = 0.6
@@ -22,49 +22,49 @@ TAKEOVER_S = 5.0
 """How long a standby is waited for that may be about to lead."""
 
 
-class SchedulerLink:
+class AdminClient:
     """Asks the scheduler that leads at the moment. What goes wrong is raised as one of signalbox/errors.py."""
 
     def __init__(self, search: LeaderSearch) -> None:
         self._search = search
 
-    async def status(self) -> scheduler_pb2.GetStatusResponse:
+    async def status(self) -> admin_pb2.GetStatusResponse:
         """Queue, workers and cache as they are now."""
-        answer = await self._call("GetStatus", scheduler_pb2.GetStatusRequest())
-        assert isinstance(answer, scheduler_pb2.GetStatusResponse)
+        answer = await self._call("GetStatus", admin_pb2.GetStatusRequest())
+        assert isinstance(answer, admin_pb2.GetStatusResponse)
         return answer
 
-    async def explain(self, request_id: str) -> scheduler_pb2.ExplainRequestResponse:
+    async def explain(self, request_id: str) -> admin_pb2.ExplainRequestResponse:
         """Where a request is, and why it does not run; all requests of that id."""
-        request = scheduler_pb2.ExplainRequestRequest(request_id=request_id)
+        request = admin_pb2.ExplainRequestRequest(request_id=request_id)
         answer = await self._call("ExplainRequest", request)
-        assert isinstance(answer, scheduler_pb2.ExplainRequestResponse)
+        assert isinstance(answer, admin_pb2.ExplainRequestResponse)
         return answer
 
     async def drain(self, worker_id: str, *, resume: bool = False) -> int:
         """Places nothing more on a worker (or again); returns how many requests it still holds."""
-        request = scheduler_pb2.DrainWorkerRequest(worker_id=worker_id, resume=resume)
+        request = admin_pb2.DrainWorkerRequest(worker_id=worker_id, resume=resume)
         answer = await self._call("DrainWorker", request)
         return int(answer.num_requests)
 
     async def set_safe_mode(self, level: int) -> SafeMode:
         """Suspends the classes below `level`."""
-        answer = await self._call("SetSafeMode", scheduler_pb2.SetSafeModeRequest(level=level))
+        answer = await self._call("SetSafeMode", admin_pb2.SetSafeModeRequest(level=level))
         return read_safe_mode(answer.safe_mode)
 
     async def lift_safe_mode(self) -> SafeMode:
         """Lets all classes go on."""
-        answer = await self._call("LiftSafeMode", scheduler_pb2.LiftSafeModeRequest())
+        answer = await self._call("LiftSafeMode", admin_pb2.LiftSafeModeRequest())
         return read_safe_mode(answer.safe_mode)
 
     async def reload_tenants(self) -> int:
         """Has the file of tenants read again; returns how many tenants it names."""
-        answer = await self._call("ReloadTenants", scheduler_pb2.ReloadTenantsRequest())
+        answer = await self._call("ReloadTenants", admin_pb2.ReloadTenantsRequest())
         return int(answer.num_tenants)
 
     async def _call(self, method: str, request: object) -> Any:
         leader = await self._find()
-        stub = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel)
+        stub = admin_pb2_grpc.AdminServiceStub(leader.channel)
         try:
             return await getattr(stub, method)(request, timeout=TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -80,12 +80,12 @@ class SchedulerLink:
 
 
 @asynccontextmanager
-async def scheduler_link(addresses: str) -> AsyncIterator[SchedulerLink]:
+async def admin_client(addresses: str) -> AsyncIterator[AdminClient]:
     """A link to the leader of `host:port,host:port`, for the time of the block."""
     async with leader_search(addresses) as search:
-        yield SchedulerLink(search)
+        yield AdminClient(search)
 
 
-def is_drained(worker: scheduler_pb2.WorkerStatus) -> bool:
+def is_drained(worker: admin_pb2.WorkerStatus) -> bool:
     """It takes nothing new and nothing is left on it."""
     return worker.draining and not worker.num_running and not worker.num_preempted

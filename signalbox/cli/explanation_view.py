@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from signalbox.cli.table import count
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2
 
-Explanation = scheduler_pb2.RequestExplanation
-Group = scheduler_pb2.WaitingGroup
+Explanation = admin_pb2.RequestExplanation
+Group = admin_pb2.WaitingGroup
 
 
 def to_text(explained: Explanation) -> str:
@@ -32,13 +32,13 @@ def to_json(explained: Explanation) -> dict[str, Any]:
 
 def status_of(explained: Explanation) -> str:
     """`waiting`, `running`, ..."""
-    name = scheduler_pb2.RequestStatus.Name(explained.status)
+    name = admin_pb2.RequestStatus.Name(explained.status)
     return name.removeprefix("REQUEST_STATUS_").lower()
 
 
 def reason_of(explained: Explanation) -> str:
     """`runs`, `no_place`, ..."""
-    return scheduler_pb2.WaitReason.Name(explained.reason).removeprefix("WAIT_REASON_").lower()
+    return admin_pb2.WaitReason.Name(explained.reason).removeprefix("WAIT_REASON_").lower()
 
 
 def _lines(explained: Explanation) -> Iterator[tuple[str, str]]:
@@ -46,7 +46,7 @@ def _lines(explained: Explanation) -> Iterator[tuple[str, str]]:
     waited = f", waits for {_seconds(explained.waiting_ms)}" if waits else ""
     yield "status", status_of(explained) + waited
     yield "why", f"{reason_of(explained)}: {explained.sentence}"
-    if explained.num_ahead or explained.status == scheduler_pb2.REQUEST_STATUS_WAITING:
+    if explained.num_ahead or explained.status == admin_pb2.REQUEST_STATUS_WAITING:
         yield "in line", _in_line(explained)
     if explained.turns:
         yield "turns", f"with {_told(explained.turns)}; whoever has had least is next"

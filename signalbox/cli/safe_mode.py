@@ -1,4 +1,4 @@
-"""Safe mode as plain values, and in words. Words and units as in scheduler.proto."""
+"""Safe mode as plain values, and in words. Words and units as in admin.proto."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.admin_client import admin_client
 from signalbox.client import Client
 from tests.bench.rings import start
 from tests.e2e.conftest import RunningRing
@@ -97,7 +97,7 @@ async def measure(ring: RunningRing, case: Case, args: argparse.Namespace, measu
 
 async def drafts_of(ring: RunningRing) -> tuple[int, int]:
     """(looked at, right) so far."""
-    async with scheduler_link(ring.scheduler) as link:
+    async with admin_client(ring.scheduler) as link:
         (worker,) = (await link.status()).workers
     return worker.num_draft_tokens, worker.num_accepted_tokens
 

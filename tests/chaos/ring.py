@@ -21,7 +21,7 @@ import httpx
 from signalbox.cli.ring.readiness import http_get
 from signalbox.cli.ring.ring import DEMO_MODEL, flags
 from signalbox.links import rpc
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import admin_pb2, admin_pb2_grpc
 from tests.chaos.proxy import Proxy
 from tests.chaos.service import Service
 from tests.ports import free_ports
@@ -164,7 +164,7 @@ class Ring:
         """Workers that have a link to the scheduler that leads."""
         return {worker.worker_id for worker in (await self.status()).workers if worker.attached}
 
-    async def status(self) -> scheduler_pb2.GetStatusResponse:
+    async def status(self) -> admin_pb2.GetStatusResponse:
         """Of the scheduler that leads; empty when none answers."""
         found = await asyncio.gather(*map(_status_of, self._schedulers.values()))
         return max(found, key=lambda status: len(status.workers))
@@ -255,15 +255,15 @@ class Ring:
         return f"127.0.0.1:{port}"
 
 
-async def _status_of(scheduler: str) -> scheduler_pb2.GetStatusResponse:
+async def _status_of(scheduler: str) -> admin_pb2.GetStatusResponse:
     """Empty when it does not answer. (By hand, since a scheduler of another version may not know who leads.)"""
     async with rpc.channel(scheduler) as channel:
-        stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
         with contextlib.suppress(grpc.aio.AioRpcError):
-            status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=STATUS_TIMEOUT_S)
-            assert isinstance(status, scheduler_pb2.GetStatusResponse)
+            status = await stub.GetStatus(admin_pb2.GetStatusRequest(), timeout=STATUS_TIMEOUT_S)
+            assert isinstance(status, admin_pb2.GetStatusResponse)
             return status
-    return scheduler_pb2.GetStatusResponse()
+    return admin_pb2.GetStatusResponse()
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ from signalbox.cli.ring.ring import flags
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.links import rpc
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import admin_pb2, admin_pb2_grpc
 from tests.e2e.conftest import MODEL, START_TIMEOUT_S
 from tests.ports import free_ports
 
@@ -72,11 +72,11 @@ class RelayedRing:
             while await _num_workers(client) != len(WORKERS):
                 await asyncio.sleep(0.05)
 
-    async def workers(self) -> dict[str, scheduler_pb2.WorkerStatus]:
+    async def workers(self) -> dict[str, admin_pb2.WorkerStatus]:
         """By name, as the scheduler sees them."""
         async with rpc.channel(self.scheduler) as channel:
-            stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-            status = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=10)
+            stub = admin_pb2_grpc.AdminServiceStub(channel)
+            status = await stub.GetStatus(admin_pb2.GetStatusRequest(), timeout=10)
         return {worker.worker_id: worker for worker in status.workers}
 
     async def attached(self, *names: str) -> None:

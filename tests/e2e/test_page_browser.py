@@ -17,7 +17,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.admin_client import admin_client
 from signalbox.client import Client
 from tests.e2e.browser import IS_THERE, open_browser
 from tests.e2e.conftest import RunningRing, StartRing
@@ -260,7 +260,7 @@ def test_the_block_map_has_each_state_of_a_block(page: Chrome, page_ring: Runnin
 
 def test_the_board_says_that_classes_are_suspended(page: Chrome, page_ring: RunningRing) -> None:
     async def order(level: int | None) -> None:
-        async with scheduler_link(page_ring.scheduler) as link:
+        async with admin_client(page_ring.scheduler) as link:
             await (link.lift_safe_mode() if level is None else link.set_safe_mode(level))
 
     line = page.find_element(By.ID, "safe-mode")

@@ -16,7 +16,7 @@ from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WEB
 from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
-from scheduler_svc.servicer import SchedulerServicer
+from scheduler_svc.admin.servicer import AdminServicer
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import ResourceExhaustedError
 from tests.frontend_svc.helpers import until
@@ -25,7 +25,7 @@ from tests.ports import free_ports
 from tests.scheduler_svc.attached import dial, make_hello, serve
 
 
-class WatchedServicer(SchedulerServicer):
+class WatchedServicer(AdminServicer):
     """Counts who watches."""
 
     def __init__(self, loop: StepLoop) -> None:

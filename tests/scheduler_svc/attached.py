@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from scheduler_svc.admin.servicer import AdminServicer
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links import rpc
-from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import admin_pb2_grpc, generation_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 MODEL = "m"
 PROMPT_TOKENS = 6
@@ -20,7 +21,7 @@ PROMPT_TOKENS = 6
 
 @asynccontextmanager
 async def serve(
-    servicer: type[SchedulerServicer] = SchedulerServicer, port: int = 0
+    admin: type[AdminServicer] = AdminServicer, port: int = 0
 ) -> AsyncIterator[tuple[StepLoop, str]]:
     """A scheduler with one step in flight; its loop and its address."""
     clock = asyncio.get_running_loop()
@@ -28,13 +29,21 @@ async def serve(
         SchedulerConfig(max_inflight_steps=1, max_num_batched_tokens=64), epoch=7, now=clock.time()
     )
     loop = StepLoop(core, clock.time, clock.call_at, wall_clock=lambda: 1e9)
-    server = rpc.Server(["signalbox.v1.SchedulerService"])
-    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(loop), server.grpc)
+    server = rpc.Server(["signalbox.v1.SchedulerService", "signalbox.v1.AdminService"])
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(SchedulerServicer(loop), server.grpc)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin(loop), server.grpc)
     port = await server.start(f"127.0.0.1:{port}")
     try:
         yield loop, f"127.0.0.1:{port}"
     finally:
         await server.stop(0)
+
+
+@asynccontextmanager
+async def dial_admin(address: str) -> AsyncIterator[Any]:
+    """A stub for what operators ask."""
+    async with rpc.channel(address) as channel:
+        yield admin_pb2_grpc.AdminServiceStub(channel)
 
 
 @asynccontextmanager

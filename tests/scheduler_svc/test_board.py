@@ -12,15 +12,15 @@ import pytest
 from scheduler_svc.admin import board_snapshot
 from scheduler_svc.admin.board_snapshot import block_map, make_snapshot
 from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
+from scheduler_svc.admin.servicer import worker_status
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
 from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.step.step import StepReport
-from scheduler_svc.servicer import worker_status
 from signalbox.board.link import read_board, watch_board
 from signalbox.cli.commands.status import to_table
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
 
@@ -51,7 +51,7 @@ def test_suspects_are_seen_on_the_board_and_in_the_status(health: Health, word: 
     core.workers[WORKER].vitals.health, core.workers[WORKER].vitals.unheard_by = health, frozenset({"f"})
     seen = snapshot(core).workers[0]
     assert (seen.health, seen.num_unheard_by) == (word, 1)
-    status = scheduler_pb2.GetStatusResponse(workers=[worker_status(core.workers[WORKER])])
+    status = admin_pb2.GetStatusResponse(workers=[worker_status(core.workers[WORKER])])
     assert f" {state} " in to_table(status, "here:1")
 
 
@@ -226,7 +226,7 @@ async def until_nothing_listens(loop: Any) -> None:
 
 def test_no_message_of_the_board_has_room_for_text() -> None:
     """Names and ids are all that is said of a request."""
-    fields = scheduler_pb2.BoardRequest.DESCRIPTOR.fields
+    fields = admin_pb2.BoardRequest.DESCRIPTOR.fields
     assert {field.name for field in fields if field.type == field.TYPE_STRING} == {
         "request_id",
         "worker_id",

@@ -16,9 +16,9 @@ from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
-from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.admin_client import admin_client
 from signalbox.errors import InvalidRequestError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2
 from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.harness import (
     MODEL,
@@ -502,13 +502,13 @@ def test_asking_leaves_the_next_step_as_it_would_have_been() -> None:
 def test_every_reason_and_status_has_a_word_on_the_wire(reason: Reason) -> None:
     request: Request = make_request("a", 6, arrival_ms=1000)
     message = make_explanation(Explanation(request, reason, "so"), 3500.0)
-    assert scheduler_pb2.WaitReason.Name(message.reason) == f"WAIT_REASON_{reason.name}"
-    assert message.status == scheduler_pb2.REQUEST_STATUS_WAITING
+    assert admin_pb2.WaitReason.Name(message.reason) == f"WAIT_REASON_{reason.name}"
+    assert message.status == admin_pb2.REQUEST_STATUS_WAITING
     assert (message.age_ms, message.HasField("waiting_ms"), message.model) == (2500, False, MODEL)
 
 
 async def test_a_question_without_an_id_is_refused_and_an_unknown_one_finds_nothing() -> None:
-    async with serve() as (_, address), scheduler_link(address) as link:
+    async with serve() as (_, address), admin_client(address) as link:
         assert not (await link.explain("nobody")).requests
         with pytest.raises(InvalidRequestError, match="a request has an id"):
             await link.explain("")

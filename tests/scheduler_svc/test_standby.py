@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import grpc
@@ -18,14 +19,14 @@ from scheduler_svc.lease.lease import Holder
 from scheduler_svc.lease.spec import open_lease, parse_lease
 from scheduler_svc.server import serve
 from signalbox.board.link import watch_board
-from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.admin_client import admin_client
 from signalbox.cli.ring.readiness import tell_serving
 from signalbox.errors import LeaseLostError, SignalboxError, StartupError
 from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.runtime import config
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2, scheduler_pb2
 from tests.ports import free_ports
-from tests.scheduler_svc.attached import dial, make_hello
+from tests.scheduler_svc.attached import dial, dial_admin, make_hello
 from tests.scheduler_svc.lease.contenders import START_S, locked_by_another
 
 
@@ -63,12 +64,12 @@ async def ask(address: str) -> scheduler_pb2.FindLeaderResponse:
     return answer
 
 
-async def calls(stub: Any) -> AsyncIterator[tuple[str, str]]:
-    """How every call but FindLeader is refused: method and sentence."""
-    for method in scheduler_pb2.DESCRIPTOR.services_by_name["SchedulerService"].methods:
+async def calls(stub: Any, module: ModuleType, service: str) -> AsyncIterator[tuple[str, str]]:
+    """How every call of `service` but FindLeader is refused: method and sentence."""
+    for method in module.DESCRIPTOR.services_by_name[service].methods:
         if method.name == "FindLeader":
             continue
-        request_type = getattr(scheduler_pb2, method.input_type.name)
+        request_type = getattr(module, method.input_type.name)
         request = make_hello("w") if method.name == "AttachWorker" else request_type()
         call = getattr(stub, method.name)(iter([request]) if method.client_streaming else request, timeout=5)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -88,7 +89,9 @@ async def test_a_standby_listens_and_names_the_leader_to_everybody(
             while not (answer := await ask(second)).leader_address:
                 await asyncio.sleep(0.02)
             assert answer == scheduler_pb2.FindLeaderResponse(leader_address=first)
-            refused = {name: details async for name, details in calls(stub)}
+            refused = {name: text async for name, text in calls(stub, scheduler_pb2, "SchedulerService")}
+            async with dial_admin(second) as admin:
+                refused |= {name: text async for name, text in calls(admin, admin_pb2, "AdminService")}
             assert set(refused.values()) == {f"this scheduler stands by; {first} leads"}
             assert {"AttachWorker", "AttachWorkers", "AttachFrontend", "GetStatus"} <= set(refused)
             found = await find(second)
@@ -197,7 +200,7 @@ async def test_commands_ask_the_leader_whichever_address_they_have(
     leader = scheduler(first, tmp_path / "lock")
     await leader.__aenter__()
     await find(first)
-    async with scheduler(second, tmp_path / "lock"), scheduler_link(second) as link:
+    async with scheduler(second, tmp_path / "lock"), admin_client(second) as link:
         old = (await link.status()).scheduler_epoch
         async with aclosing(watch_board(f"{first},{second}")) as boards:
             assert (await anext(boards)).scheduler_epoch == old

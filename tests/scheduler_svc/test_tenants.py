@@ -12,7 +12,7 @@ from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.queue.tenants import TenantLimits, Tenants
 from scheduler_svc.server import read_limits
 from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
-from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.admin_client import admin_client
 from signalbox.errors import InvalidRequestError, StartupError
 from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.harness import make_request, make_scheduler, run_step
@@ -143,7 +143,7 @@ def test_a_file_is_put_in_force_when_somebody_says_so_and_an_error_is_theirs(tmp
 
 
 async def test_a_scheduler_without_a_file_says_so() -> None:
-    async with serve() as (_, address), scheduler_link(address) as link:
+    async with serve() as (_, address), admin_client(address) as link:
         with pytest.raises(InvalidRequestError, match="--tenants FILE") as refused:
             await link.reload_tenants()
     assert refused.value.field == "tenants"

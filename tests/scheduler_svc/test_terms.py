@@ -16,8 +16,8 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError
 from signalbox.links.rpc_errors import error_of
 from signalbox.protocol.terms import MAX_TERM
-from signalbox.v1 import scheduler_pb2
-from tests.scheduler_svc.attached import dial, make_hello, serve
+from signalbox.v1 import admin_pb2, scheduler_pb2
+from tests.scheduler_svc.attached import dial, dial_admin, make_hello, serve
 from tests.scheduler_svc.harness import make_info, make_request, make_slot
 
 Sent = list[scheduler_pb2.AttachWorkerResponse]
@@ -114,7 +114,8 @@ async def test_a_number_that_nobody_has_come_to_is_refused_by_name(
         assert isinstance(error, InvalidRequestError) and error.field == named
         assert list(loop.core.workers) == [] and loop.core.epoch == 7
         assert (await stub.FindLeader(scheduler_pb2.FindLeaderRequest())).scheduler_epoch == 7
-        assert (await stub.GetStatus(scheduler_pb2.GetStatusRequest())).scheduler_epoch == 7
+        async with dial_admin(address) as admin:
+            assert (await admin.GetStatus(admin_pb2.GetStatusRequest())).scheduler_epoch == 7
         good = stub.AttachWorker()
         await good.write(make_hello("good"))
         assert (await good.read()).scheduler_epoch == 7

@@ -18,7 +18,7 @@ from signalbox.cli.commands import up
 from signalbox.cli.main import COMMANDS, main, make_parser
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from signalbox.runtime import cores
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2
 from tests.ports import free_ports
 
 Capture = pytest.CaptureFixture[str]
@@ -295,8 +295,8 @@ def test_a_setting_is_key_and_value(value: str, capsys: Capture) -> None:
     assert "is not KEY=VALUE" in capsys.readouterr().err
 
 
-def make_status() -> scheduler_pb2.GetStatusResponse:
-    worker = scheduler_pb2.WorkerStatus(
+def make_status() -> admin_pb2.GetStatusResponse:
+    worker = admin_pb2.WorkerStatus(
         worker_id="worker-0",
         model="demo",
         address="127.0.0.1:7310",
@@ -311,7 +311,7 @@ def make_status() -> scheduler_pb2.GetStatusResponse:
         num_draft_tokens=40,
         num_accepted_tokens=10,
     )
-    return scheduler_pb2.GetStatusResponse(num_waiting=1, num_frontends=2, workers=[worker])
+    return admin_pb2.GetStatusResponse(num_waiting=1, num_frontends=2, workers=[worker])
 
 
 def test_the_status_table() -> None:

@@ -6,28 +6,28 @@ import json
 from typing import Any
 
 from signalbox.cli.explanation_view import to_json, to_text
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2, scheduler_pb2
 
 
-def make_explanation(**fields: Any) -> scheduler_pb2.RequestExplanation:
+def make_explanation(**fields: Any) -> admin_pb2.RequestExplanation:
     values: dict[str, Any] = {
         "ref": scheduler_pb2.RequestRef(request_id="mine", attempt=2),
         "frontend_instance": "f1",
         "model": "demo",
         "tenant": "acme",
         "priority": 1,
-        "status": scheduler_pb2.REQUEST_STATUS_WAITING,
-        "reason": scheduler_pb2.WAIT_REASON_NO_PLACE,
+        "status": admin_pb2.REQUEST_STATUS_WAITING,
+        "reason": admin_pb2.WAIT_REASON_NO_PLACE,
         "sentence": "all 4 places of w are taken (max_num_seqs 4)",
         "age_ms": 3500,
         "waiting_ms": 0,
         "num_prompt_tokens": 20,
     }
-    return scheduler_pb2.RequestExplanation(**values | fields)
+    return admin_pb2.RequestExplanation(**values | fields)
 
 
-def group(priority: int, tenant: str, count: int) -> scheduler_pb2.WaitingGroup:
-    return scheduler_pb2.WaitingGroup(priority=priority, tenant=tenant, num_requests=count)
+def group(priority: int, tenant: str, count: int) -> admin_pb2.WaitingGroup:
+    return admin_pb2.WaitingGroup(priority=priority, tenant=tenant, num_requests=count)
 
 
 def test_who_waits_is_shown_its_place_by_class_and_tenant() -> None:
@@ -52,8 +52,8 @@ def test_a_count_that_was_cut_is_called_the_least() -> None:
 
 def test_who_runs_is_shown_how_far_it_is() -> None:
     explained = make_explanation(
-        status=scheduler_pb2.REQUEST_STATUS_RUNNING,
-        reason=scheduler_pb2.WAIT_REASON_RUNS,
+        status=admin_pb2.REQUEST_STATUS_RUNNING,
+        reason=admin_pb2.WAIT_REASON_RUNS,
         waiting_ms=None,
         worker_id="w",
         num_output_tokens=7,

@@ -25,7 +25,7 @@ from scheduler_svc.core.step.displacement import blocks_of_others, excessive_row
 
 
 class Reason(Enum):
-    """Why a request does not run; in the order of scheduler.proto."""
+    """Why a request does not run; in the order of admin.proto."""
 
     RUNS = "runs"
     NEXT_STEP = "next_step"

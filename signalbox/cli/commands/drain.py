@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from signalbox.cli.admin_client import SchedulerLink, is_drained, scheduler_link
+from signalbox.cli.admin_client import AdminClient, admin_client, is_drained
 from signalbox.cli.commands.arguments import above_zero, add_scheduler
 from signalbox.errors import DeadlineExceededError, InvalidRequestError, UnavailableError
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace) -> None:
-    async with scheduler_link(args.scheduler) as link:
+    async with admin_client(args.scheduler) as link:
         workers = await _choose(link, args.workers)
         for worker in workers:
             count = await link.drain(worker, resume=args.resume)
@@ -54,7 +54,7 @@ async def _run(args: argparse.Namespace) -> None:
                 ) from None
 
 
-async def _choose(link: SchedulerLink, wanted: Sequence[str]) -> list[str]:
+async def _choose(link: AdminClient, wanted: Sequence[str]) -> list[str]:
     """All workers, or those wanted. Raises InvalidRequestError for one that is not there."""
     known = sorted(worker.worker_id for worker in (await link.status()).workers)
     for worker in wanted:
@@ -67,7 +67,7 @@ async def _choose(link: SchedulerLink, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(wanted)) or known
 
 
-async def _wait(link: SchedulerLink, workers: Sequence[str]) -> None:
+async def _wait(link: AdminClient, workers: Sequence[str]) -> None:
     """Returns when nothing is left on any of them; one that is gone has nothing left."""
     left = set(workers)
     while left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.admin_client import admin_client
 from signalbox.cli.commands.arguments import add_scheduler
 
 EXAMPLE = """\
@@ -32,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(scheduler: str) -> int:
-    async with scheduler_link(scheduler) as link:
+    async with admin_client(scheduler) as link:
         return await link.reload_tenants()

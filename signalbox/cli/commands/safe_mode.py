@@ -6,7 +6,7 @@ import argparse
 import asyncio
 
 from signalbox.board.link import read_safe_mode
-from signalbox.cli.admin_client import scheduler_link
+from signalbox.cli.admin_client import admin_client
 from signalbox.cli.commands.arguments import add_scheduler, priority
 from signalbox.cli.safe_mode import describe
 from signalbox.errors import InvalidRequestError
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace) -> str:
-    async with scheduler_link(args.scheduler) as link:
+    async with admin_client(args.scheduler) as link:
         if args.order == "on":
             return describe(await link.set_safe_mode(args.level))
         if args.order == "off":

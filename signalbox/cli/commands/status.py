@@ -13,12 +13,12 @@ from google.protobuf.message import Message
 
 from signalbox.board.link import health_of, read_safe_mode
 from signalbox.cli import explanation_view
-from signalbox.cli.admin_client import is_drained, scheduler_link
+from signalbox.cli.admin_client import admin_client, is_drained
 from signalbox.cli.commands.arguments import add_scheduler
 from signalbox.cli.safe_mode import describe
 from signalbox.cli.table import count, render
 from signalbox.errors import RequestNotFoundError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import admin_pb2
 
 EXAMPLE = """\
 examples:
@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _ask(scheduler: str) -> scheduler_pb2.GetStatusResponse:
-    async with scheduler_link(scheduler) as link:
+async def _ask(scheduler: str) -> admin_pb2.GetStatusResponse:
+    async with admin_client(scheduler) as link:
         return await link.status()
 
 
-async def _explain(scheduler: str, request_id: str) -> Sequence[scheduler_pb2.RequestExplanation]:
-    async with scheduler_link(scheduler) as link:
+async def _explain(scheduler: str, request_id: str) -> Sequence[admin_pb2.RequestExplanation]:
+    async with admin_client(scheduler) as link:
         explained = (await link.explain(request_id)).requests
     if not explained:
         raise RequestNotFoundError(
@@ -77,7 +77,7 @@ async def _explain(scheduler: str, request_id: str) -> Sequence[scheduler_pb2.Re
     return explained
 
 
-def to_json(status: scheduler_pb2.GetStatusResponse) -> dict[str, Any]:
+def to_json(status: admin_pb2.GetStatusResponse) -> dict[str, Any]:
     """All fields by their names in the proto; numbers stay numbers, where MessageToDict quotes some."""
     return {
         **_fields(status),
@@ -90,7 +90,7 @@ def _fields(message: Message) -> dict[str, Any]:
     return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
 
 
-def to_table(status: scheduler_pb2.GetStatusResponse, scheduler: str) -> str:
+def to_table(status: admin_pb2.GetStatusResponse, scheduler: str) -> str:
     """A line on the scheduler and one per worker."""
     summary = (
         f"scheduler {scheduler}: {count(status.num_waiting, 'request')} waiting, "
@@ -105,7 +105,7 @@ def to_table(status: scheduler_pb2.GetStatusResponse, scheduler: str) -> str:
     return "\n".join([summary, "", *render(rows, NUM_WORD_COLUMNS)])
 
 
-def _row(worker: scheduler_pb2.WorkerStatus) -> tuple[str, ...]:
+def _row(worker: admin_pb2.WorkerStatus) -> tuple[str, ...]:
     held = worker.num_blocks - worker.num_free_blocks - worker.num_cached_blocks
     asked, drafted = worker.num_prefix_query_tokens, worker.num_draft_tokens
     return (
@@ -124,7 +124,7 @@ def _row(worker: scheduler_pb2.WorkerStatus) -> tuple[str, ...]:
     )
 
 
-def _state(worker: scheduler_pb2.WorkerStatus) -> str:
+def _state(worker: admin_pb2.WorkerStatus) -> str:
     if not worker.attached:
         return "lost"
     health = health_of(worker.health)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from signalbox import __version__
-from signalbox.cli.admin_client import is_drained, scheduler_link
+from signalbox.cli.admin_client import admin_client, is_drained
 from signalbox.cli.ring.readiness import tell_ready, tell_serving
 from signalbox.cli.ring.ring import Ring, worker_name
 from signalbox.cli.ring.supervisor import Supervisor, dialable
@@ -122,7 +122,7 @@ class BringUp:
 
 async def wait_drained(schedulers: str) -> None:
     """Returns when every worker drains (`signalbox drain`) and nothing runs any more."""
-    async with scheduler_link(schedulers) as link:
+    async with admin_client(schedulers) as link:
         while True:
             await asyncio.sleep(DRAINED_POLL_S)
             with suppress(SignalboxError):  # the supervisor knows better what has happened to it
