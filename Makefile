@@ -8,10 +8,10 @@ STAMP := .venv/.installed
 # Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.benchmarks.plots --help`.
 FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 
-.PHONY: help install up test lint soak rehearse plots protos clean FORCE
+.PHONY: help install up test test-all lint soak rehearse plots protos clean FORCE
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## make .venv with everything in it (again only when the versions change)
 
@@ -24,8 +24,11 @@ $(STAMP): pyproject.toml constraints.txt
 up: install  ## start the ring with the demo model; options in ARGS, e.g. make up ARGS="--workers 2"
 	@exec $(BIN)/signalbox up $(ARGS)
 
-test: install  ## run the tests; options in ARGS, e.g. make test ARGS="tests/signalbox -n 0"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+test: install  ## every part tested once, in minutes; options in ARGS, e.g. make test ARGS="tests/signalbox -n 0"
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" -rs $(ARGS)
+
+test-all: install  ## all tests, with those that take long: what .ci/run calls
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -rs $(ARGS)
 
 lint: install  ## ruff and mypy
 	$(BIN)/ruff check .
