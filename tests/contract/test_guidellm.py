@@ -13,9 +13,12 @@ import pytest
 from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.contract.processes import Process, ServiceRing
 
-pytestmark = pytest.mark.skipif(
-    find_spec("guidellm") is None, reason="guidellm is not installed: pip install -e '.[guidellm]'"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("guidellm") is None, reason="guidellm is not installed: pip install -e '.[guidellm]'"
+    ),
+]
 
 NUM_REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS = 6, 20, 5
 RUN_TIMEOUT_S = 90
@@ -40,6 +43,7 @@ def measure(url: str, request_format: str, folder: Path) -> dict[str, Any]:
     return dict(benchmark)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("request_format", ["/v1/chat/completions", "/v1/completions"])
 def test_it_measures_what_it_asked_for(ring: ServiceRing, tmp_path: Path, request_format: str) -> None:
     before = ring.ended("length")

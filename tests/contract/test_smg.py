@@ -15,9 +15,10 @@ from tests.contract.processes import Process, ServiceRing, until
 from tests.contract.router_contract import HEALTH_FLAGS, PROMPT, Router, RouterContract
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.skipif(
-    find_spec("smg") is None, reason="smg is not installed: pip install -e '.[routers]'"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("smg") is None, reason="smg is not installed: pip install -e '.[routers]'"),
+]
 
 
 @pytest.fixture(scope="module")

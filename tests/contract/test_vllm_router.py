@@ -15,9 +15,12 @@ from tests.contract.processes import Process, ServiceRing
 from tests.contract.router_contract import HEALTH_FLAGS, PROMPT, Router, RouterContract, ask
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.skipif(
-    find_spec("vllm_router") is None, reason="vllm-router is not installed: pip install -e '.[routers]'"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("vllm_router") is None, reason="vllm-router is not installed: pip install -e '.[routers]'"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,7 @@ def test_a_simulated_ring_is_measured() -> None:
     assert one["output_tok_s"] < 250 < four["decode_tok_s"]
 
 
+@pytest.mark.slow
 def test_the_http_face_is_measured_with_a_core_for_the_frontend_alone() -> None:
     options = (
         "--runner",
@@ -107,6 +108,7 @@ def test_a_service_that_fails_leaves_its_log(scratch: Path) -> None:
     assert "num-blokcs" in (logs / "worker-0.log").read_text()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing(number: signal.Signals, scratch: Path) -> None:
     options = ("--runner", "sim", "--output-tokens", "2000", "--repeat", "50")

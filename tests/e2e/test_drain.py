@@ -57,6 +57,7 @@ async def test_a_drained_worker_gets_nothing_new(launch_ring: Launch) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_ring_ends_when_its_last_request_has_ended(launch_ring: Launch) -> None:
     ring = launch_ring(*SIM)
     ring.wait_for("signalbox is up")

@@ -122,6 +122,7 @@ async def sample_all(grpc: str, prompts: list[list[int]]) -> list[list[int]]:
     return [list(result.token_ids) for result in results]
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("name", "depth", "num_workers"),

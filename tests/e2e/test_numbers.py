@@ -15,6 +15,7 @@ from tests.e2e.test_sim_failures import BAD, SIM, assert_right, make_prompts, ru
 RING = (*SIM, "--restart-workers", "--worker-set", f"sim-nan-token={BAD}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("depth", ["1", "2"])
 async def test_a_request_without_numbers_fails_alone(start_ring: StartRing, depth: str) -> None:
     """N1, N2: also when others share what it has published before, and do not have the token themselves."""
@@ -31,6 +32,7 @@ async def test_a_request_without_numbers_fails_alone(start_ring: StartRing, dept
     assert not any("started again" in line for line in ring.output)
 
 
+@pytest.mark.slow
 async def test_requests_without_numbers_one_after_the_other_end_the_worker(start_ring: StartRing) -> None:
     """N3: it says why, and another takes its place."""
     ring = start_ring(*RING, "--worker-set", "bad-row-limit=2")

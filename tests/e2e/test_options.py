@@ -47,6 +47,7 @@ def workers_of(ring: RunningRing) -> list[dict[str, Any]]:
     return workers
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("num_blocks", ["1024", "40"], ids=["roomy", "short of blocks"])
 @pytest.mark.parametrize("depth", ["1", "2", "4"])
 async def test_tokens_do_not_depend_on_depth_and_cache(

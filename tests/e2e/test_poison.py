@@ -48,6 +48,7 @@ async def test_a_poison_ends_with_one_error_and_costs_two_workers_at_most(start_
     assert 1 <= len(deaths(ring)) - before <= 2, ring.logs()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_worker_that_is_killed_makes_nobody_a_suspect(start_ring: StartRing) -> None:
     """E2: its guardian says that it was killed, and its requests go on elsewhere at once."""

@@ -89,6 +89,7 @@ async def test_two_workers_behind_a_relay_serve_requests(ring: RelayedRing) -> N
     assert "relay relay-0 attached" in ring.log("scheduler")
 
 
+@pytest.mark.slow
 async def test_requests_survive_their_relay(ring: RelayedRing) -> None:
     clients = Clients(ring)
     await clients.all_run()
@@ -109,6 +110,7 @@ async def test_requests_survive_the_scheduler_behind_the_relay(ring: RelayedRing
     assert sum(slots_held(ring)[2:]) == NUM_REQUESTS
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_disturbs_no_other_of_its_relay(ring: RelayedRing) -> None:
     clients = Clients(ring)
     await clients.all_run()

@@ -69,6 +69,7 @@ async def test_an_operator_suspends_a_class_and_lets_it_go_on(launch_ring: Launc
         assert (await running.result()).finished.num_output_tokens == 1000
 
 
+@pytest.mark.slow
 async def test_late_first_tokens_suspend_the_lower_class_until_they_are_over(launch_ring: Launch) -> None:
     settings = ("policy=priority", "safe-mode-ttft-ms=1", "safe-mode-window-s=3", "safe-mode-lift-s=0.5")
     ring = launch_ring(*SIM, *(part for setting in settings for part in ("--scheduler-set", setting)))

@@ -40,6 +40,7 @@ def assert_right(prompt: list[int], result: Result | BaseException) -> None:
     assert result.finished.reason == FinishReason.LENGTH
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("depth", ["1", "2"])
 async def test_a_prompt_that_the_model_fails_on_fails_alone(start_ring: StartRing, depth: str) -> None:
     options = ("--max-inflight-steps", depth, "--worker-set", f"sim-fail-token={BAD}")

@@ -136,6 +136,7 @@ async def constrained_texts(http: httpx.AsyncClient, *, together: bool) -> list[
     return [choice["text"] for choice in choices]
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("depth", ["1", "2", "4"])
 async def test_constrained_output_is_the_same_at_every_depth_and_preempted(

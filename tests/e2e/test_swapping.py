@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from signalbox.client import Client
 from tests.e2e.conftest import StartRing
 from worker_svc.runner.sim.model import continuation
@@ -19,6 +21,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_was_swapped_out_comes_back_while_another_request_runs(
     start_ring: StartRing,
 ) -> None:

@@ -9,6 +9,7 @@ from signalbox.benchmarks.qos import bench
 from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mix", sorted(bench.MIXES))
 def test_two_backlogged_tenants_stay_within_the_bound_at_every_step(mix: str) -> None:
     """Q1."""
@@ -43,6 +44,7 @@ def test_one_tenant_alone_gets_everything() -> None:
     assert rates[0] == rates[1]
 
 
+@pytest.mark.slow
 def test_a_flood_hardly_moves_the_other_tenants_first_tokens() -> None:
     figures = bench.run_flood(duration_s=120.0)
     assert float(figures["ratio"]) < 1.2

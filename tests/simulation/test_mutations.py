@@ -20,6 +20,7 @@ CORE_BUDGET = 400
 """The same for scenarios of the cores alone."""
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("plant", "profile", "first"),

@@ -153,6 +153,7 @@ def assert_valid(case: Case, client: Client) -> None:
     assert case.form is None or case.check(text), text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("method", METHODS)
@@ -176,6 +177,7 @@ def test_valid_and_the_same(
     assert num_accepted == 0 if method == "none" else num_accepted > 20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("draw", DRAWS)
 def test_an_output_goes_on_elsewhere_from_wherever_it_was_cut(

@@ -164,6 +164,7 @@ def assert_drawn_from(counts: Counter[tuple[int, ...]], expected: dict[tuple[int
     assert score < 3.1, f"chi-square {statistic:.0f} with {freedom} degrees of freedom"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", METHODS)
 def test_outputs_with_drafts_follow_the_model_s_distribution(small_dir: Path, method: str) -> None:
     """D2: of three tokens the first comes with the prompt, the others from steps with drafts."""
@@ -214,6 +215,7 @@ def test_the_chi_square_test_can_fail(small_dir: Path) -> None:
         assert_drawn_from(counts, expected_of(small_dir, METHODS["temperature"][1], 3))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("temperature", [0.0, 0.6])
 def test_all_that_looks_at_the_output_sees_the_drafts_before_it(small_dir: Path, temperature: float) -> None:
     """D5: penalties, bad words of several tokens, held-back stops and log-probabilities, all at once."""

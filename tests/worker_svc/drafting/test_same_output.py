@@ -81,6 +81,7 @@ def undrafted(target_dir: Path) -> list[list[int]]:
     return [client.output for client in clients]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("method", ["none", "ngram", "draft", "other draft"])

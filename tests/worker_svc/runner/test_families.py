@@ -44,6 +44,7 @@ FUSED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", FAMILIES)
 def test_greedy_output_equals_generate(
     model_dir: ModelDir, preset: str, caplog: pytest.LogCaptureFixture

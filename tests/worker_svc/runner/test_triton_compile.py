@@ -74,6 +74,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_compiles(
