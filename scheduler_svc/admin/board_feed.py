@@ -12,7 +12,7 @@ from scheduler_svc.admin.board_times import ReportTimes
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.step_loop import StepLoop
-from signalbox.runtime.latest_value import Newest
+from signalbox.runtime.latest_value import LatestValue
 from signalbox.v1 import admin_pb2
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class BoardFeed:
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
         self._times = ReportTimes()
-        self._newest: Newest[admin_pb2.WatchBoardResponse] = Newest()
+        self._newest: LatestValue[admin_pb2.WatchBoardResponse] = LatestValue()
         self._task: asyncio.Task[None] | None = None
         self._num_watchers = 0
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Newest(Generic[T]):
+class LatestValue(Generic[T]):
     """Any number of readers in one event loop; a slow one misses values, and holds up nobody."""
 
     def __init__(self) -> None:

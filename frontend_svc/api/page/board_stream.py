@@ -13,7 +13,7 @@ from frontend_svc.links.redial import Backoff
 from signalbox.board.link import watch_board
 from signalbox.board.snapshot import Board
 from signalbox.errors import SignalboxError, limit_reached
-from signalbox.runtime.latest_value import Newest
+from signalbox.runtime.latest_value import LatestValue
 
 log = logging.getLogger(__name__)
 MAX_BOARDS = 256
@@ -28,7 +28,7 @@ class BoardStream:
     def __init__(self, scheduler: Callable[[], str]) -> None:
         """`scheduler`: host:port of the one that leads now."""
         self._scheduler = scheduler
-        self._newest: Newest[bytes] = Newest()
+        self._newest: LatestValue[bytes] = LatestValue()
         self._task: asyncio.Task[None] | None = None
         self._num_boards = 0
         self._closed = False
