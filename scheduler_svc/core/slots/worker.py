@@ -49,7 +49,7 @@ class Worker:
     """Step before which no suspect could go on when it was last tried."""
     may_suspend: bool = False
     """Safe mode pauses requests here, or did when it was last told."""
-    fruitless: int | None = None
+    full_at_version: int | None = None
     """Version of the waiting requests when, with every place taken, none of them could take one."""
     recent_classes: RecentClasses = field(default_factory=RecentClasses)
     rows_by_account: tuple[Slots, NDArray[np.int64]] | None = None

@@ -128,7 +128,7 @@ class Starter:
         worker = self._worker
         is_full = worker.num_active >= worker.limits.max_num_seqs and worker.table.num_free_slots > 0
         certain = is_full and self._budget > 0 and not self._is_short and not self._num_passed
-        worker.fruitless = self._offers.version if certain else None
+        worker.full_at_version = self._offers.version if certain else None
 
     # -- whose turn it is --
 
@@ -154,7 +154,7 @@ class Starter:
         if (owing or worker.num_active >= limits.max_num_seqs) and not self._may_displace:
             return None  # it could not go before them
         is_full = worker.num_active >= limits.max_num_seqs
-        if is_full and worker.fruitless is not None and worker.fruitless == self._offers.version:
+        if is_full and worker.full_at_version is not None and worker.full_at_version == self._offers.version:
             return None
         while self._budget > 0 and self._num_passed < limits.max_num_seqs and worker.table.num_free_slots:
             request = self._offers.peek()
