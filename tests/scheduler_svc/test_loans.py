@@ -115,7 +115,7 @@ def test_what_was_made_alone_is_charged_at_the_hello() -> None:
     for _ in range(5):
         assert scheduler.schedule(WORKER, 0.0) is not None
         scheduler.update(WORKER, report_for(scheduler), 0.0)
-    before = scheduler.queues.had(requests[0])
+    before = scheduler.queues.service_received(requests[0])
     account = requests[0].account
     assert account is not None
     bucket = account.tenant.tokens
@@ -141,6 +141,6 @@ def test_what_was_made_alone_is_charged_at_the_hello() -> None:
     ]
     scheduler.detach_worker(WORKER, 1.0)
     scheduler.attach_worker(make_info(), WorkerSnapshot(1, 20, slots), 1.5)
-    assert scheduler.queues.had(requests[0]) - before == 10 * scheduler.config.fair_output_weight
+    assert scheduler.queues.service_received(requests[0]) - before == 10 * scheduler.config.fair_output_weight
     assert account.tenant.tokens == bucket - 10
     scheduler.check_integrity()

@@ -15,7 +15,7 @@ class Offers:
         requests: Iterator[Request],
         take: Callable[[Request], None] = lambda request: None,
         charge: Callable[[Request, int], None] = lambda request, num_cached_tokens: None,
-        had: Callable[[Request], float] = lambda request: 0.0,
+        service_received: Callable[[Request], float] = lambda request: 0.0,
         version: int | None = None,
         suspects: frozenset[int] = frozenset(),
     ) -> None:
@@ -24,7 +24,7 @@ class Offers:
         self._next: Request | None = None
         self.charge = charge
         """Hears of requests that start for the first time, and how many of their tokens are cached."""
-        self.had = had
+        self.service_received = service_received
         """What a request's tenant has had, in virtual tokens."""
         self.version = version
         """Another number whenever a request has come or gone; None: unknown."""

@@ -134,7 +134,7 @@ def _lacks_place(worker: Worker, request: Request, config: SchedulerConfig, orde
     if worker.num_active + reserved < most or (config.has_classes and may_displace(worker, request)):
         return None
     may_take = config.is_fair and worker.num_displaced < most // 2
-    if may_take and excessive_row(worker, request, order.queues.had, frozenset()) is not None:
+    if may_take and excessive_row(worker, request, order.queues.service_received, frozenset()) is not None:
         return None
     sentence = f"all {most} places of {worker.info.worker_id} are taken (max_num_seqs {most})"
     kept = f", {reserved} of them by requests that wait for copies" if reserved else ""

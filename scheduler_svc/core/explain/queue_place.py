@@ -64,9 +64,9 @@ class Order:
         """Who has a smaller one goes first. A tenant's counter moves with what it is given."""
         policy, level = self.queues.policy, self.level(request)
         is_risen = level < request.base_rank
-        had = self.queues.had(request) if policy.is_fair and not is_risen else 0.0
+        service_received = self.queues.service_received(request) if policy.is_fair and not is_risen else 0.0
         inner = inner_order(request) if policy.has_deadlines and not is_risen else request.arrival
-        return level, not is_risen, had, inner
+        return level, not is_risen, service_received, inner
 
     def level(self, request: Request) -> int:
         """The class that it has risen to by waiting."""
@@ -79,7 +79,7 @@ class Order:
         level, is_fair = self.level(request), self.queues.policy.is_fair
         if level != owing.rank or not is_fair or request.account is owing.account:
             return level < owing.rank
-        return self.queues.had(request) <= self.queues.had(owing)
+        return self.queues.service_received(request) <= self.queues.service_received(owing)
 
 
 def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePlace:
@@ -172,5 +172,5 @@ def owed(worker: Worker) -> list[Request]:
 
 
 def _owed_key(request: Request, order: Order) -> tuple[int, float, tuple[int, int]]:
-    had = order.queues.had(request) if order.queues.policy.is_fair else 0.0
-    return request.rank, had, request.arrival
+    service_received = order.queues.service_received(request) if order.queues.policy.is_fair else 0.0
+    return request.rank, service_received, request.arrival

@@ -212,7 +212,7 @@ class Queues:
                 self.num_suspended += change
                 self._num_of[request.model, request.is_pooling] -= change
 
-    def had(self, request: Request) -> float:
+    def service_received(self, request: Request) -> float:
         """Virtual tokens that the request's account has had."""
         assert request.account is not None
         return self._ledger.counter(request.account.index)

@@ -39,7 +39,7 @@ def make_place(worker: Worker, request: Request, step: StepDecision) -> None:
 
 
 def excessive_row(
-    worker: Worker, request: Request, had: Callable[[Request], float], busy: Set[int]
+    worker: Worker, request: Request, service_received: Callable[[Request], float], busy: Set[int]
 ) -> int | None:
     """A decode row of the tenant that has most places of the class, when it has had more than the tenant of `request`
     and has more places for its weight: that much it owes. None: there is no such row outside of `busy`."""
@@ -60,7 +60,7 @@ def excessive_row(
     has_more = int(places[most]) * account.tenant.limits.weight > (
         (int(places[account.index]) + 1) * other.account.tenant.limits.weight
     )
-    if not has_more or had(other) < had(request):
+    if not has_more or service_received(other) < service_received(request):
         return None
     victim: int = min(slots, key=lambda slot: _cost(worker, slot))
     return victim

@@ -92,4 +92,6 @@ class StepMaker:
 
         queues = self._queues
         taken = candidates(worker, others, waiting, self._config, now) if self.is_offered(worker) else ()
-        return Offers(iter(taken), take, queues.charge_input, queues.had, queues.version, suspects)
+        return Offers(
+            iter(taken), take, queues.charge_input, queues.service_received, queues.version, suspects
+        )

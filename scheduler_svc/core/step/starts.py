@@ -55,7 +55,9 @@ def start_requests(
         owing = deque(slot for slot in owing if slot not in offers.suspects)
     if config.is_fair and len(owing) > 1:
         requests = {slot: worker.request(slot) for slot in owing}
-        owing = deque(sorted(owing, key=lambda slot: (requests[slot].rank, offers.had(requests[slot]))))
+        owing = deque(
+            sorted(owing, key=lambda slot: (requests[slot].rank, offers.service_received(requests[slot])))
+        )
     while starter.start_next(owing):
         pass
     starter.end_deadlock()
@@ -134,10 +136,14 @@ class Starter:
 
     def _goes_before(self, offer: Request, slot: int) -> bool:
         """A waiting request is of a higher class than one that is owed a place, or its tenant has had less."""
-        owed, had = self._worker.request(slot), self._offers.had
+        owed, service_received = self._worker.request(slot), self._offers.service_received
         if offer.rank != owed.rank:
             return offer.rank < owed.rank
-        return self._config.is_fair and offer.account is not owed.account and had(offer) <= had(owed)
+        return (
+            self._config.is_fair
+            and offer.account is not owed.account
+            and service_received(offer) <= service_received(owed)
+        )
 
     def _next_owing(self, owing: deque[int]) -> int | None:
         """The first slot that could go on now. One that waits for blocks holds up nobody."""
@@ -206,7 +212,7 @@ class Starter:
     def _excessive_row(self, request: Request) -> int | None:
         if not self._config.is_fair or self._worker.num_displaced >= self._worker.limits.max_num_seqs // 2:
             return None
-        return excessive_row(self._worker, request, self._offers.had, self._busy)
+        return excessive_row(self._worker, request, self._offers.service_received, self._busy)
 
     # -- those that a worker owes a place --
 
