@@ -9,7 +9,7 @@ from __future__ import annotations
 from scheduler_svc.core.admission.offers import Offers
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.grants import grant_rows
+from scheduler_svc.core.step.decode_blocks import grant_rows
 from scheduler_svc.core.step.starts import start_requests
 from scheduler_svc.core.step.step import StepDecision, StepRecord
 

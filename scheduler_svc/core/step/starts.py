@@ -26,6 +26,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.decode_blocks import grant
 from scheduler_svc.core.step.displacement import (
     excessive_row,
     make_idle_room,
@@ -33,7 +34,6 @@ from scheduler_svc.core.step.displacement import (
     make_room,
     may_displace,
 )
-from scheduler_svc.core.step.grants import grant
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 
 
