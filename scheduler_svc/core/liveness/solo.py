@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from scheduler_svc.core.admission.offers import Offers
+from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
@@ -83,7 +83,7 @@ def _try(worker: Worker, solo: Build) -> StepDecision:
 
 
 def build_solo_step(
-    worker: Worker, config: SchedulerConfig, offers: Offers, slots: frozenset[int], now: float
+    worker: Worker, config: SchedulerConfig, offers: WaitingCursor, slots: frozenset[int], now: float
 ) -> StepDecision:
     """A step in which one suspect runs, of `slots` or of the `offers`, and nobody else. Empty, and nothing changed,
     when none can go on."""

@@ -6,7 +6,7 @@ passes their trigger, prefills and newcomers are looked at one by one.
 
 from __future__ import annotations
 
-from scheduler_svc.core.admission.offers import Offers
+from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
@@ -14,7 +14,7 @@ from scheduler_svc.core.step.starts import start_requests
 from scheduler_svc.core.step.step import StepDecision, StepRecord
 
 
-def build_step(worker: Worker, config: SchedulerConfig, offers: Offers, now: float) -> StepDecision:
+def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, now: float) -> StepDecision:
     """Decides the next step and takes it into the worker's state. Empty decisions are not to be sent.
 
     `offers` are the requests that this worker may take, in order; those taken are `placed` in the decision.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from scheduler_svc.core.admission.offers import Offers
 from scheduler_svc.core.admission.placement import candidates
+from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.liveness.solo import build_solo_step, may_offer, placed_suspects, take_turns
@@ -85,13 +85,13 @@ class StepMaker:
         waiting: Iterator[Request],
         now: float,
         suspects: frozenset[int] = frozenset(),
-    ) -> Offers:
+    ) -> WaitingCursor:
         def take(request: Request) -> None:
             request.worker_id = worker.info.worker_id
             queues.placed(request)
 
         queues = self._queues
         taken = candidates(worker, others, waiting, self._config, now) if self.is_offered(worker) else ()
-        return Offers(
+        return WaitingCursor(
             iter(taken), take, queues.charge_input, queues.service_received, queues.version, suspects
         )

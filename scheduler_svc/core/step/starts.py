@@ -12,7 +12,7 @@ from collections.abc import Set
 
 import numpy as np
 
-from scheduler_svc.core.admission.offers import Offers
+from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks
 from scheduler_svc.core.blocks.prefix_sharing import Prefix, awaits_leader, find_leader, find_prefix
 from scheduler_svc.core.blocks.side_copies import (
@@ -42,7 +42,7 @@ def start_requests(
     config: SchedulerConfig,
     step: StepDecision,
     budget: int,
-    offers: Offers,
+    offers: WaitingCursor,
     *,
     is_short: bool,
     now: float,
@@ -74,7 +74,7 @@ class Starter:
         config: SchedulerConfig,
         step: StepDecision,
         budget: int,
-        offers: Offers,
+        offers: WaitingCursor,
         is_short: bool,
         now: float,
     ) -> None:
@@ -168,14 +168,14 @@ class Starter:
                 return None
             if not self._awaits_blocks(request) and (not request.has_grammar or self._may_prepare):
                 return request
-            self._pass_over()
+            self._skip()
         return None
 
     def _awaits_blocks(self, request: Request) -> bool:
         return awaits_leader(self._worker, request) or awaits_copies(self._worker, request)
 
-    def _pass_over(self) -> None:
-        self._offers.pass_over()
+    def _skip(self) -> None:
+        self._offers.skip()
         self._num_passed += 1
 
     def _may_start(self, request: Request) -> bool:
@@ -278,7 +278,7 @@ class Starter:
         prefix = find_prefix(worker, slot, self._config.enable_prefix_caching)
         if find_leader(worker, slot, prefix) or self._waits_for_copies(slot, prefix):
             table.unplace(slot)
-            self._pass_over()
+            self._skip()
             return True
         start = self._start(slot, prefix)
         if start is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from scheduler_svc.core.request import Request
 
 
-class Offers:
+class WaitingCursor:
     """Requests in the order of the policy, one at a time: looked at, then taken or passed over."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Offers:
             self._next = next(self._requests, None)
         return self._next
 
-    def pass_over(self) -> None:
+    def skip(self) -> None:
         """The next request stays where it is and is not offered again in this step."""
         self._next = None
 
