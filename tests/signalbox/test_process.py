@@ -30,11 +30,11 @@ time.sleep(600)
 
 
 def test_a_service_ends_with_whoever_started_it() -> None:
-    with subprocess.Popen([sys.executable, "-c", STARTER], stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        service = psutil.Process(int(starter.stdout.readline()))
+    with subprocess.Popen([sys.executable, "-c", STARTER], stdout=subprocess.PIPE, text=True) as admission:
+        assert admission.stdout is not None
+        service = psutil.Process(int(admission.stdout.readline()))
         assert service.is_running()
-        starter.send_signal(signal.SIGKILL)
+        admission.send_signal(signal.SIGKILL)
         wait_until(lambda: not service.is_running() or service.status() == psutil.STATUS_ZOMBIE)
 
 

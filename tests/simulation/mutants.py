@@ -66,14 +66,14 @@ def slot_reused_before_its_report(patch: Patch) -> None:
 
 def count_advanced_at_scheduling(patch: Patch) -> None:
     """L2: counts a chunk as computed when it is sent: the placeholder that this design does without."""
-    send = starts.Starter._send_chunk
+    send = starts.PrefillAdmission._send_chunk
 
-    def send_and_count(starter: starts.Starter, slot: int) -> Chunk:
-        chunk = send(starter, slot)
-        starter._worker.table.num_computed[slot] = chunk.start + chunk.length
+    def send_and_count(admission: starts.PrefillAdmission, slot: int) -> Chunk:
+        chunk = send(admission, slot)
+        admission._worker.table.num_computed[slot] = chunk.start + chunk.length
         return chunk
 
-    patch.setattr(starts.Starter, "_send_chunk", send_and_count)
+    patch.setattr(starts.PrefillAdmission, "_send_chunk", send_and_count)
 
 
 def news_of_another_attempts_grammar_believed(patch: Patch) -> None:

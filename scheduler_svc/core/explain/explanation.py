@@ -12,8 +12,8 @@ from scheduler_svc.core.explain.queue_place import (
     NOWHERE,
     Order,
     QueuePlace,
-    owed,
     place_on,
+    resumed,
 )
 from scheduler_svc.core.explain.waiting_reason import reason_to_wait
 from scheduler_svc.core.request import Request
@@ -71,7 +71,7 @@ def explain(core: Scheduler, request: Request, now: float, max_looked_at: int = 
         place, obstacle = reason_to_wait(core, request, order)
         return Explanation(request, obstacle.reason, obstacle.sentence, waited_s, place)
     worker = core.workers[request.worker_id]
-    place = place_on(worker, request, order) if request in owed(worker) else NOWHERE
+    place = place_on(worker, request, order) if request in resumed(worker) else NOWHERE
     obstacle = reason_on(core, worker, request, place, order)
     progress = _progress(worker, request) if worker.table.holds(request) else None
     return Explanation(request, obstacle.reason, obstacle.sentence, waited_s, place, progress)

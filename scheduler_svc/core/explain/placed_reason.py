@@ -27,11 +27,13 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
     if request.status is RequestStatus.WAITING_FOR_FSM:
         return _of_owing(core, worker, request, place, order)
     if request.status is RequestStatus.PREEMPTED:
-        owing = _of_owing(core, worker, request, place, order)
-        return Obstacle(Reason.PREEMPTED, f"its blocks were taken; {owing.sentence}")
+        resumable = _of_owing(core, worker, request, place, order)
+        return Obstacle(Reason.PREEMPTED, f"its blocks were taken; {resumable.sentence}")
     if table.paused[slot] & DISPLACED:
-        owing = _of_owing(core, worker, request, place, order)
-        return Obstacle(Reason.DISPLACED, f"others have its place, and it keeps its blocks; {owing.sentence}")
+        resumable = _of_owing(core, worker, request, place, order)
+        return Obstacle(
+            Reason.DISPLACED, f"others have its place, and it keeps its blocks; {resumable.sentence}"
+        )
     if table.paused[slot] & HELD:
         free = f"{worker.pool.num_available} of {worker.pool.num_blocks} are free"
         return Obstacle(Reason.NO_BLOCKS, f"its next token needs another block on {name}; {free}")

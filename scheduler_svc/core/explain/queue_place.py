@@ -74,12 +74,12 @@ class Order:
             return request.base_rank
         return request.base_rank - int((self.now - request.waits_since) / self.aging_s)
 
-    def goes_before(self, request: Request, owing: Request) -> bool:
+    def goes_before(self, request: Request, resumable: Request) -> bool:
         """Whether `request`, which waits, starts before one that a worker owes a place."""
         level, is_fair = self.level(request), self.queues.policy.is_fair
-        if level != owing.rank or not is_fair or request.account is owing.account:
-            return level < owing.rank
-        return self.queues.service_received(request) <= self.queues.service_received(owing)
+        if level != resumable.rank or not is_fair or request.account is resumable.account:
+            return level < resumable.rank
+        return self.queues.service_received(request) <= self.queues.service_received(resumable)
 
 
 def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePlace:
@@ -160,12 +160,12 @@ def first_waiting(worker: Worker, order: Order) -> Request | None:
 def place_on(worker: Worker, request: Request, order: Order) -> QueuePlace:
     """The same for a request that its worker owes a place: it was displaced or preempted, or its grammar is ready."""
     own = _owed_key(request, order)
-    before = [other for other in owed(worker) if _owed_key(other, order) < own]
+    before = [other for other in resumed(worker) if _owed_key(other, order) < own]
     first = min(before, key=lambda other: _owed_key(other, order), default=None)
     return QueuePlace(len(before), _group(before), (), first)
 
 
-def owed(worker: Worker) -> list[Request]:
+def resumed(worker: Worker) -> list[Request]:
     """Requests that start or go on before new ones of their class."""
     slots = worker.table.not_running
     return [request for request in map(worker.request, slots) if not request.rests]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
-from scheduler_svc.core.explain.queue_place import Order, QueuePlace, owed, place_of
+from scheduler_svc.core.explain.queue_place import Order, QueuePlace, place_of, resumed
 from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
@@ -88,7 +88,7 @@ def _of_new(core: Scheduler, worker: Worker, request: Request, order: Order) -> 
     obstacle = obstacle_to(worker, request, core.config, order)
     if obstacle is not None:
         return obstacle
-    before = [other for other in owed(worker) if not order.goes_before(request, other)]
+    before = [other for other in resumed(worker) if not order.goes_before(request, other)]
     if not before:
         return None
     sentence = f"{len(before)} requests go first that {worker.info.worker_id} owes a place"

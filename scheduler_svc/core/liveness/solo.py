@@ -17,7 +17,7 @@ from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.starts import Starter
+from scheduler_svc.core.step.prefill_admission import PrefillAdmission
 from scheduler_svc.core.step.step import NO_SLOTS, StepDecision, StepRecord, StepReport
 
 RETRY_STEPS = 8
@@ -92,8 +92,8 @@ def build_solo_step(
     budget, table = worker.limits.max_num_batched_tokens, worker.table
     # Whoever takes a place from a row takes this step's advance off its bound.
     table.bound += table.advance
-    starter = _SoloStarter(worker, config, step, budget, offers, bool(table.held), now)
-    starter.run(slots - set(table.rest_changes))
+    admission = _SoloAdmission(worker, config, step, budget, offers, bool(table.held), now)
+    admission.run(slots - set(table.rest_changes))
     table.bound -= table.advance
     if not step.is_empty:
         step.is_solo = True
@@ -120,7 +120,7 @@ def build_solo_step(
     return step
 
 
-class _SoloStarter(Starter):
+class _SoloAdmission(PrefillAdmission):
     """One chunk of one suspect."""
 
     def run(self, slots: frozenset[int]) -> None:
@@ -130,7 +130,7 @@ class _SoloStarter(Starter):
         if self._continue(slots) or self._is_short:
             return
         for slot in [slot for slot in worker.table.resume_queue(0.0, self._now) if slot in slots]:
-            if self._awaits_blocks(worker.request(slot)) or not self._start_owing(slot, deque([slot])):
+            if self._awaits_blocks(worker.request(slot)) or not self._resume(slot, deque([slot])):
                 continue
             if self._has_chunk or self._continue(slots):
                 return

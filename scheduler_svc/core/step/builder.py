@@ -10,7 +10,7 @@ from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
-from scheduler_svc.core.step.starts import start_requests
+from scheduler_svc.core.step.prefill_admission import admit_requests
 from scheduler_svc.core.step.step import StepDecision, StepRecord
 
 
@@ -31,7 +31,7 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     table.allow_drafts(step)
     short = grant_rows(worker, step)
     budget = worker.limits.max_num_batched_tokens - table.decode_tokens
-    start_requests(worker, config, step, budget, offers, is_short=short, now=now)
+    admit_requests(worker, config, step, budget, offers, is_short=short, now=now)
     step.num_decode_rows = len(table.decode_slots)
     if not step.is_empty:
         _record(worker, step)

@@ -37,7 +37,7 @@ from scheduler_svc.core.step.displacement import (
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 
 
-def start_requests(
+def admit_requests(
     worker: Worker,
     config: SchedulerConfig,
     step: StepDecision,
@@ -48,24 +48,24 @@ def start_requests(
     now: float,
 ) -> None:
     """Decides all that is not a decode row. After a shortage of blocks nobody starts but who may displace others."""
-    starter = Starter(worker, config, step, budget, offers, is_short, now)
-    owing = deque(worker.table.resume_queue(config.aging_s if config.has_classes else 0.0, now))
+    admission = PrefillAdmission(worker, config, step, budget, offers, is_short, now)
+    resumable = deque(worker.table.resume_queue(config.aging_s if config.has_classes else 0.0, now))
     if offers.suspects:
-        starter.leave_out(offers.suspects)
-        owing = deque(slot for slot in owing if slot not in offers.suspects)
-    if config.is_fair and len(owing) > 1:
-        requests = {slot: worker.request(slot) for slot in owing}
-        owing = deque(
-            sorted(owing, key=lambda slot: (requests[slot].rank, offers.service_received(requests[slot])))
+        admission.leave_out(offers.suspects)
+        resumable = deque(slot for slot in resumable if slot not in offers.suspects)
+    if config.is_fair and len(resumable) > 1:
+        requests = {slot: worker.request(slot) for slot in resumable}
+        resumable = deque(
+            sorted(resumable, key=lambda slot: (requests[slot].rank, offers.service_received(requests[slot])))
         )
-    while starter.start_next(owing):
+    while admission.start_next(resumable):
         pass
-    starter.end_deadlock()
-    starter.remember()
-    starter.continue_prefills(math.inf)
+    admission.end_deadlock()
+    admission.remember()
+    admission.continue_prefills(math.inf)
 
 
-class Starter:
+class PrefillAdmission:
     """One step's room for prefills and starts."""
 
     def __init__(
@@ -96,11 +96,11 @@ class Starter:
         """These have no chunk in the step."""
         self._busy |= slots
 
-    def start_next(self, owing: deque[int]) -> bool:
+    def start_next(self, resumable: deque[int]) -> bool:
         """Starts whoever is first, or passes it over. False: nobody else starts in this step."""
-        slot, offer = self._next_owing(owing), self._next_offer(owing)
+        slot, offer = self._next_resumable(resumable), self._next_offer(resumable)
         if slot is not None and (offer is None or not self._goes_before(offer, slot)):
-            return self._start_owing(slot, owing)
+            return self._resume(slot, resumable)
         return offer is not None and self._start_offered(offer)
 
     def continue_prefills(self, rank: float) -> None:
@@ -136,28 +136,28 @@ class Starter:
 
     def _goes_before(self, offer: Request, slot: int) -> bool:
         """A waiting request is of a higher class than one that is owed a place, or its tenant has had less."""
-        owed, service_received = self._worker.request(slot), self._offers.service_received
-        if offer.rank != owed.rank:
-            return offer.rank < owed.rank
+        resumed, service_received = self._worker.request(slot), self._offers.service_received
+        if offer.rank != resumed.rank:
+            return offer.rank < resumed.rank
         return (
             self._config.is_fair
-            and offer.account is not owed.account
-            and service_received(offer) <= service_received(owed)
+            and offer.account is not resumed.account
+            and service_received(offer) <= service_received(resumed)
         )
 
-    def _next_owing(self, owing: deque[int]) -> int | None:
+    def _next_resumable(self, resumable: deque[int]) -> int | None:
         """The first slot that could go on now. One that waits for blocks holds up nobody."""
-        while owing:
-            if not self._awaits_blocks(self._worker.request(owing[0])):
-                return owing[0]
-            owing.popleft()
+        while resumable:
+            if not self._awaits_blocks(self._worker.request(resumable[0])):
+                return resumable[0]
+            resumable.popleft()
         return None
 
-    def _next_offer(self, owing: deque[int]) -> Request | None:
+    def _next_offer(self, resumable: deque[int]) -> Request | None:
         """The first waiting request, if it could be placed. One that waits for a leader's blocks, or for its turn to
         have its grammar compiled, holds up nobody."""
         worker, limits = self._worker, self._worker.limits
-        if (owing or worker.num_active >= limits.max_num_seqs) and not self._may_displace:
+        if (resumable or worker.num_active >= limits.max_num_seqs) and not self._may_displace:
             return None  # it could not go before them
         is_full = worker.num_active >= limits.max_num_seqs
         if is_full and worker.full_at_version is not None and worker.full_at_version == self._offers.version:
@@ -216,22 +216,22 @@ class Starter:
 
     # -- those that a worker owes a place --
 
-    def _start_owing(self, slot: int, owing: deque[int]) -> bool:
+    def _resume(self, slot: int, resumable: deque[int]) -> bool:
         """Requests that were displaced or preempted, or whose grammar is ready, go before new ones of their class."""
         worker, request = self._worker, self._worker.request(slot)
         if not self._may_start(request) or not worker.is_resumable(slot):
             return False
         if worker.table.paused[slot] & DISPLACED:
-            owing.popleft()
+            resumable.popleft()
             return self._replace(slot)
         prefix = find_prefix(worker, slot, self._config.enable_prefix_caching)
         if find_leader(worker, slot, prefix) or self._waits_for_copies(slot, prefix):
-            owing.popleft()
+            resumable.popleft()
             return True
         start = self._start(slot, prefix)
         if start is None:
             return False
-        owing.popleft()
+        resumable.popleft()
         if request.status is RequestStatus.WAITING_FOR_FSM:
             self._may_prepare = worker.may_prepare
             request.num_cached_tokens = start.chunk.start
