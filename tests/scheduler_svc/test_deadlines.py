@@ -12,9 +12,9 @@ from scheduler_svc.core.queue.class_queue import ClassQueue
 from scheduler_svc.core.queue.deadline_queue import TURN, DeadlineQueue, Turns
 from scheduler_svc.core.queue.deadlines import parse_ttft_targets
 from scheduler_svc.core.queue.ledger import Ledger
-from scheduler_svc.core.queue.prospects import MEMORY_S, Prospects
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue
 from scheduler_svc.core.queue.tenants import TenantLimits
+from scheduler_svc.core.queue.ttft_estimator import MEMORY_S, TtftEstimator
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
@@ -72,9 +72,9 @@ def make_punctual(name: str) -> Request:
 
 def observe(scheduler: Scheduler, tokens_per_s: float) -> None:
     """Steps of a millisecond have computed prompts at that rate."""
-    prospects = scheduler.queues.of("m").prospects
+    ttft_estimator = scheduler.queues.of("m").ttft_estimator
     for _ in range(32):
-        prospects.observe(int(tokens_per_s / 1000), 1, 0.001)
+        ttft_estimator.observe(int(tokens_per_s / 1000), 1, 0.001)
 
 
 # -- order --
@@ -124,31 +124,31 @@ def test_what_is_cached_of_a_prompt_needs_no_time() -> None:
 
 
 def test_small_steps_say_nothing_of_how_fast_prompts_are_computed() -> None:
-    prospects = Prospects(lambda request: 0)
-    prospects.observe(10, 100, 1.0)
+    ttft_estimator = TtftEstimator(lambda request: 0)
+    ttft_estimator.observe(10, 100, 1.0)
     request = make_request("r", 1000)
     request.deadline = 0.5
-    assert prospects.can_be_met(request)
+    assert ttft_estimator.can_be_met(request)
 
 
 def test_one_slow_step_among_many_makes_nobody_late() -> None:
-    prospects = Prospects(lambda request: 0)
+    ttft_estimator = TtftEstimator(lambda request: 0)
     for duration_s in (20.0, *3 * [0.05]):
-        prospects.observe(100, 100, duration_s)
+        ttft_estimator.observe(100, 100, duration_s)
     request = make_request("r", 200)
     request.deadline = 0.5
-    assert prospects.can_be_met(request)
+    assert ttft_estimator.can_be_met(request)
 
 
 def test_steps_of_long_ago_say_nothing() -> None:
-    prospects = Prospects(lambda request: 0)
-    prospects.observe(100, 100, 20.0)
+    ttft_estimator = TtftEstimator(lambda request: 0)
+    ttft_estimator.observe(100, 100, 20.0)
     request = make_request("r", 100)
     request.deadline = MEMORY_S + 1.5
-    prospects.now = 59.0
-    assert not prospects.can_be_met(request)
-    prospects.now = MEMORY_S + 1.0
-    assert prospects.can_be_met(request)
+    ttft_estimator.now = 59.0
+    assert not ttft_estimator.can_be_met(request)
+    ttft_estimator.now = MEMORY_S + 1.0
+    assert ttft_estimator.can_be_met(request)
 
 
 # -- nobody starves --
@@ -201,7 +201,7 @@ def test_a_tenant_at_its_limit_does_not_keep_the_turn_of_the_late() -> None:
 
 
 def test_where_tenants_share_the_late_take_turns_with_their_own_tenants_requests() -> None:
-    members = ClassQueue(Ledger(1.0, 1.0, 0.0), True, Prospects(lambda request: 0))
+    members = ClassQueue(Ledger(1.0, 1.0, 0.0), True, TtftEstimator(lambda request: 0))
     a, b = members.new_queue(), members.new_queue()
     for number, queue in enumerate((a, *TURN * [b])):
         request = make_request(str(number), 4, arrival_ms=number)
@@ -218,7 +218,7 @@ def test_where_tenants_share_the_late_take_turns_with_their_own_tenants_requests
 
 
 def test_whose_turn_it_is_stands_in_the_order_once() -> None:
-    queue = DeadlineQueue(Prospects(lambda request: 0), Turns())
+    queue = DeadlineQueue(TtftEstimator(lambda request: 0), Turns())
     for number in range(TURN + 2):
         request = make_request(str(number), 4, arrival_ms=number)
         request.deadline = None if number < 2 else 1.0
@@ -282,11 +282,11 @@ def test_classes_stand_outside_of_deadlines() -> None:
 
 def test_any_order_of_comings_and_goings_is_that_of_a_sorted_list() -> None:
     rng = random.Random(0)
-    prospects = Prospects(lambda request: 0)
-    queue, waiting, now = DeadlineQueue(prospects, Turns()), [], 0.0
+    ttft_estimator = TtftEstimator(lambda request: 0)
+    queue, waiting, now = DeadlineQueue(ttft_estimator, Turns()), [], 0.0
     for number in range(3000):
         now += rng.random() * 0.01
-        prospects.now = now
+        ttft_estimator.now = now
         if rng.random() < 0.6:
             request = make_request(str(number), 4, arrival_ms=number)
             request.deadline = now + rng.choice((0.05, 0.5, 5.0)) if rng.random() < 0.9 else None
@@ -318,26 +318,26 @@ def test_what_has_gone_past_one_that_stays_is_forgotten() -> None:
 
 
 def test_a_start_looks_at_few_of_ten_thousand() -> None:
-    class Counting(Prospects):
+    class Counting(TtftEstimator):
         num_asked = 0
 
         def can_be_met(self, request: Request) -> bool:
             self.num_asked += 1
             return super().can_be_met(request)
 
-    prospects = Counting(lambda request: 0)
-    queue = DeadlineQueue(prospects, Turns())
+    ttft_estimator = Counting(lambda request: 0)
+    queue = DeadlineQueue(ttft_estimator, Turns())
     for number in range(10_000):
         request = make_request(str(number), 4, arrival_ms=number)
         request.deadline = 1.0 + number % 100
         queue.push(request)
-    prospects.num_asked = 0
+    ttft_estimator.num_asked = 0
     for _ in range(1000):
         walk = queue.walk()
         request = next(walk)
         request.move(RequestStatus.RUNNING)
         queue.remove(request)
-    assert prospects.num_asked <= 3000
+    assert ttft_estimator.num_asked <= 3000
 
 
 # -- counts --

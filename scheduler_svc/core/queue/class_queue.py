@@ -8,9 +8,9 @@ from collections.abc import Generator, Iterator
 from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.deadline_queue import DeadlineQueue, Turns
 from scheduler_svc.core.queue.ledger import Ledger
-from scheduler_svc.core.queue.prospects import Prospects
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key
 from scheduler_svc.core.queue.tenants import Tenant
+from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.request import Request, RequestStatus
 
 
@@ -18,12 +18,12 @@ class ClassQueue:
     """Accounts with waiting requests in a heap. Keys only rise while an account stands in it, so an entry is looked at
     again only when it comes to the top: what runs costs nothing here."""
 
-    def __init__(self, ledger: Ledger, is_fair: bool, prospects: Prospects | None) -> None:
+    def __init__(self, ledger: Ledger, is_fair: bool, ttft_estimator: TtftEstimator | None) -> None:
         """`prospects` of deadlines, when they decide the order inside a tenant."""
         self.accounts: dict[str, Account] = {}
         """By tenant, idle ones too until they are forgotten."""
         self._ledger = ledger
-        self._is_fair, self._prospects = is_fair, prospects
+        self._is_fair, self._prospects = is_fair, ttft_estimator
         self._turns = Turns()
         """Of all tenants together, unless they share."""
         self._heap: list[tuple[Key, int, int, Account]] = []

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scheduler_svc.core.queue.prospects import Prospects
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key, SortedQueue
+from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.request import Request, RequestStatus
 
 TURN = 8
@@ -62,8 +62,8 @@ class Turns:
 class DeadlineQueue:
     """Waiting requests of one account."""
 
-    def __init__(self, prospects: Prospects, turns: Turns) -> None:
-        self._prospects, self._turns = prospects, turns
+    def __init__(self, ttft_estimator: TtftEstimator, turns: Turns) -> None:
+        self._prospects, self._turns = ttft_estimator, turns
         self._all = ArrivalQueue()
         self._due = SortedQueue(_deadline)
         """Those whose deadline can be met, as far as they have been looked at."""

@@ -13,9 +13,9 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.deadlines import Deadlines, parse_ttft_targets
 from scheduler_svc.core.queue.ledger import Ledger, outputs_by_account
-from scheduler_svc.core.queue.prospects import Prospects
 from scheduler_svc.core.queue.spec import parse_policy
 from scheduler_svc.core.queue.tenants import Tenant, TenantLimits, Tenants
+from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
@@ -61,8 +61,8 @@ class Queues:
         """The queue of a model."""
         queue = self._queues.get(model)
         if queue is None:
-            prospects = Prospects(self._num_cached)
-            queue = WaitingQueue(self.policy, self._config.aging_s, self._ledger, prospects)
+            ttft_estimator = TtftEstimator(self._num_cached)
+            queue = WaitingQueue(self.policy, self._config.aging_s, self._ledger, ttft_estimator)
             self._queues[model] = queue
             queue.suspend(self._level, 0.0)
         return queue
@@ -172,8 +172,8 @@ class Queues:
         """A step has run: how fast are prompts computed?"""
         if self.policy.has_deadlines:
             budget = worker.limits.max_num_batched_tokens
-            prospects = self.of(worker.info.model).prospects
-            prospects.observe(record.num_prefill_tokens, budget, report.duration_us / 1e6)
+            ttft_estimator = self.of(worker.info.model).ttft_estimator
+            ttft_estimator.observe(record.num_prefill_tokens, budget, report.duration_us / 1e6)
 
     def charge_outputs(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
         """Charges what a step has made, by its report."""

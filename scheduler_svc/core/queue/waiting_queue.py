@@ -14,9 +14,9 @@ from collections.abc import Generator, Iterator
 from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.class_queue import ClassQueue
 from scheduler_svc.core.queue.ledger import Ledger
-from scheduler_svc.core.queue.prospects import Prospects
 from scheduler_svc.core.queue.spec import PolicySpec
 from scheduler_svc.core.queue.tenants import Tenant
+from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.request import Request, RequestStatus
 
 MAX_RISES = 16
@@ -28,10 +28,12 @@ Aged = tuple[int, tuple[int, int], int, Account]
 class WaitingQueue:
     """Waiting requests by class and tenant."""
 
-    def __init__(self, policy: PolicySpec, aging_s: float, ledger: Ledger, prospects: Prospects) -> None:
+    def __init__(
+        self, policy: PolicySpec, aging_s: float, ledger: Ledger, ttft_estimator: TtftEstimator
+    ) -> None:
         self.classes: dict[int, ClassQueue] = {}
         self._policy, self._ledger = policy, ledger
-        self.prospects = prospects
+        self.ttft_estimator = ttft_estimator
         """Of deadlines; asked when the policy goes by them."""
         self._aging_s = aging_s if policy.has_classes else 0.0
         self._aged: list[Aged] = []
@@ -58,7 +60,9 @@ class WaitingQueue:
         members = self.classes.get(rank)
         if members is None:
             members = self.classes[rank] = ClassQueue(
-                self._ledger, self._policy.is_fair, self.prospects if self._policy.has_deadlines else None
+                self._ledger,
+                self._policy.is_fair,
+                self.ttft_estimator if self._policy.has_deadlines else None,
             )
         account = members.accounts.get(tenant.name)
         if account is None:
@@ -69,7 +73,7 @@ class WaitingQueue:
 
     def push(self, request: Request, now: float) -> None:
         """Adds a request to its account."""
-        account, self._now, self.prospects.now = request.account, now, now
+        account, self._now, self.ttft_estimator.now = request.account, now, now
         assert account is not None
         was_empty = not len(account.requests)
         account.requests.push(request)
@@ -128,7 +132,7 @@ class WaitingQueue:
     def walk(self, now: float) -> Generator[Request, None, None]:
         """Waiting requests in order, those of suspended classes apart, each with the level in force in `rank`. A
         request that is taken has left the queue before the next one is asked for. To be closed."""
-        self._now = self.prospects.now = now
+        self._now = self.ttft_estimator.now = now
         self._rise(now)
         passed: set[int] = set()
         seen: Aged | None = None

@@ -18,7 +18,7 @@ LEAST_SHARE = 0.25
 """Steps with fewer prompt tokens than this share of the budget say little of how fast prompts are computed."""
 
 
-class Prospects:
+class TtftEstimator:
     """An estimate for a request that would start now: the step that runs has to end, then its prompt is computed as
     fast as prompts were lately, decode rows beside them. Before anything was measured, that takes no time. Medians are
     taken, for a first step that compiles kernels says nothing of those that follow.
