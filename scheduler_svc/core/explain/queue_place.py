@@ -136,7 +136,7 @@ def _startable(model: str, order: Order) -> Iterable[Account]:
     queue = order.queues.of(model)
     for rank, members in queue.classes.items():
         if not queue.suspends(rank):
-            yield from (a for a in members.accounts.values() if a.tenant.barrier(order.now) is None)
+            yield from (a for a in members.accounts.values() if a.tenant.throttled_by(order.now) is None)
 
 
 def _take_turns(order: Order, key: Key, own: Key) -> bool:

@@ -20,13 +20,13 @@ def reason_to_wait(core: Scheduler, request: Request, order: Order) -> tuple[Que
     kinds |= {False for worker in able if worker.info.serves_generation}
     place = place_of(request, order, kinds or {request.is_pooling})
     assert request.account is not None
-    barrier = request.account.tenant.barrier(order.now)
+    throttled_by = request.account.tenant.throttled_by(order.now)
     if not able:
         return place, _no_worker(core, request, workers, order.now)
     if request.suspended:
         return place, suspension(core.safe_mode, request)
-    if barrier is not None:
-        return place, Obstacle(Reason.TENANT_LIMIT, barrier)
+    if throttled_by is not None:
+        return place, Obstacle(Reason.TENANT_LIMIT, throttled_by)
     return place, _on_any(core, request, able, place, order)
 
 

@@ -80,7 +80,7 @@ class ClassQueue:
         walkers: dict[int, Iterator[Request]] = {}
         try:
             while (account := self._take_least()) is not None:
-                if account.tenant.barrier(now) is not None:
+                if account.tenant.throttled_by(now) is not None:
                     self._park(account, now)
                     self._call_owed()
                     continue

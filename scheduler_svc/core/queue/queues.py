@@ -109,8 +109,12 @@ class Queues:
             count = (
                 f"max_queued: {tenant.num_queued} of {most} requests of tenant {tenant.name!r} wait already"
             )
-            barrier = tenant.barrier(now)
-            message = f"{count}, for {barrier}" if barrier else f"{count}, {self.num_waiting} of all tenants"
+            throttled_by = tenant.throttled_by(now)
+            message = (
+                f"{count}, for {throttled_by}"
+                if throttled_by
+                else f"{count}, {self.num_waiting} of all tenants"
+            )
             return refuse_for_now(request, message, max(tenant.recovery_s(), QUEUE_RETRY_S))
         return None
 

@@ -51,7 +51,7 @@ class Tenant:
         rate = self.limits.tokens_per_s
         return max(-self.tokens / rate, 1e-3) if rate is not None and self.tokens < 0 else 0.0
 
-    def barrier(self, now: float) -> str | None:
+    def throttled_by(self, now: float) -> str | None:
         """The limit that keeps it from starting another request at present, in words; None: there is none."""
         most = self.limits.max_running
         if most is not None and self.num_running >= most:

@@ -142,7 +142,7 @@ class WaitingQueue:
             while (entry := self._next_aged(seen, rank)) is not None:
                 seen = entry
                 request = entry[3].requests.oldest()
-                if request is not None and entry[3].tenant.barrier(now) is None:
+                if request is not None and entry[3].tenant.throttled_by(now) is None:
                     request.rank = entry[0]
                     yield request
                     if request.status is RequestStatus.WAITING:
