@@ -18,7 +18,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.core.step import Failure
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.desk import Verdict
+from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import make_preparation
 from worker_svc.links.outputs import Outputs
 from worker_svc.links.scheduler_link import SchedulerLink
@@ -60,7 +60,7 @@ class Worker:
             on_refused=self._in_loop(self._reconnect),
             spans=RunSpans(tracer, settings.worker_id, self._core.table) if tracer.is_on else None,
             preparation=self._preparation,
-            on_verdict=self._in_loop(self._deliver_verdict),
+            on_grammar_result=self._in_loop(self._deliver_grammar_result),
             on_fence_ended=self._in_loop(self._tell_fence),
             on_refusal=self._in_loop(outputs.append),
             most_tokens=settings.max_num_batched_tokens,
@@ -161,9 +161,9 @@ class Worker:
             self._link.report(result.report)
         self._outputs.append(result.outputs)
 
-    def _deliver_verdict(self, verdict: Verdict) -> None:
-        self._link.tell_grammar(verdict)
-        self._outputs.append(verdict.outputs)
+    def _deliver_grammar_result(self, result: GrammarResult) -> None:
+        self._link.tell_grammar(result)
+        self._outputs.append(result.outputs)
 
     def _tell_fence(self, fence: int, failure: Failure | None) -> None:
         self._link.tell_fence(fence, failure)

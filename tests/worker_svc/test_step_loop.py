@@ -11,7 +11,7 @@ from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.step import Failure, RequestRef
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.desk import Verdict
+from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import Prepared
 from worker_svc.runner.sim.model import SimRunner
 from worker_svc.steps.loop import StepLoop, StepResult
@@ -65,14 +65,14 @@ def request_with_a_form() -> scheduler_pb2.NewRequestData:
 
 def test_a_grammar_that_fails_behind_a_snapshot_is_told_to_the_scheduler_that_gets_it() -> None:
     """J7: nobody hears the verdict between the snapshot, which says PREPARING, and the new link."""
-    preparation, verdicts = SlowPreparation(), queue.SimpleQueue[Verdict]()
+    preparation, verdicts = SlowPreparation(), queue.SimpleQueue[GrammarResult]()
     loop = StepLoop(
         WorkerCore(INFO, num_slots=4),
         SimRunner(INFO),
         lambda result: None,
         lambda reason: None,
         preparation=preparation,  # type: ignore[arg-type]
-        on_verdict=verdicts.put,
+        on_grammar_result=verdicts.put,
     )
     loop.start()
     loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=[request_with_a_form()]))

@@ -26,7 +26,7 @@ from worker_svc.core.step import (
     StepReport,
 )
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.desk import Verdict
+from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.links.payload import (
     announces_grammar,
     is_pooling,
@@ -204,14 +204,14 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
     return message
 
 
-def build_verdict(verdict: Verdict) -> scheduler_pb2.WorkerEvent:
+def build_verdict(result: GrammarResult) -> scheduler_pb2.WorkerEvent:
     """What came of a grammar, as an event."""
-    ref = scheduler_pb2.RequestRef(request_id=verdict.ref.request_id, attempt=verdict.ref.attempt)
-    if verdict.is_ready:
-        return scheduler_pb2.WorkerEvent(grammar_ready=scheduler_pb2.GrammarReady(slot=verdict.slot, ref=ref))
-    event = scheduler_pb2.GrammarFailed(slot=verdict.slot, ref=ref)
-    if verdict.failure is not None:
-        event.error.CopyFrom(_error(verdict.failure))
+    ref = scheduler_pb2.RequestRef(request_id=result.ref.request_id, attempt=result.ref.attempt)
+    if result.is_ready:
+        return scheduler_pb2.WorkerEvent(grammar_ready=scheduler_pb2.GrammarReady(slot=result.slot, ref=ref))
+    event = scheduler_pb2.GrammarFailed(slot=result.slot, ref=ref)
+    if result.failure is not None:
+        event.error.CopyFrom(_error(result.failure))
     return scheduler_pb2.WorkerEvent(grammar_failed=event)
 
 

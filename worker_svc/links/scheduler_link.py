@@ -18,7 +18,7 @@ from signalbox.links.rpc_errors import error_of
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.core.alone.terms import Terms
 from worker_svc.core.step import Failure
-from worker_svc.grammar.desk import Verdict
+from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.links import delta
 from worker_svc.links.redial import Redial
 from worker_svc.steps.inbox import StepInbox
@@ -88,9 +88,9 @@ class SchedulerLink:
         lost = scheduler_pb2.FrontendLost(frontend_instance=instance)
         self._tell(scheduler_pb2.WorkerEvent(frontend_lost=lost))
 
-    def tell_grammar(self, verdict: Verdict) -> None:
+    def tell_grammar(self, result: GrammarResult) -> None:
         """Tells what came of a grammar. Without a stream it is dropped: the next hello says more, and `announce`."""
-        self._tell(delta.build_verdict(verdict))
+        self._tell(delta.build_verdict(result))
 
     def tell_fence(self, fence: int, failure: Failure | None) -> None:
         """Tells that copies beside the steps have ended. Without a stream it is dropped: no fence outlives one."""

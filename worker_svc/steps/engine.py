@@ -27,7 +27,7 @@ from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta, StepReport
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
-from worker_svc.grammar.desk import GrammarDesk, Verdict
+from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta
 from worker_svc.steps.items import (
@@ -124,7 +124,7 @@ class Listeners:
     on_result: Callable[[StepResult], None]
     on_refused: Callable[[str], None]
     """A step cannot be for us: the link is to be closed."""
-    on_verdict: Callable[[Verdict], None]
+    on_grammar_result: Callable[[GrammarResult], None]
     on_refusal: Callable[[list[FrontendOutput]], None]
     """What frontends are told of a request that was refused when it came."""
 
@@ -152,7 +152,7 @@ class StepEngine:
         """Of the steps in flight, oldest first."""
         self._tell = listeners
         self._spans = spans
-        self._grammars = GrammarDesk(core, preparation, around.post, listeners.on_verdict)
+        self._grammars = GrammarCoordinator(core, preparation, around.post, listeners.on_grammar_result)
         self._orders = ClientOrders(core.table)
         self._wishes: list[tuple[int, int]] = []
         """(slot, drafts that it wants to be allowed): while there is no scheduler, nobody else has to agree."""

@@ -14,7 +14,7 @@ from worker_svc.core.batch import ModelRunner
 from worker_svc.core.requests.masks import Masks
 from worker_svc.core.step import Failure, FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.desk import Verdict
+from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.steps.engine import Listeners, StepEngine, StepResult, StepTotals, Surroundings
 from worker_svc.steps.inbox import StepInbox
@@ -39,7 +39,7 @@ class StepLoop(StepInbox):
         on_refused: Callable[[str], None],
         spans: RunSpans | None = None,
         preparation: GrammarPreparation | None = None,
-        on_verdict: Callable[[Verdict], None] = lambda verdict: None,
+        on_grammar_result: Callable[[GrammarResult], None] = lambda result: None,
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
         on_refusal: Callable[[list[FrontendOutput]], None] = lambda outputs: None,
         most_tokens: int = 8192,
@@ -52,7 +52,7 @@ class StepLoop(StepInbox):
         self._copier = SideCopier(runner, self._side_copies_ended)
         self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
         around = Surroundings(time.monotonic, self._inbox.put, self._copier, self._fill)
-        listeners = Listeners(on_result, on_refused, on_verdict, on_refusal)
+        listeners = Listeners(on_result, on_refused, on_grammar_result, on_refusal)
         self._engine = StepEngine(core, runner, around, listeners, spans, preparation, most_tokens)
         self._on_fence_ended = on_fence_ended
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)

@@ -37,7 +37,7 @@ class StepDriver(StepInbox):
         on_refused: Callable[[str], None],
         spans: Any = None,
         preparation: Any = None,
-        on_verdict: Callable[[Any], None] = lambda verdict: None,
+        on_grammar_result: Callable[[Any], None] = lambda result: None,
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
         most_tokens: int = 8192,
         **others: Any,
@@ -52,7 +52,9 @@ class StepDriver(StepInbox):
         self.copier = SideCopier(node, runner, process, self._copies_ended)
         self._on_fence_ended = on_fence_ended
         around = Surroundings(self._clock, self._post, self.copier, lambda masks: None)
-        listeners = Listeners(on_result=on_result, on_refused=on_refused, on_verdict=on_verdict, **others)
+        listeners = Listeners(
+            on_result=on_result, on_refused=on_refused, on_grammar_result=on_grammar_result, **others
+        )
         self.engine = StepEngine(
             core, runner, around, listeners, None, Preparation(node, process), most_tokens
         )

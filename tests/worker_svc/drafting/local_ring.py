@@ -20,7 +20,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.desk import GrammarDesk, Verdict
+from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta as worker_delta
 from worker_svc.runner.attention.kv_cache import KVCache
@@ -99,7 +99,7 @@ class LocalRing:
         self._clients: dict[int, Client] = {}
         self._in_flight: deque[scheduler_pb2.SchedulerOutput] = deque()
         self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
-        self._desk = GrammarDesk(self.core, grammars, self._prepared.put, self._tell)
+        self._desk = GrammarCoordinator(self.core, grammars, self._prepared.put, self._tell)
         self._masking = ThreadPoolExecutor(1)
 
     def submit(
@@ -185,14 +185,14 @@ class LocalRing:
         if request.form is not None:
             self._desk.take(self._prepared.get(timeout=COMPILE_S))
 
-    def _tell(self, verdict: Verdict) -> None:
-        event = worker_delta.build_verdict(verdict)
+    def _tell(self, result: GrammarResult) -> None:
+        event = worker_delta.build_verdict(result)
         kind = event.WhichOneof("event")
         assert kind in ("grammar_ready", "grammar_failed")
         take = self.scheduler.grammar_ready if kind == "grammar_ready" else self.scheduler.grammar_failed
         body = getattr(event, kind)
         take(WORKER, body.slot, body.ref.request_id, body.ref.attempt)
-        self._put_out(verdict.outputs)
+        self._put_out(result.outputs)
 
     def _put_out(self, outputs: list[FrontendOutput]) -> None:
         for output in outputs:

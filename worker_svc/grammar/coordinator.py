@@ -11,7 +11,7 @@ from worker_svc.grammar.preparation import FIELD, GrammarPreparation, Prepared
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GrammarResult:
     """What the scheduler is told of a request that waited for its grammar, and its frontend if it ended."""
 
     slot: int
@@ -23,7 +23,7 @@ class Verdict:
     outputs: list[FrontendOutput] = field(default_factory=list)
 
 
-class GrammarDesk:
+class GrammarCoordinator:
     """Stands between the core and the thread that prepares grammars."""
 
     def __init__(
@@ -31,13 +31,13 @@ class GrammarDesk:
         core: WorkerCore,
         preparation: GrammarPreparation | None,
         post: Callable[[Prepared], None],
-        on_verdict: Callable[[Verdict], None],
+        on_grammar_result: Callable[[GrammarResult], None],
     ) -> None:
         """preparation: None: requests with a form are refused. post: brings what was prepared to `take`, in the step
         thread."""
         self._core, self._preparation = core, preparation
-        self._post, self._on_verdict = post, on_verdict
-        self._ended: dict[int, Verdict] = {}
+        self._post, self._on_grammar_result = post, on_grammar_result
+        self._ended: dict[int, GrammarResult] = {}
         """What ended here, by slot, until the scheduler has acknowledged it."""
 
     def add(self, request: NewRequest) -> None:
@@ -69,7 +69,7 @@ class GrammarDesk:
         elif automaton.is_complete:  # by the output of an earlier attempt, whose end was lost
             self._end(slot, ref, FinishReason.STOP, None)
         elif self._core.take_grammar(slot, ref, automaton):
-            self._on_verdict(Verdict(slot, ref, is_ready=True))
+            self._on_grammar_result(GrammarResult(slot, ref, is_ready=True))
 
     def announce(self) -> None:
         """Says once more which requests may start, and which have ended, to a scheduler that is being greeted: when our
@@ -77,12 +77,12 @@ class GrammarDesk:
         for slot in self._core.ready_slots():
             ref = self._core.table.refs[slot]
             assert ref is not None
-            self._on_verdict(Verdict(slot, ref, is_ready=True))
-        for verdict in self._ended.values():
-            self._on_verdict(verdict)
+            self._on_grammar_result(GrammarResult(slot, ref, is_ready=True))
+        for result in self._ended.values():
+            self._on_grammar_result(result)
 
     def _end(self, slot: int, ref: RequestRef, reason: FinishReason, failure: Failure | None) -> None:
         outputs = self._core.end_early(slot, ref, reason, failure)
         if outputs:
-            self._ended[slot] = Verdict(slot, ref, is_ready=False, failure=failure)
-            self._on_verdict(replace(self._ended[slot], outputs=outputs))
+            self._ended[slot] = GrammarResult(slot, ref, is_ready=False, failure=failure)
+            self._on_grammar_result(replace(self._ended[slot], outputs=outputs))
