@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from frontend_svc.api.http.auth import HttpAuth
-from frontend_svc.api.http.call import Face
+from frontend_svc.api.http.call import HttpContext
 from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
 from frontend_svc.api.openai.endpoints import OpenAIApi
 from frontend_svc.api.page.page import WebPage
@@ -43,7 +43,7 @@ class HttpApi:
         self._metrics = metrics
         self._is_ready = is_ready
         self._name = name
-        face = Face(intake, directory, metrics, max_request_bytes)
+        face = HttpContext(intake, directory, metrics, max_request_bytes)
         self.app = Starlette(
             routes=[
                 *OpenAIApi(face).routes,

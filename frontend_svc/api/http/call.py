@@ -56,7 +56,7 @@ class Answer(Protocol):
 
 
 @dataclass(frozen=True)
-class Face:
+class HttpContext:
     """What endpoints stand on."""
 
     intake: Intake

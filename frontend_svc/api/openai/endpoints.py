@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from frontend_svc.api.http.call import Face, answer, trace_of, watching
+from frontend_svc.api.http.call import HttpContext, answer, trace_of, watching
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.openai.chat_body import ChatBody
 from frontend_svc.api.openai.chat_format import ChatFormat
@@ -28,7 +28,7 @@ from signalbox.errors import RequestNotFoundError
 class OpenAIApi:
     """Each endpoint turns one body into sessions, and the sessions' deltas into bytes."""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: HttpContext) -> None:
         self._face = face
         self._created = int(time.time())
         self.routes = [
