@@ -24,7 +24,7 @@ from frontend_svc.links.scheduler_link import SchedulerLink
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.requests.structured_output import FormCheck
 from frontend_svc.text.tokenizer import load_tokenizer
@@ -74,7 +74,7 @@ class Frontend:
         self._form_check = None
         if settings.model is not None and tokenizer is not None:
             self._form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
-        self.intake = Intake(
+        self.intake = RequestProcessor(
             self.table,
             self.directory,
             tokenizer,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from frontend_svc.requests.events import Delta
 from frontend_svc.requests.generate_input import Asked
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.session import Session
 from signalbox.errors import DeadlineExceededError, SignalboxError
 
@@ -105,7 +105,7 @@ class Choices:
 
 
 async def open_choices(
-    intake: Intake, prompts: Sequence[Asked], num_per_prompt: int, timeout_s: float | None = None
+    intake: RequestProcessor, prompts: Sequence[Asked], num_per_prompt: int, timeout_s: float | None = None
 ) -> Choices:
     """Opens all sessions of a call, or none. Raises the SignalboxError for which it is refused."""
     sessions: list[Session] = []

@@ -13,7 +13,7 @@ from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory, Worker
 from frontend_svc.requests import validation
 from frontend_svc.requests.generate_input import Asked, Sampling, read_trace
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.tokenizer import Tokenizer
@@ -153,10 +153,10 @@ def test_max_tokens() -> None:
     assert caught.value.field == "min_tokens"
 
 
-def make_intake(tokenizer: Tokenizer | None, table: SessionTable | None = None) -> Intake:
+def make_intake(tokenizer: Tokenizer | None, table: SessionTable | None = None) -> RequestProcessor:
     directory = ModelDirectory()
     directory.replace([WORKER])
-    return Intake(table or make_table(Recorder()), directory, tokenizer, Limits())
+    return RequestProcessor(table or make_table(Recorder()), directory, tokenizer, Limits())
 
 
 async def test_an_open_session_has_everything_filled_in(tokenizer: Tokenizer) -> None:
@@ -191,7 +191,7 @@ async def test_seeds_are_drawn_unless_given(tokenizer: Tokenizer) -> None:
 async def test_long_prompts_go_through_threads(tokenizer: Tokenizer) -> None:
     directory = ModelDirectory()
     directory.replace([replace(WORKER, max_model_len=100_000, max_request_tokens=100_000)])
-    intake = Intake(make_table(Recorder()), directory, tokenizer, Limits())
+    intake = RequestProcessor(make_table(Recorder()), directory, tokenizer, Limits())
     session = await intake.open(Asked("the lazy dog " * 4000, Sampling()))
     assert session.given.prompt == array("i", tokenizer.fast.encode("the lazy dog " * 4000).ids).tobytes()
 

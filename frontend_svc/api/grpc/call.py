@@ -10,7 +10,7 @@ import grpc
 from frontend_svc.metrics import Metrics
 from frontend_svc.requests.choices import Choices, open_choices
 from frontend_svc.requests.generate_input import Asked, Trace, read_trace
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from signalbox.errors import InternalError, SignalboxError
 from signalbox.links import rpc
 
@@ -18,7 +18,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 async def accept(
-    intake: Intake, metrics: Metrics, read: Callable[[], tuple[Asked, int]], context: Context
+    intake: RequestProcessor, metrics: Metrics, read: Callable[[], tuple[Asked, int]], context: Context
 ) -> Choices:
     """The choices once the first is placed; a refusal ends the call with its status.
 

@@ -11,7 +11,7 @@ from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.requests.choices import open_choices
 from frontend_svc.requests.generate_input import Asked
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.validation import check_token_ids
 from signalbox.errors import InvalidRequestError
 from signalbox.links import rpc
@@ -24,7 +24,7 @@ SERVICE = "signalbox.v1.GenerationService"
 class GenerationServicer(GenerationServiceServicer):
     """Turns calls into sessions and deltas into messages."""
 
-    def __init__(self, intake: Intake, directory: ModelDirectory, metrics: Metrics) -> None:
+    def __init__(self, intake: RequestProcessor, directory: ModelDirectory, metrics: Metrics) -> None:
         self._intake = intake
         self._directory = directory
         self._metrics = metrics

@@ -20,7 +20,7 @@ from frontend_svc.api.openai.endpoints import OpenAIApi
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from signalbox import __version__
 from signalbox.errors import SignalboxError
 
@@ -30,7 +30,7 @@ class HttpApi:
 
     def __init__(
         self,
-        intake: Intake,
+        intake: RequestProcessor,
         directory: ModelDirectory,
         metrics: Metrics,
         *,

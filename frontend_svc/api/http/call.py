@@ -22,7 +22,7 @@ from frontend_svc.models import ModelDirectory
 from frontend_svc.requests.choices import Choices, open_choices
 from frontend_svc.requests.events import Delta
 from frontend_svc.requests.generate_input import Asked, Trace, read_trace
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from signalbox.errors import InvalidRequestError, SignalboxError
 
 TIMEOUT_HEADER = "x-request-timeout"
@@ -59,7 +59,7 @@ class Answer(Protocol):
 class HttpContext:
     """What endpoints stand on."""
 
-    intake: Intake
+    intake: RequestProcessor
     directory: ModelDirectory
     metrics: Metrics
     max_request_bytes: int

@@ -15,7 +15,7 @@ from frontend_svc.api.vllm.model_facts import ModelFacts, read_model_facts
 from frontend_svc.api.vllm.tokenizer_archive import make_archive, split
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.session import SessionStatus
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.errors import UnsupportedError
@@ -32,7 +32,7 @@ class VllmEngineServicer(Servicer):
 
     def __init__(
         self,
-        intake: Intake,
+        intake: RequestProcessor,
         metrics: Metrics,
         table: SessionTable,
         directory: ModelDirectory,

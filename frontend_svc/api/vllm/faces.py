@@ -12,7 +12,7 @@ from frontend_svc.api.vllm import engine as vllm_engine
 from frontend_svc.api.vllm import inference
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.vllm.control_pb2_grpc import add_ControlServicer_to_server
 from signalbox.vllm.engine_pb2_grpc import add_VllmEngineServicer_to_server
@@ -23,7 +23,7 @@ SERVICES = (inference.SERVICE, vllm_control.SERVICE, vllm_engine.SERVICE)
 
 def add_faces(
     server: grpc.aio.Server,
-    intake: Intake,
+    intake: RequestProcessor,
     metrics: Metrics,
     table: SessionTable,
     directory: ModelDirectory,

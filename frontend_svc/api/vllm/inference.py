@@ -10,7 +10,7 @@ from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, re
 from frontend_svc.metrics import Metrics
 from frontend_svc.requests.events import Delta, Finished, FinishReason
 from frontend_svc.requests.generate_input import Asked, Sampling
-from frontend_svc.requests.intake import Intake
+from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.session import Session
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, UnsupportedError
@@ -47,7 +47,7 @@ _REASONS = {
 class InferenceServicer(Servicer):
     """Turns calls into sessions and deltas into messages."""
 
-    def __init__(self, intake: Intake, metrics: Metrics) -> None:
+    def __init__(self, intake: RequestProcessor, metrics: Metrics) -> None:
         self._intake = intake
         self._metrics = metrics
 

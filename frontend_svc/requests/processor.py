@@ -31,7 +31,7 @@ LONG_PROMPT_TOKENS = 4096
 FormCheck = Callable[[StructuredOutput], Awaitable[None]]
 
 
-class Intake:
+class RequestProcessor:
     """Checks, tokenizes, hashes and submits requests."""
 
     def __init__(
