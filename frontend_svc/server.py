@@ -74,7 +74,7 @@ class Frontend:
         self._form_check = None
         if settings.model is not None and tokenizer is not None:
             self._form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
-        self.intake = RequestProcessor(
+        self.processor = RequestProcessor(
             self.table,
             self.directory,
             tokenizer,
@@ -119,12 +119,12 @@ class Frontend:
             reuse_port=settings.reuse_port,
             max_receive_bytes=settings.max_request_bytes,
         )
-        servicer = GenerationServicer(self.intake, self.directory, self.metrics)
+        servicer = GenerationServicer(self.processor, self.directory, self.metrics)
         add_GenerationServiceServicer_to_server(servicer, server.grpc)
         if settings.vllm_faces:
             faces.add_faces(
                 server.grpc,
-                self.intake,
+                self.processor,
                 self.metrics,
                 self.table,
                 self.directory,
@@ -138,7 +138,7 @@ class Frontend:
         """The faces over HTTP."""
         settings = self._settings
         api = HttpApi(
-            self.intake,
+            self.processor,
             self.directory,
             self.metrics,
             max_request_bytes=settings.max_request_bytes,
@@ -153,7 +153,7 @@ class Frontend:
     def is_ready(self) -> bool:
         """A request would be served."""
         return (
-            not self.intake.stopping
+            not self.processor.stopping
             and self.scheduler.connected
             and any(self.workers.is_open(worker) for worker in self.directory.workers)
         )
@@ -185,7 +185,7 @@ class Frontend:
 
     async def stop(self) -> None:
         """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
-        self.intake.stopping = True
+        self.processor.stopping = True
         await asyncio.gather(self._http.leave(), self._grpc.set_serving(False))
         await self._wait_empty(self._settings.drain_s)
         for session in self.table:

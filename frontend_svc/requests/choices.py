@@ -105,16 +105,16 @@ class Choices:
 
 
 async def open_choices(
-    intake: RequestProcessor, prompts: Sequence[Asked], num_per_prompt: int, timeout_s: float | None = None
+    processor: RequestProcessor, prompts: Sequence[Asked], num_per_prompt: int, timeout_s: float | None = None
 ) -> Choices:
     """Opens all sessions of a call, or none. Raises the SignalboxError for which it is refused."""
     sessions: list[Session] = []
-    ticket = intake.gate.admit(len(prompts) * num_per_prompt)
+    ticket = processor.gate.admit(len(prompts) * num_per_prompt)
     try:
         for index, asked in enumerate(prompts):
             if index:
                 await asyncio.sleep(0)  # many prompts take their time to tokenize
-            sessions += await intake.open_choices(asked, num_per_prompt, ticket)
+            sessions += await processor.open_choices(asked, num_per_prompt, ticket)
     except BaseException:
         for session in sessions:
             session.cancel()

@@ -33,7 +33,7 @@ async def test_open_requests_are_drained(frontend: Frontend, cluster: Cluster, t
     asking = asyncio.create_task(ask(frontend))
     attempt = (await cluster.scheduler.next("submit")).ref.attempt
     stopping = asyncio.create_task(frontend.stop())
-    await until(lambda: frontend.intake.stopping)
+    await until(lambda: frontend.processor.stopping)
     cluster.worker.emit(Row(attempt, 0, character_ids(tokenizer, "ab"), 2))
     answer = await asking
     assert (answer.status_code, answer.json()["choices"][0]["text"]) == (200, "ab")

@@ -178,9 +178,9 @@ async def test_what_does_not_fit_is_refused_by_name(http: httpx.AsyncClient) -> 
 async def test_a_template_without_a_place_for_tools(
     http: httpx.AsyncClient, frontend: Frontend, monkeypatch: pytest.MonkeyPatch, model_directory: Path
 ) -> None:
-    assert frontend.intake.tokenizer is not None
+    assert frontend.processor.tokenizer is not None
     bare = ChatTemplate("{% for m in messages %}{{ m['content'] }}{% endfor %}", {})
-    monkeypatch.setattr(frontend.intake.tokenizer, "chat", bare)
+    monkeypatch.setattr(frontend.processor.tokenizer, "chat", bare)
     body = {"model": "toy", "messages": USER, "tools": TOOLS}
     answer = await http.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")

@@ -182,17 +182,17 @@ async def test_hashes_go_on_over_prior_output(tokenizer: Tokenizer) -> None:
 
 async def test_seeds_are_drawn_unless_given(tokenizer: Tokenizer) -> None:
     """D1."""
-    intake = make_intake(tokenizer)
-    drawn = [(await intake.open(Asked([1], Sampling()))).given.seed for _ in range(2)]
+    processor = make_intake(tokenizer)
+    drawn = [(await processor.open(Asked([1], Sampling()))).given.seed for _ in range(2)]
     assert drawn[0] != drawn[1]
-    assert (await intake.open(Asked([1], Sampling(seed=0)))).given.seed == 0
+    assert (await processor.open(Asked([1], Sampling(seed=0)))).given.seed == 0
 
 
 async def test_long_prompts_go_through_threads(tokenizer: Tokenizer) -> None:
     directory = ModelDirectory()
     directory.replace([replace(WORKER, max_model_len=100_000, max_request_tokens=100_000)])
-    intake = RequestProcessor(make_table(Recorder()), directory, tokenizer, Limits())
-    session = await intake.open(Asked("the lazy dog " * 4000, Sampling()))
+    processor = RequestProcessor(make_table(Recorder()), directory, tokenizer, Limits())
+    session = await processor.open(Asked("the lazy dog " * 4000, Sampling()))
     assert session.given.prompt == array("i", tokenizer.fast.encode("the lazy dog " * 4000).ids).tobytes()
 
 
@@ -211,10 +211,10 @@ async def test_text_needs_a_tokenizer(asked: Asked, field: str) -> None:
 
 
 async def test_nothing_is_accepted_while_stopping(tokenizer: Tokenizer) -> None:
-    intake = make_intake(tokenizer)
-    intake.stopping = True
+    processor = make_intake(tokenizer)
+    processor.stopping = True
     with pytest.raises(UnavailableError):
-        await intake.open(Asked([1], Sampling()))
+        await processor.open(Asked([1], Sampling()))
 
 
 async def test_a_refused_request_leaves_nothing_behind(tokenizer: Tokenizer) -> None:

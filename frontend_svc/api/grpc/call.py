@@ -18,7 +18,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 async def accept(
-    intake: RequestProcessor, metrics: Metrics, read: Callable[[], tuple[Asked, int]], context: Context
+    processor: RequestProcessor, metrics: Metrics, read: Callable[[], tuple[Asked, int]], context: Context
 ) -> Choices:
     """The choices once the first is placed; a refusal ends the call with its status.
 
@@ -28,7 +28,7 @@ async def accept(
     try:
         with metrics.counting_refusals():
             asked, count = read()
-            choices = await open_choices(intake, [asked], count)
+            choices = await open_choices(processor, [asked], count)
         await choices.wait_accepted()
         return choices
     except SignalboxError as error:

@@ -24,8 +24,8 @@ SERVICE = "signalbox.v1.GenerationService"
 class GenerationServicer(GenerationServiceServicer):
     """Turns calls into sessions and deltas into messages."""
 
-    def __init__(self, intake: RequestProcessor, directory: ModelDirectory, metrics: Metrics) -> None:
-        self._intake = intake
+    def __init__(self, processor: RequestProcessor, directory: ModelDirectory, metrics: Metrics) -> None:
+        self._processor = processor
         self._directory = directory
         self._metrics = metrics
 
@@ -33,7 +33,9 @@ class GenerationServicer(GenerationServiceServicer):
         self, request: frontend.GenerateRequest, context: Context
     ) -> AsyncIterator[frontend.GenerateResponse]:
         """Streams the output of one request, all choices in one stream."""
-        choices = await accept(self._intake, self._metrics, lambda: read_generate(request, context), context)
+        choices = await accept(
+            self._processor, self._metrics, lambda: read_generate(request, context), context
+        )
         try:
             yield make_accepted(choices)
             while news := await choices.next_deltas():
@@ -52,7 +54,7 @@ class GenerationServicer(GenerationServiceServicer):
             with self._metrics.counting_refusals():
                 asked = read_embed(request, context)
                 self._check_count(asked)
-                choices = await open_choices(self._intake, asked, 1)
+                choices = await open_choices(self._processor, asked, 1)
             try:
                 return make_embeddings(choices, await choices.collect())
             finally:
@@ -68,7 +70,7 @@ class GenerationServicer(GenerationServiceServicer):
         async def tokenize() -> frontend.TokenizeResponse:
             refuse_unknown_fields(request)
             self._directory.resolve(request.model)
-            tokenizer = self._intake.require_tokenizer("text")
+            tokenizer = self._processor.require_tokenizer("text")
             token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
             return frontend.TokenizeResponse(token_ids=token_ids)
 
@@ -82,7 +84,7 @@ class GenerationServicer(GenerationServiceServicer):
         async def detokenize() -> frontend.DetokenizeResponse:
             refuse_unknown_fields(request)
             model = self._directory.resolve(request.model)
-            tokenizer = self._intake.require_tokenizer("token_ids")
+            tokenizer = self._processor.require_tokenizer("token_ids")
             check_token_ids(request.token_ids, model.vocab_size, "token_ids")
             return frontend.DetokenizeResponse(text=tokenizer.decode(list(request.token_ids)))
 
@@ -102,6 +104,6 @@ class GenerationServicer(GenerationServiceServicer):
         )
 
     def _check_count(self, inputs: list[Asked]) -> None:
-        most = self._intake.limits.max_choices
+        most = self._processor.limits.max_choices
         if len(inputs) > most:
             raise InvalidRequestError(f"inputs has {len(inputs)}, at most {most} are allowed", field="inputs")

@@ -30,7 +30,7 @@ class HttpApi:
 
     def __init__(
         self,
-        intake: RequestProcessor,
+        processor: RequestProcessor,
         directory: ModelDirectory,
         metrics: Metrics,
         *,
@@ -43,7 +43,7 @@ class HttpApi:
         self._metrics = metrics
         self._is_ready = is_ready
         self._name = name
-        face = HttpContext(intake, directory, metrics, max_request_bytes)
+        face = HttpContext(processor, directory, metrics, max_request_bytes)
         self.app = Starlette(
             routes=[
                 *OpenAIApi(face).routes,
@@ -54,8 +54,8 @@ class HttpApi:
                 Route("/version", self.version, methods=["GET"]),
                 *(page.routes if page is not None else ()),
             ],
-            middleware=[Middleware(HttpAuth, intake.gate, metrics, metrics_need_key=metrics_need_key)]
-            if intake.gate.has_keys
+            middleware=[Middleware(HttpAuth, processor.gate, metrics, metrics_need_key=metrics_need_key)]
+            if processor.gate.has_keys
             else [],
             exception_handlers={
                 SignalboxError: answer_error,

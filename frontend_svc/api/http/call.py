@@ -59,7 +59,7 @@ class Answer(Protocol):
 class HttpContext:
     """What endpoints stand on."""
 
-    intake: RequestProcessor
+    processor: RequestProcessor
     directory: ModelDirectory
     metrics: Metrics
     max_request_bytes: int
@@ -70,7 +70,7 @@ class HttpContext:
 
     async def open(self, request: Request, prompts: Sequence[Asked], num_per_prompt: int = 1) -> Choices:
         """Opens the sessions of the call, with the id and priority and under the time limit that its headers give."""
-        most = self.intake.limits.max_choices
+        most = self.processor.limits.max_choices
         if len(prompts) * num_per_prompt > most:
             raise InvalidRequestError(
                 f"{len(prompts)} prompts with {num_per_prompt} choices each are too many: "
@@ -79,7 +79,7 @@ class HttpContext:
             )
         prompts = read_request_id(request, read_priority(request, prompts))
         timeout_s = read_timeout(request)
-        return await open_choices(self.intake, prompts, num_per_prompt, timeout_s)
+        return await open_choices(self.processor, prompts, num_per_prompt, timeout_s)
 
 
 async def answer(

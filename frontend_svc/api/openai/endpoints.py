@@ -49,9 +49,9 @@ class OpenAIApi:
             body = await face.read(request, CompletionBody)
             prompts = body.read(trace_of(request))
             if body.echo:
-                face.intake.require_tokenizer("echo")
+                face.processor.require_tokenizer("echo")
             choices = await face.open(request, prompts, body.num_sampled)
-        make_form = partial(CompletionFormat, body, choices, face.intake.tokenizer)
+        make_form = partial(CompletionFormat, body, choices, face.processor.tokenizer)
         return await answer(request, choices, make_form, stream=bool(body.stream))
 
     async def chat(self, request: Request) -> Response:
@@ -59,9 +59,9 @@ class OpenAIApi:
         face = self._face
         with face.metrics.counting_refusals():
             body = await face.read(request, ChatBody)
-            asked = body.read(face.intake.tokenizer, trace_of(request))
+            asked = body.read(face.processor.tokenizer, trace_of(request))
             choices = await face.open(request, [asked], body.num_choices)
-        make_form = partial(ChatFormat, body, choices, face.intake.tokenizer)
+        make_form = partial(ChatFormat, body, choices, face.processor.tokenizer)
         return await answer(request, choices, make_form, stream=bool(body.stream))
 
     async def respond(self, request: Request) -> Response:
@@ -69,7 +69,7 @@ class OpenAIApi:
         face = self._face
         with face.metrics.counting_refusals():
             body = await face.read(request, ResponsesBody)
-            choices = await face.open(request, [body.read(face.intake.tokenizer, trace_of(request))])
+            choices = await face.open(request, [body.read(face.processor.tokenizer, trace_of(request))])
         return await answer(
             request, choices, partial(ResponsesFormat, body, choices), stream=bool(body.stream)
         )
@@ -103,7 +103,7 @@ class OpenAIApi:
             body = await face.read(request, TokenizeBody)
             model = face.directory.resolve(body.model or "")
             return Response(
-                await body.answer(face.intake.require_tokenizer("prompt"), model), media_type=JSON
+                await body.answer(face.processor.require_tokenizer("prompt"), model), media_type=JSON
             )
 
     async def detokenize(self, request: Request) -> Response:
@@ -112,7 +112,7 @@ class OpenAIApi:
         with face.metrics.counting_refusals():
             body = await face.read(request, DetokenizeBody)
             model = face.directory.resolve(body.model or "")
-            return Response(body.answer(face.intake.require_tokenizer("tokens"), model), media_type=JSON)
+            return Response(body.answer(face.processor.require_tokenizer("tokens"), model), media_type=JSON)
 
     def _make_model(self, model: Model) -> dict[str, Any]:
         return {

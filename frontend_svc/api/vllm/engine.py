@@ -32,7 +32,7 @@ class VllmEngineServicer(Servicer):
 
     def __init__(
         self,
-        intake: RequestProcessor,
+        processor: RequestProcessor,
         metrics: Metrics,
         table: SessionTable,
         directory: ModelDirectory,
@@ -41,7 +41,7 @@ class VllmEngineServicer(Servicer):
         is_ready: Callable[[], bool],
     ) -> None:
         """`model` is the directory with the tokenizer. Raises StartupError when its config.json is broken."""
-        self._intake = intake
+        self._processor = processor
         self._metrics = metrics
         self._table = table
         self._directory = directory
@@ -54,7 +54,9 @@ class VllmEngineServicer(Servicer):
         self, request: engine.GenerateRequest, context: Context
     ) -> AsyncIterator[engine.GenerateResponse]:
         """Streams the output of one request, or sends all of it at the end."""
-        choices = await accept(self._intake, self._metrics, lambda: read_request(request, context), context)
+        choices = await accept(
+            self._processor, self._metrics, lambda: read_request(request, context), context
+        )
         try:
             if not request.stream:
                 for session in choices.sessions:
@@ -70,7 +72,7 @@ class VllmEngineServicer(Servicer):
         self, request: engine.AbortRequest, context: Context
     ) -> engine.AbortResponse:
         """Cancels requests; an unknown id is one that has ended."""
-        abort(self._table, request.request_ids, self._intake.gate.caller)
+        abort(self._table, request.request_ids, self._processor.gate.caller)
         return engine.AbortResponse()
 
     async def HealthCheck(  # noqa: N802

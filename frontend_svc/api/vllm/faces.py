@@ -23,7 +23,7 @@ SERVICES = (inference.SERVICE, vllm_control.SERVICE, vllm_engine.SERVICE)
 
 def add_faces(
     server: grpc.aio.Server,
-    intake: RequestProcessor,
+    processor: RequestProcessor,
     metrics: Metrics,
     table: SessionTable,
     directory: ModelDirectory,
@@ -35,8 +35,10 @@ def add_faces(
     """`instance` is the frontend's UUID, `model` the directory with its tokenizer. Raises StartupError when the
     config.json there is broken."""
     model = None if model is None else model.resolve()  # a router on this machine may open it
-    add_InferenceServicer_to_server(inference.InferenceServicer(intake, metrics), server)
-    control = vllm_control.ControlServicer(table, directory, instance, model, intake.gate)
+    add_InferenceServicer_to_server(inference.InferenceServicer(processor, metrics), server)
+    control = vllm_control.ControlServicer(table, directory, instance, model, processor.gate)
     add_ControlServicer_to_server(control, server)
-    engine = vllm_engine.VllmEngineServicer(intake, metrics, table, directory, model=model, is_ready=is_ready)
+    engine = vllm_engine.VllmEngineServicer(
+        processor, metrics, table, directory, model=model, is_ready=is_ready
+    )
     add_VllmEngineServicer_to_server(engine, server)

@@ -47,22 +47,22 @@ _REASONS = {
 class InferenceServicer(Servicer):
     """Turns calls into sessions and deltas into messages."""
 
-    def __init__(self, intake: RequestProcessor, metrics: Metrics) -> None:
-        self._intake = intake
+    def __init__(self, processor: RequestProcessor, metrics: Metrics) -> None:
+        self._processor = processor
         self._metrics = metrics
 
     async def GenerateStream(  # noqa: N802
         self, request: inference.GenerateRequest, context: Context
     ) -> AsyncIterator[inference.GenerateResponse]:
         """Streams the output of one request."""
-        choices = await accept(self._intake, self._metrics, lambda: self._read(request, context), context)
+        choices = await accept(self._processor, self._metrics, lambda: self._read(request, context), context)
         (session,) = choices.sessions
         try:
             prompt = inference.PromptInfo(num_prompt_tokens=session.given.num_prompt_tokens)
             yield inference.GenerateResponse(prompt_info=prompt)
             while news := await next_deltas(choices, context):
                 for _, delta in news:
-                    output = make_output(delta, session, request, self._intake.tokenizer)
+                    output = make_output(delta, session, request, self._processor.tokenizer)
                     yield inference.GenerateResponse(outputs=output)
         finally:
             choices.cancel()  # the client left, or its deadline passed
@@ -71,7 +71,7 @@ class InferenceServicer(Servicer):
         refuse(request)
         if metadata_of(context).get(RANK_HEADER, "0") != "0":
             raise UnsupportedError(f"{RANK_HEADER} must be 0: there is one rank", field=RANK_HEADER)
-        if self._intake.tokenizer is None and wants_text(request):
+        if self._processor.tokenizer is None and wants_text(request):
             field = "response.output_text"
             raise UnsupportedError(f"{field} must be false: this server has no tokenizer", field=field)
         return read_request(request, context), 1

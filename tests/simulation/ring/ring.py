@@ -152,7 +152,7 @@ class Ring:
     def _call(self, planned: Planned) -> None:
         """A client comes, unless its frontend is away."""
         node, asked = self.frontends[planned.frontend], planned.asked
-        if not node.is_running or node.frontend is None or node.frontend.intake.stopping:
+        if not node.is_running or node.frontend is None or node.frontend.processor.stopping:
             return
         process = node.process
         assert process is not None

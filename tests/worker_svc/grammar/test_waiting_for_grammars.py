@@ -110,7 +110,7 @@ class Bench:
 
     loop: StepLoop
     results: queue.SimpleQueue[StepResult]
-    grammar_results: queue.SimpleQueue[GrammarResult]
+    told_results: queue.SimpleQueue[GrammarResult]
 
     def put(
         self,
@@ -119,8 +119,8 @@ class Bench:
     ) -> None:
         self.loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=requests, steps=steps or []))
 
-    def grammar_result(self) -> GrammarResult:
-        return self.grammar_results.get(timeout=TIMEOUT_S)
+    def told(self) -> GrammarResult:
+        return self.told_results.get(timeout=TIMEOUT_S)
 
     def result(self) -> StepResult:
         return self.results.get(timeout=TIMEOUT_S)
@@ -145,7 +145,7 @@ def make() -> Iterator[Make]:
     benches: list[Bench] = []
 
     def build(preparation: GrammarPreparation | None) -> Bench:
-        results, grammar_results = queue.SimpleQueue[StepResult](), queue.SimpleQueue[GrammarResult]()
+        results, told_results = queue.SimpleQueue[StepResult](), queue.SimpleQueue[GrammarResult]()
         core, runner = WorkerCore(INFO, num_slots=4), SimRunner(INFO)
         loop = StepLoop(
             core,
@@ -153,10 +153,10 @@ def make() -> Iterator[Make]:
             results.put,
             lambda reason: None,
             preparation=preparation,
-            on_grammar_result=grammar_results.put,
+            on_grammar_result=told_results.put,
         )
         loop.start()
-        benches.append(Bench(loop, results, grammar_results))
+        benches.append(Bench(loop, results, told_results))
         return benches[-1]
 
     yield build
@@ -176,10 +176,10 @@ def test_a_schema_being_compiled_stops_nobody(make: Make, compiler: GrammarCompi
     assert gate.entered.wait(TIMEOUT_S)
     bench.put(steps=[step(1, starts=[1]), *(step(number) for number in range(2, 9))])
     tokens = [bench.result().outputs[0].token_ids.tolist() for _ in range(8)]
-    assert all(len(made) == 1 for made in tokens) and bench.grammar_results.empty()
+    assert all(len(made) == 1 for made in tokens) and bench.told_results.empty()
     gate.open.set()
-    grammar_result = bench.grammar_result()
-    assert grammar_result.is_ready and grammar_result.slot == 0 and grammar_result.ref.request_id == "r0"
+    told = bench.told()
+    assert told.is_ready and told.slot == 0 and told.ref.request_id == "r0"
 
 
 def test_a_form_that_cannot_be_compiled_ends_its_request_at_once(
@@ -187,15 +187,15 @@ def test_a_form_that_cannot_be_compiled_ends_its_request_at_once(
 ) -> None:
     bench = make(GrammarPreparation(compiler))
     bench.put(new_request(0, regex("(")))
-    grammar_result = bench.grammar_result()
-    assert not grammar_result.is_ready and grammar_result.failure is not None
-    assert (grammar_result.failure.code, grammar_result.failure.field) == (
+    told = bench.told()
+    assert not told.is_ready and told.failure is not None
+    assert (told.failure.code, told.failure.field) == (
         "InvalidRequestError",
         "structured_output",
     )
-    assert "unclosed group" in grammar_result.failure.message
-    ((attempt, reason, count, failure),) = grammar_result.outputs[0].finished
-    assert (attempt, reason, count, failure) == (1, FinishReason.ERROR, 0, grammar_result.failure)
+    assert "unclosed group" in told.failure.message
+    ((attempt, reason, count, failure),) = told.outputs[0].finished
+    assert (attempt, reason, count, failure) == (1, FinishReason.ERROR, 0, told.failure)
     bench.put(steps=[step(1, finished=[0])])
     assert not bench.result().outputs
     snapshot = bench.settle()
@@ -209,20 +209,16 @@ def test_a_form_that_cannot_be_compiled_ends_its_request_at_once(
 def test_whatever_the_compiler_raises_ends_the_request(make: Make, error: Exception, code: str) -> None:
     bench = make(GrammarPreparation(Broken(error)))
     bench.put(new_request(0, regex("a")))
-    grammar_result = bench.grammar_result()
-    assert (
-        grammar_result.failure is not None
-        and grammar_result.failure.code == code
-        and str(error) in grammar_result.failure.message
-    )
+    told = bench.told()
+    assert told.failure is not None and told.failure.code == code and str(error) in told.failure.message
 
 
 def test_without_grammars_a_form_is_refused_by_name(make: Make) -> None:
     bench = make(None)
     bench.put(new_request(0, regex("a")))
-    grammar_result = bench.grammar_result()
-    assert grammar_result.failure is not None and grammar_result.failure.code == "UnsupportedError"
-    assert grammar_result.failure.field == "structured_output" and len(grammar_result.outputs) == 1
+    told = bench.told()
+    assert told.failure is not None and told.failure.code == "UnsupportedError"
+    assert told.failure.field == "structured_output" and len(told.outputs) == 1
 
 
 def test_a_request_that_cannot_be_read_is_not_waited_for(make: Make, compiler: GrammarCompiler) -> None:
@@ -230,33 +226,29 @@ def test_a_request_that_cannot_be_read_is_not_waited_for(make: Make, compiler: G
     broken = new_request(0, regex("a"))
     broken.payload = b"\xff"
     bench.put(broken)
-    grammar_result = bench.grammar_result()
-    assert (
-        grammar_result.failure is not None
-        and "payload" in grammar_result.failure.message
-        and len(grammar_result.outputs) == 1
-    )
+    told = bench.told()
+    assert told.failure is not None and "payload" in told.failure.message and len(told.outputs) == 1
     bench.put(new_request(1, generation_pb2.StructuredOutput()))
-    grammar_result = bench.grammar_result()
-    assert grammar_result.failure is not None and "has no form" in grammar_result.failure.message
+    told = bench.told()
+    assert told.failure is not None and "has no form" in told.failure.message
 
 
 def test_what_is_ready_is_said_again_until_it_has_started(make: Make, compiler: GrammarCompiler) -> None:
     """J7."""
     bench = make(GrammarPreparation(compiler))
     bench.put(new_request(0, regex("a+")), new_request(1, regex("b+")))
-    assert {bench.grammar_result().slot, bench.grammar_result().slot} == {0, 1}
+    assert {bench.told().slot, bench.told().slot} == {0, 1}
     bench.loop.announce()
-    again = [bench.grammar_result(), bench.grammar_result()]
-    assert {(grammar_result.slot, grammar_result.is_ready) for grammar_result in again} == {
+    again = [bench.told(), bench.told()]
+    assert {(told.slot, told.is_ready) for told in again} == {
         (0, True),
         (1, True),
     }
     bench.put(steps=[step(1, starts=[0])])
     bench.loop.announce()
-    assert bench.grammar_result().slot == 1
+    assert bench.told().slot == 1
     bench.settle()
-    assert bench.grammar_results.empty()
+    assert bench.told_results.empty()
 
 
 def test_a_grammar_that_comes_when_its_request_is_gone_is_dropped(
@@ -269,9 +261,9 @@ def test_a_grammar_that_comes_when_its_request_is_gone_is_dropped(
     bench.put(new_request(0, regex("b+"), attempt=2))
     bench.settle()
     gate.open.set()
-    assert bench.grammar_result().ref.attempt == 2
+    assert bench.told().ref.attempt == 2
     bench.settle()
-    assert bench.grammar_results.empty()
+    assert bench.told_results.empty()
 
 
 class Recorder(Gate):
@@ -294,9 +286,9 @@ def test_what_was_cancelled_is_not_compiled(make: Make, compiler: GrammarCompile
     bench.put(new_request(3, None, attempt=2), steps=[step(1, finished=[1])])
     bench.result()
     recorder.open.set()
-    assert [bench.grammar_result().slot, bench.grammar_result().slot] == [0, 2]
+    assert [bench.told().slot, bench.told().slot] == [0, 2]
     bench.settle()
-    assert recorder.asked == ["a+", "c+"] and bench.grammar_results.empty()
+    assert recorder.asked == ["a+", "c+"] and bench.told_results.empty()
 
 
 def test_many_requests_of_one_form_hold_up_no_other_form(make: Make, compiler: GrammarCompiler) -> None:
@@ -307,7 +299,7 @@ def test_many_requests_of_one_form_hold_up_no_other_form(make: Make, compiler: G
     bench.put(new_request(1, regex("a+")), new_request(2, regex("a+")), new_request(3, regex("b+")))
     bench.settle()
     recorder.open.set()
-    assert [bench.grammar_result().slot for _ in range(4)] == [0, 1, 3, 2]
+    assert [bench.told().slot for _ in range(4)] == [0, 1, 3, 2]
 
 
 def test_a_grammar_that_is_announced_and_not_there_ends_its_request(
@@ -317,13 +309,9 @@ def test_a_grammar_that_is_announced_and_not_there_ends_its_request(
     given = new_request(0, None)
     given.scheduler_meta = scheduler_pb2.RequestMeta(has_grammar=True).SerializeToString()
     bench.put(given)
-    grammar_result = bench.grammar_result()
-    assert (
-        not grammar_result.is_ready
-        and grammar_result.failure is not None
-        and len(grammar_result.outputs) == 1
-    )
-    assert (grammar_result.failure.code, grammar_result.failure.field) == (
+    told = bench.told()
+    assert not told.is_ready and told.failure is not None and len(told.outputs) == 1
+    assert (told.failure.code, told.failure.field) == (
         "InvalidRequestError",
         "structured_output",
     )
@@ -334,17 +322,15 @@ def test_a_resumed_request_goes_on_behind_its_output(make: Make, compiler: Gramm
     bench = make(GrammarPreparation(compiler))
     form, output = regex("(ab|cd)+x"), TEXT.encode("abcd").ids
     bench.put(new_request(0, form, prior=output))
-    assert bench.grammar_result().is_ready
+    assert bench.told().is_ready
     bench.put(new_request(1, form, prior=TEXT.encode("abx").ids))
-    grammar_result = bench.grammar_result()
-    assert (grammar_result.is_ready, grammar_result.failure) == (False, None), (
-        "complete: its end was lost, not its output"
-    )
-    ((_, reason, count, failure),) = grammar_result.outputs[0].finished
+    told = bench.told()
+    assert (told.is_ready, told.failure) == (False, None), "complete: its end was lost, not its output"
+    ((_, reason, count, failure),) = told.outputs[0].finished
     assert (reason, count, failure) == (FinishReason.STOP, len(TEXT.encode("abx").ids), None)
     bench.put(new_request(2, form, prior=TEXT.encode("xyz").ids))
-    grammar_result = bench.grammar_result()
-    assert grammar_result.failure is not None and grammar_result.failure.code == "InvalidRequestError"
+    told = bench.told()
+    assert told.failure is not None and told.failure.code == "InvalidRequestError"
 
 
 def test_a_model_without_tokenizer_or_end_token_prepares_nothing(tmp_path: object) -> None:
