@@ -142,7 +142,7 @@ class Client:
 
 
 def make_input(asked: Asked) -> GenerateInput:
-    """The request as the frontend's intake would make it."""
+    """The request as the frontend's processor would make it."""
     form = None if asked.rule is None else StructuredOutput(FormKind.REGEX, asked.rule.text)
     given: dict[str, Any] = {
         "request_id": asked.request_id,
