@@ -21,7 +21,7 @@ USER: list[Any] = [{"role": "user", "content": PROMPT}]
 RINGS = {"demo": (), "sim": ("--worker-set", "runner=sim")}
 
 
-@pytest.fixture(scope="module", params=list(RINGS))
+@pytest.fixture(scope="module", params=["demo", pytest.param("sim", marks=pytest.mark.slow)])
 def ring(request: pytest.FixtureRequest, start_ring: StartRing) -> RunningRing:
     return start_ring(*RINGS[request.param])
 
@@ -208,6 +208,7 @@ TOOLS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_required_tool_is_called(tool_sdk: openai.OpenAI) -> None:
     asked = {"tools": TOOLS[:1], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
     (choice,) = chat(tool_sdk, **asked).choices
@@ -220,6 +221,7 @@ def test_a_required_tool_is_called(tool_sdk: openai.OpenAI) -> None:
     assert streamed == call.function.arguments
 
 
+@pytest.mark.slow
 def test_a_named_tool_is_called(tool_sdk: openai.OpenAI) -> None:
     named = {"type": "function", "function": {"name": "switch"}}
     (choice,) = chat(tool_sdk, tools=TOOLS, tool_choice=named, max_tokens=100).choices
@@ -229,6 +231,7 @@ def test_a_named_tool_is_called(tool_sdk: openai.OpenAI) -> None:
     assert isinstance(json.loads(call.function.arguments)["ok"], bool)
 
 
+@pytest.mark.slow
 def test_text_beside_tools_stays_text(tool_sdk: openai.OpenAI) -> None:
     (choice,) = chat(tool_sdk, tools=TOOLS).choices
     assert (choice.finish_reason, choice.message.tool_calls) == ("length", None)
@@ -245,6 +248,7 @@ def test_responses(sdk: openai.OpenAI) -> None:
     assert text == answer.output_text
 
 
+@pytest.mark.slow
 def test_embeddings(demo_sdk: openai.OpenAI) -> None:
     answer = demo_sdk.embeddings.create(model="demo", input=["def f(x):", "def f(x):", "import os"])
     one, same, other = [item.embedding for item in answer.data]

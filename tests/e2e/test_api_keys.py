@@ -29,6 +29,7 @@ def write_keys(path: Path) -> list[NewKey]:
     return keys
 
 
+@pytest.mark.slow
 async def test_a_ring_with_keys(tmp_path: Path, launch_ring: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, other = write_keys(tmp_path / "keys.toml")
     monkeypatch.setenv("SIGNALBOX_API_KEY", first.text)

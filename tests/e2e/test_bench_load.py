@@ -35,6 +35,7 @@ def address(ring: RunningRing, scheme: str) -> str:
     return f"grpc://{ring.grpc}" if scheme == "grpc" else ring.url
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
 def test_a_closed_loop_gives_a_line_for_each_number_of_streams(sim_ring: RunningRing, scheme: str) -> None:
     options = ("--streams", "1", "4", "--requests", "8", "--prompt-tokens", "8-40", "--output-tokens", "20")
@@ -50,6 +51,7 @@ def test_a_closed_loop_gives_a_line_for_each_number_of_streams(sim_ring: Running
     assert found[1]["output_tok_s"] > found[0]["output_tok_s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
 def test_an_open_loop_sends_at_its_rate(sim_ring: RunningRing, scheme: str) -> None:
     options = ("--rate", "20", "--duration", "3", "--output-tokens", "4", "--seed", "5")
@@ -60,6 +62,7 @@ def test_an_open_loop_sends_at_its_rate(sim_ring: RunningRing, scheme: str) -> N
     assert line["duration_s"] <= 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("scheme", "code"), [("grpc", "ResourceExhaustedError"), ("http", "http_429")])
 def test_refusals_are_counted_by_code(sim_ring: RunningRing, scheme: str, code: str) -> None:
     options = ("--streams", "16", "--requests", "16", "--output-tokens", "200")
@@ -68,6 +71,7 @@ def test_refusals_are_counted_by_code(sim_ring: RunningRing, scheme: str, code: 
     assert 0 < line["failed"] <= 8
 
 
+@pytest.mark.slow
 def test_the_table_explains_failures(sim_ring: RunningRing) -> None:
     options = ("--streams", "16", "--requests", "16", "--output-tokens", "200")
     done = bench(address(sim_ring, "grpc"), *options)
@@ -85,6 +89,7 @@ def test_what_cannot_work_is_said_before_it_is_measured(sim_ring: RunningRing) -
     assert "nothing answers at" in done.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -91,6 +91,7 @@ def test_the_demo_model_is_compared_with_transformers_and_the_machine() -> None:
     assert found["ceiling"]["output_tok_s_ratio"] < 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured_is_said_and_the_ring_is_stopped(scratch: Path) -> None:
     options = ("--runner", "sim", "--prompt-tokens", "5000")
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
@@ -108,6 +109,7 @@ def test_a_service_that_fails_leaves_its_log(scratch: Path) -> None:
     assert "num-blokcs" in (logs / "worker-0.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing(number: signal.Signals, scratch: Path) -> None:

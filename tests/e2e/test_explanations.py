@@ -81,6 +81,7 @@ async def test_a_request_behind_a_full_batch_is_told_so_until_it_runs(ring: Runn
         await wait_for(ring, "second", None)
 
 
+@pytest.mark.slow
 async def test_all_choices_of_a_call_are_found_by_its_id(ring: RunningRing) -> None:
     async with Client(ring.grpc) as client:
         call = generate(client, "many", n=2)

@@ -127,11 +127,11 @@ async def sample_all(grpc: str, prompts: list[list[int]]) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("name", "depth", "num_workers"),
     [
+        ("tiny-llama", "2", "1"),
         ("demo", "1", "1"),
         ("demo", "2", "1"),
         ("demo", "4", "1"),
         ("demo", "2", "2"),
-        ("tiny-llama", "2", "1"),
         ("tiny-qwen3", "2", "1"),
         ("tiny-mistral", "2", "1"),
     ],

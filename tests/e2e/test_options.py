@@ -63,6 +63,7 @@ async def test_tokens_do_not_depend_on_depth_and_cache(
     assert worker["num_output_tokens"] == 2 * NUM_REQUESTS * OUTPUT_TOKENS
 
 
+@pytest.mark.slow
 async def test_two_workers_share_the_requests(start_ring: StartRing) -> None:
     ring = start_ring(*SIM, "--workers", "2", "--num-blocks", "512")
     await assert_all_right(ring)

@@ -109,6 +109,7 @@ def test_a_completion_streams(page: Chrome) -> None:
     assert len(output) > 40
 
 
+@pytest.mark.slow
 def test_a_setting_changes_the_completion(page: Chrome) -> None:
     assert "+ 3 tokens" in ask(page, "import os\n", 3)
     short = text_of(page, "output")
@@ -118,6 +119,7 @@ def test_a_setting_changes_the_completion(page: Chrome) -> None:
     assert len(long) > len(short)
 
 
+@pytest.mark.slow
 def test_a_stop_string_ends_the_completion(page: Chrome) -> None:
     ask(page, "def quicksort(", 24)
     stop = text_of(page, "output").removeprefix("def quicksort(")[6:9]
@@ -127,6 +129,7 @@ def test_a_stop_string_ends_the_completion(page: Chrome) -> None:
     assert stop not in text_of(page, "output").removeprefix("def quicksort(")
 
 
+@pytest.mark.slow
 def test_a_schema_shapes_the_output_and_a_broken_one_is_named(page: Chrome) -> None:
     page.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     fill(page, "schema", '{"enum": ["red", "green"]}')
@@ -137,6 +140,7 @@ def test_a_schema_shapes_the_output_and_a_broken_one_is_named(page: Chrome) -> N
     assert "JSON schema is not JSON" in wait(lambda: text_of(page, "problem"))
 
 
+@pytest.mark.slow
 def test_chat_keeps_its_turns(page: Chrome) -> None:
     page.find_element(By.CSS_SELECTOR, "input[value=chat]").send_keys(Keys.SPACE)
     ask(page, "def first(", 8)
@@ -145,6 +149,7 @@ def test_chat_keeps_its_turns(page: Chrome) -> None:
     assert turns == ["user", "assistant", "user", "assistant"]
 
 
+@pytest.mark.slow
 def test_the_keyboard_runs_and_stops(page: Chrome) -> None:
     """The key is pressed inside the page: from here it may come only after the last token."""
     fill(page, "max_tokens", "600")
@@ -162,6 +167,7 @@ def test_the_keyboard_runs_and_stops(page: Chrome) -> None:
     assert len(text_of(page, "output")) > 8
 
 
+@pytest.mark.slow
 def test_html_stays_text(page: Chrome) -> None:
     ask(page, HTML, 12)
     assert text_of(page, "output").startswith(HTML)
@@ -174,6 +180,7 @@ def test_html_stays_text(page: Chrome) -> None:
     assert page.execute_script("return window.hit === undefined")
 
 
+@pytest.mark.slow
 def test_an_injected_script_does_not_run(page_ring: RunningRing) -> None:
     """Should text ever become HTML, the policy is behind it."""
     with open_browser() as driver:
@@ -240,6 +247,7 @@ def test_the_board_moves_and_agrees_with_the_metrics(
     assert seen["rows"] > 1
 
 
+@pytest.mark.slow
 def test_the_block_map_has_each_state_of_a_block(page: Chrome, page_ring: RunningRing) -> None:
     asyncio.run(run_load(page_ring))
     wait(lambda: text_of(page, "tile-running") == "0")
@@ -258,6 +266,7 @@ def test_the_block_map_has_each_state_of_a_block(page: Chrome, page_ring: Runnin
     assert re.match(r"KV blocks: 0 held, [\d,]+ cached, [\d,]+ free of ", label)
 
 
+@pytest.mark.slow
 def test_the_board_says_that_classes_are_suspended(page: Chrome, page_ring: RunningRing) -> None:
     async def order(level: int | None) -> None:
         async with admin_client(page_ring.scheduler) as link:
@@ -274,6 +283,7 @@ def test_the_board_says_that_classes_are_suspended(page: Chrome, page_ring: Runn
     wait(lambda: not line.is_displayed())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 768, 1400])
 def test_nothing_is_wider_than_the_screen(page_ring: RunningRing, width: int) -> None:
     with open_browser(width, 800) as driver:
@@ -282,6 +292,7 @@ def test_nothing_is_wider_than_the_screen(page_ring: RunningRing, width: int) ->
         assert (wide <= width, screen) == (True, width)
 
 
+@pytest.mark.slow
 def test_the_theme_follows_the_system_and_can_be_chosen(page_ring: RunningRing) -> None:
     with open_browser(scheme="dark") as driver:
         load(driver, page_ring)
