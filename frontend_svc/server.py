@@ -8,7 +8,7 @@ import logging
 from uuid import uuid4
 
 from frontend_svc.access.gate import Gate
-from frontend_svc.access.key_file import KeyFile
+from frontend_svc.access.keys import watch_keys
 from frontend_svc.api.grpc.auth import GrpcAuth
 from frontend_svc.api.grpc.servicer import SERVICE, GenerationServicer
 from frontend_svc.api.http.app import HttpApi
@@ -49,7 +49,7 @@ class Frontend:
     def __init__(self, settings: FrontendSettings) -> None:
         """Raises StartupError when the model directory or the key file cannot be read."""
         self._settings = settings
-        key_file = None if settings.key_file is None else KeyFile(settings.key_file)
+        key_file = None if settings.key_file is None else watch_keys(settings.key_file)
         self.gate = Gate(key_file, share_prefix_cache=settings.share_prefix_cache)
         instance = uuid4().hex
         tokenizer = None if settings.model is None else load_tokenizer(settings.model)

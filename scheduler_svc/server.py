@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from pathlib import Path
 from typing import NoReturn
 
 from scheduler_svc import metrics
 from scheduler_svc.admin.servicer import AdminServicer
-from scheduler_svc.admin.tenant_file import Limits, TenantFile
+from scheduler_svc.admin.tenant_file import Limits, watch_tenants
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.lease.alone import NoLease
@@ -19,10 +20,10 @@ from scheduler_svc.lease.predecessor_link import tell_predecessor
 from scheduler_svc.lease.spec import open_lease, parse_lease
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
-from signalbox.errors import StartupError
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.runtime.process import settle_memory
+from signalbox.runtime.watched_file import WatchedFile
 from signalbox.telemetry import spans
 from signalbox.telemetry.metrics_server import MetricsServer
 from signalbox.telemetry.spans import Tracer
@@ -63,7 +64,7 @@ class SchedulerProcess:
     def __init__(self, settings: SchedulerSettings) -> None:
         """Raises StartupError."""
         self._settings = settings
-        self._limits = read_limits(settings.tenants)
+        self._tenants = watch_tenants(Path(settings.tenants)) if settings.tenants else None
         self.instance = str(uuid.uuid4())
         self.servicer = LeadershipServicer()
         self.tracer: Tracer = spans.start("scheduler", self.instance)
@@ -86,39 +87,26 @@ class SchedulerProcess:
         clock = asyncio.get_running_loop()
         core = Scheduler(self._settings, counter + 1, clock.time(), instance=self.instance)
         loop = StepLoop(core, clock.time, clock.call_at, self.tracer)
-        tenants = None
-        if self._limits is not None:
-            # What was read at the start holds until the first tick has read the file again.
-            core.queues.set_limits(*self._limits)
-            tenants = TenantFile(self._settings.tenants, core.queues.set_limits)
+        if self._tenants is not None:
+            core.queues.set_limits(*self._tenants.content)
         self.metrics.show(lambda: metrics.read(loop, self.tracer.counts))
-        self.servicer.lead(SchedulerServicer(loop), AdminServicer(loop, tenants))
+        self.servicer.lead(SchedulerServicer(loop), AdminServicer(loop, self._tenants))
         logger.info("leading with term %d, instance %s", core.epoch, self.instance)
         # Without its ticker the service would look alive, and no grace time would run out.
         await rpc.run_until_first_ends(
             lease.keep(),
-            tick_for_ever(loop, TICK_S, tenants),
+            tick_for_ever(loop, TICK_S, self._tenants),
             _tell_predecessor(lease.predecessor_address, counter),
         )
 
 
-def read_limits(path: str) -> Limits | None:
-    """The limits of the file of tenants at `path`, if there is one. Raises StartupError."""
-    if not path:
-        return None
-    try:
-        return TenantFile(path, lambda default, named: None).read()
-    except (OSError, ValueError) as error:
-        raise StartupError(f"tenants: {path}: {error}") from None
-
-
-async def tick_for_ever(loop: StepLoop, every_s: float, tenants: TenantFile | None = None) -> None:
+async def tick_for_ever(loop: StepLoop, every_s: float, tenants: WatchedFile[Limits] | None = None) -> None:
     """Lets grace times run out. An error in one tick is logged and ends nothing."""
     while True:
         await asyncio.sleep(every_s)
         try:
-            if tenants is not None:
-                tenants.reload()
+            if tenants is not None and tenants.reload():
+                loop.core.queues.set_limits(*tenants.content)
             loop.tick()
         except Exception:
             logger.exception("a tick failed")

@@ -7,18 +7,23 @@ runs in a task of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-from frontend_svc.access.key_file import KeyFile
 from frontend_svc.access.keys import Key
 from frontend_svc.access.usage import Ticket, Usage
 from frontend_svc.requests.generate_input import Asked
 from signalbox.api_keys import hash_key, id_of, is_same_hash, make_key
 from signalbox.errors import AuthenticationError, InternalError, PermissionDeniedError
+from signalbox.runtime.watched_file import WatchedFile
 
 FIELD = "authorization"
+LOOK_EVERY_S = 1.0
+"""For a change of the key file."""
+KeyFile = WatchedFile[Mapping[str, Key]]
+"""By id."""
 _SCHEME = "bearer"
 _NOBODY = Key(hash=make_key().hash, tenant="nobody")
 """Stands in for a key that is not there, so that looking takes as long; nobody has its text."""
@@ -84,7 +89,7 @@ class Gate:
             return ANYBODY
         text = _read_bearer(authorization)
         key_id = id_of(text)
-        key = self._file.keys.get(key_id, _NOBODY)
+        key = self._file.content.get(key_id, _NOBODY)
         if not is_same_hash(hash_key(text), key.hash):
             raise AuthenticationError("the API key is not known", field=FIELD)
         caller = Caller(key.tenant, key.best_priority, key.admin, self._usage_of(key_id, key))
@@ -123,14 +128,17 @@ class Gate:
     async def keep_current(self) -> None:
         """Follows the key file until cancelled."""
         assert self._file is not None
-        await self._file.keep_current(self._follow)
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if await asyncio.to_thread(self._file.reload):
+                self._follow()
 
     def _follow(self) -> None:
         """The limits may have changed. A key that is gone keeps what it has used: it may come back."""
         assert self._file is not None
         for key_id, usage in self._usages.items():
-            if key_id in self._file.keys:
-                usage.follow(self._file.keys[key_id])
+            if key_id in self._file.content:
+                usage.follow(self._file.content[key_id])
 
     def _usage_of(self, key_id: str, key: Key) -> Usage:
         if key_id not in self._usages:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from signalbox.api_keys import HASH_PATTERN, ID_PATTERN, TENANT_PATTERN
 from signalbox.errors import StartupError
+from signalbox.runtime.watched_file import WatchedFile
 
 Limit = Annotated[int, Field(ge=1)]
 
@@ -39,7 +40,12 @@ class Key(BaseModel):
     """May see and cancel what belongs to other tenants."""
 
 
-def read_keys(path: Path) -> dict[str, Key]:
+def watch_keys(path: Path) -> WatchedFile[Mapping[str, Key]]:
+    """Raises StartupError when the file cannot be read."""
+    return WatchedFile(path, read_keys, "the keys of before stay valid")
+
+
+def read_keys(path: Path) -> Mapping[str, Key]:
     """Keys by id. Raises StartupError with a sentence that names the entry and the field."""
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))

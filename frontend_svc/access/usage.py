@@ -8,52 +8,22 @@ from collections.abc import Callable
 
 from frontend_svc.access.keys import Key
 from signalbox.errors import PermissionDeniedError, limit_reached
+from signalbox.runtime.token_bucket import TokenBucket
 
 AT_ONCE_RETRY_S = 1.0
 """Nobody knows when a request ends."""
 
 
-class Bucket:
-    """Holds a minute's worth and fills evenly. What is larger than that is let through when the bucket is full, and
-    what is known only afterwards is taken afterwards: the level falls below zero, and has to rise again first."""
-
-    def __init__(self, per_minute: int, now: float) -> None:
-        self.per_minute = per_minute
-        self._level = float(per_minute)
-        self._at_s = now
-
-    def wait_s(self, count: int, now: float) -> float:
-        """Seconds until `count` can be taken; 0: now."""
-        missing = min(count, self.per_minute) - self.level(now)
-        return max(0.0, missing * 60 / self.per_minute)
-
-    def take(self, count: int, now: float) -> None:
-        """Below zero if need be."""
-        self._level = self.level(now) - count
-
-    def resize(self, per_minute: int, now: float) -> None:
-        """Another limit; what was taken stays taken."""
-        taken = self.per_minute - self.level(now)
-        self.per_minute = per_minute
-        self._level = per_minute - taken
-
-    def level(self, now: float) -> float:
-        """What can be taken; below zero: what has to come first."""
-        self._level = min(self.per_minute, self._level + (now - self._at_s) * self.per_minute / 60)
-        self._at_s = now
-        return self._level
-
-
 class Usage:
-    """Of one key, over all changes of its entry."""
+    """Of one key, over all changes of its entry. A bucket holds a minute's worth."""
 
     def __init__(self, key: Key, clock: Callable[[], float] = time.monotonic) -> None:
         self.num_open = 0
         """Requests let in that have not ended."""
         self._clock = clock
         self._at_once: int | None = None
-        self._requests: Bucket | None = None
-        self._tokens: Bucket | None = None
+        self._requests: TokenBucket | None = None
+        self._tokens: TokenBucket | None = None
         self.follow(key)
 
     def follow(self, key: Key) -> None:
@@ -79,7 +49,7 @@ class Usage:
         _check(self._requests, count, now, "requests")
         _check(self._tokens, 1, now, "tokens")
         if self._requests is not None:
-            self._requests.take(count, now)
+            self._requests.take(count)
         self.num_open += count
         return Ticket(self, count)
 
@@ -92,7 +62,8 @@ class Usage:
     def take_tokens(self, num_tokens: int) -> None:
         """Of an output, which was not known before."""
         if self._tokens is not None:
-            self._tokens.take(num_tokens, self._clock())
+            self._tokens.refill(self._clock())
+            self._tokens.take(num_tokens)
 
 
 class Ticket:
@@ -122,18 +93,21 @@ class Ticket:
         self._num_unused = 0
 
 
-def _adjust(bucket: Bucket | None, per_minute: int | None, now: float) -> Bucket | None:
+def _adjust(bucket: TokenBucket | None, per_minute: int | None, now: float) -> TokenBucket | None:
     if per_minute is None:
         return None
     if bucket is None:
-        return Bucket(per_minute, now)
-    bucket.resize(per_minute, now)
+        return TokenBucket(per_minute, per_minute / 60, now)
+    bucket.refill(now)
+    bucket.resize(per_minute, per_minute / 60)
     return bucket
 
 
-def _check(bucket: Bucket | None, count: int, now: float, what: str) -> None:
-    if bucket is not None and (wait_s := bucket.wait_s(count, now)):
-        level = math.floor(max(bucket.level(now), 0))
-        left = f"this key has {level} left of its {bucket.per_minute} {what} per minute"
+def _check(bucket: TokenBucket | None, count: int, now: float, what: str) -> None:
+    if bucket is None:
+        return
+    bucket.refill(now)
+    if wait_s := bucket.wait_s(count):
+        left = f"this key has {math.floor(max(bucket.level, 0))} left of its {bucket.size} {what} per minute"
         message = f"{what}_per_minute: {left}, and {count} more are asked for"
         raise limit_reached(message, wait_s)

@@ -11,11 +11,12 @@ import grpc
 from scheduler_svc.admin.board_feed import BoardFeed
 from scheduler_svc.admin.board_snapshot import HEALTH
 from scheduler_svc.admin.explanation_message import make_explanation
-from scheduler_svc.admin.tenant_file import TenantFile
+from scheduler_svc.admin.tenant_file import Limits
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
-from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.errors import InvalidRequestError, StartupError, UnsupportedError
 from signalbox.links.rpc import abort
+from signalbox.runtime.watched_file import WatchedFile
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -24,7 +25,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     """signalbox.v1.AdminService over a step loop."""
 
-    def __init__(self, loop: StepLoop, tenants: TenantFile | None = None) -> None:
+    def __init__(self, loop: StepLoop, tenants: WatchedFile[Limits] | None = None) -> None:
         """`tenants`: None when the scheduler was started without a file of tenants."""
         self._loop, self._tenants = loop, tenants
         self._board = BoardFeed(loop)
@@ -96,12 +97,14 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             message = "the scheduler was started without a file of tenants (--tenants FILE)"
             await abort(context, InvalidRequestError(message, field="tenants"))
         try:
-            count = self._tenants.load()
-        except (OSError, ValueError) as error:
-            message = f"{self._tenants.path}: {error}; the limits stay as they are"
+            self._tenants.load()
+        except StartupError as error:
+            message = f"{error.message}; the limits stay as they are"
             await abort(context, InvalidRequestError(message, field="tenants"))
+        default, named = self._tenants.content
+        self._loop.core.queues.set_limits(default, named)
         self._loop.tick()
-        return admin_pb2.ReloadTenantsResponse(num_tenants=count)
+        return admin_pb2.ReloadTenantsResponse(num_tenants=len(named))
 
     async def WatchBoard(  # noqa: N802
         self, request: admin_pb2.WatchBoardRequest, context: Context

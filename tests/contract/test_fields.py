@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from signalbox.v1 import frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import admin_pb2, frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRODUCT = ("signalbox", "scheduler_svc", "worker_svc", "frontend_svc")
@@ -34,7 +34,7 @@ def is_read(name: str) -> bool:
     return re.search(rf"""\.{name}\b(?!\s*=[^=])|["']{name}["']""", sources()) is not None
 
 
-@pytest.mark.parametrize("module", [frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2])
+@pytest.mark.parametrize("module", [admin_pb2, frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2])
 def test_every_field_is_read_by_somebody(module: ModuleType) -> None:
     messages = module.DESCRIPTOR.message_types_by_name.values()
     unread = {

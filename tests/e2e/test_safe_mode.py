@@ -94,11 +94,11 @@ async def test_a_policy_without_classes_says_so(launch_ring: Launch, tmp_path: P
     refused = await signalbox(ring, "safe-mode", "on", "--level", "0")
     assert refused.returncode == 1
     assert refused.stderr == "signalbox: safe mode suspends classes, and the policy 'fcfs' has none\n"
-    path.write_text("[default]\nhighest_priority = 3\n[tenants.acme]\n[tenants.other]\n")
+    path.write_text("[default]\nbest_priority = 3\n[tenants.acme]\n[tenants.other]\n")
     assert (await signalbox(ring, "reload-tenants")).stdout == (
         "the limits of 2 named tenants are in force\n"
     )
-    path.write_text("[default]\nhighest_priority = 3\n[tenants.acme\n")
+    path.write_text("[default]\nbest_priority = 3\n[tenants.acme\n")
     wrong = await signalbox(ring, "reload-tenants")
     assert wrong.returncode == 1
     assert "line 3" in wrong.stderr and "the limits stay as they are" in wrong.stderr

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from frontend_svc.access.keys import Key
-from frontend_svc.access.usage import Bucket, Usage
+from frontend_svc.access.usage import Usage
 from signalbox.api_keys import make_key
 from signalbox.errors import PermissionDeniedError, ResourceExhaustedError
 
@@ -28,35 +26,6 @@ def make(clock: Clock, **limits: Any) -> Usage:
 
 def entry(**limits: Any) -> Key:
     return Key(hash=make_key().hash, tenant="t", **limits)
-
-
-def test_a_bucket_holds_a_minute_and_fills_evenly() -> None:
-    bucket = Bucket(60, 0)
-    bucket.take(60, 0)
-    assert bucket.wait_s(1, 0) == pytest.approx(1)
-    assert bucket.wait_s(1, 1) == 0
-    assert bucket.wait_s(60, 1000) == 0
-    bucket.take(60, 1000)
-    assert bucket.wait_s(60, 1000) == pytest.approx(60), "rest does not add up"
-
-
-def test_what_is_larger_than_a_minute_passes_once_and_is_paid_back() -> None:
-    bucket = Bucket(60, 0)
-    assert bucket.wait_s(600, 0) == 0
-    bucket.take(600, 0)
-    assert bucket.wait_s(1, 0) == pytest.approx(541)
-
-
-@given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 5)), max_size=40))
-def test_whoever_waits_as_told_is_let_in(calls: list[tuple[int, float]]) -> None:
-    bucket, now = Bucket(30, 0), 0.0
-    for count, pause_s in calls:
-        now += pause_s
-        wait_s = bucket.wait_s(count, now)
-        assert wait_s <= 60 * (1 + 50 / 30)
-        now += wait_s
-        assert bucket.wait_s(count, now) < 1e-9
-        bucket.take(count, now)
 
 
 def test_requests_at_once() -> None:

@@ -29,7 +29,7 @@ def refusals(scheduler: Scheduler) -> dict[str, str]:
 def test_a_request_that_was_accepted_once_passes_the_limits_of_admission() -> None:
     """W2: 36 of 40 half-done requests were refused in mid-stream because so many waited."""
     scheduler = make_scheduler(max_waiting=1)
-    scheduler.queues.set_limits(TenantLimits(max_queued=1, highest_priority=3), {})
+    scheduler.queues.set_limits(TenantLimits(max_queued=1, best_priority=3), {})
     scheduler.submit(make_request("first", 3, priority=3), 0.0)
     for name in ("second", "third"):
         scheduler.submit(make_request(name, 3, num_losses=1, num_prior_output_tokens=5), 0.0)

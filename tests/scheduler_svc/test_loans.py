@@ -118,7 +118,9 @@ def test_what_was_made_alone_is_charged_at_the_hello() -> None:
     before = scheduler.queues.service_received(requests[0])
     account = requests[0].account
     assert account is not None
-    bucket = account.tenant.tokens
+    bucket = account.tenant.bucket
+    assert bucket is not None
+    level = bucket.level
     worker = scheduler.workers[WORKER]
     outputs = [int(worker.table.num_output[request.slot]) for request in requests]
     slots = [
@@ -142,5 +144,5 @@ def test_what_was_made_alone_is_charged_at_the_hello() -> None:
     scheduler.detach_worker(WORKER, 1.0)
     scheduler.attach_worker(make_info(), WorkerSnapshot(1, 20, slots), 1.5)
     assert scheduler.queues.service_received(requests[0]) - before == 10 * scheduler.config.fair_output_weight
-    assert account.tenant.tokens == bucket - 10
+    assert bucket.level == level - 10
     scheduler.check_integrity()

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_svc.admin.tenant_file import TenantFile, parse_tenants
+from scheduler_svc.admin.tenant_file import parse_tenants, watch_tenants
 from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.queue.tenants import TenantLimits, Tenants
-from scheduler_svc.server import read_limits
 from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
 from signalbox.cli.admin_client import admin_client
 from signalbox.errors import InvalidRequestError, StartupError
@@ -23,14 +22,14 @@ max_queued = 5
 [tenants.acme]
 weight = 3
 tokens_per_s = 1000.5
-highest_priority = -1
+best_priority = -1
 """
 
 
 def test_toml_and_json_say_the_same() -> None:
     default, named = parse_tenants(TEXT, is_json=False)
     assert default == TenantLimits(max_queued=5)
-    assert named == {"acme": TenantLimits(weight=3, tokens_per_s=1000.5, highest_priority=-1)}
+    assert named == {"acme": TenantLimits(weight=3, tokens_per_s=1000.5, best_priority=-1)}
     raw = {"default": {"max_queued": 5}, "tenants": {"acme": {"weight": 3, "tokens_per_s": 1000.5}}}
     assert parse_tenants(json.dumps(raw), is_json=True)[1]["acme"].tokens_per_s == 1000.5
 
@@ -42,7 +41,7 @@ def test_toml_and_json_say_the_same() -> None:
         ("[tenants.a]\nweight = 0", "tenants.a.weight"),
         ("[tenants.a]\nmax_running = 1.5", "tenants.a.max_running"),
         ("[tenants.a]\nmax_queued = true", "tenants.a.max_queued"),
-        ("[tenants.a]\nhighest_priority = 'x'", "tenants.a.highest_priority"),
+        ("[tenants.a]\nbest_priority = 'x'", "tenants.a.best_priority"),
         ("[default]\nweight = nan", "default.weight"),
         ("tenant = 1", "tenant"),
         ("tenants = 1", "tenants"),
@@ -54,17 +53,35 @@ def test_what_the_file_says_wrong_is_named(text: str, named: str) -> None:
 
 
 def test_a_changed_file_is_used_and_a_broken_one_is_not(tmp_path: Path) -> None:
-    path, seen = tmp_path / "tenants.toml", []
+    path = tmp_path / "tenants.toml"
     path.write_text(TEXT)
-    file = TenantFile(str(path), lambda default, named: seen.append(named))
-    file.read()
-    file.reload()
-    assert not seen, "it has not changed"
+    file = watch_tenants(path)
+    assert not file.reload(), "it has not changed"
     path.write_text("[tenants.b]\nweight = 22.5\n")
-    file.reload()
+    assert file.reload()
     path.write_text("[tenants.b]\nweight = -1.0\n")
-    file.reload()
-    assert seen == [{"b": TenantLimits(weight=22.5)}]
+    assert not file.reload()
+    assert file.content == (TenantLimits(), {"b": TenantLimits(weight=22.5)})
+
+
+@pytest.mark.parametrize(("rate", "level"), [(5.0, -15.0), (40.0, 20.0), (None, None)])
+def test_what_was_spent_stays_spent_under_another_limit(rate: float | None, level: float | None) -> None:
+    tenants = Tenants(named={"a": TenantLimits(tokens_per_s=20.0)})
+    tenant = tenants.of("a", 0.0)
+    tenant.spend(20)
+    tenants.replace(TenantLimits(tokens_per_s=rate), {})
+    assert (tenant.bucket and tenant.bucket.level) == level
+    assert tenant.is_in_debt == (level is not None and level < 0)
+
+
+def test_a_tenant_that_gets_a_limit_has_a_full_bucket() -> None:
+    tenants = Tenants()
+    tenant = tenants.of("a", 100.0)
+    tenant.spend(1000)
+    tenants.replace(TenantLimits(tokens_per_s=20.0), {})
+    assert tenants.has_limits and tenant.throttled_by(100.0) is None and tenant.recovery_s() == 0
+    tenant.spend(30)
+    assert tenant.recovery_s() == 0.5
 
 
 def test_max_running_is_kept_and_others_go_past() -> None:
@@ -79,7 +96,7 @@ def test_max_running_is_kept_and_others_go_past() -> None:
 
 def test_refusals_name_the_limit() -> None:
     scheduler = make_scheduler(max_num_seqs=1)
-    scheduler.queues.set_limits(TenantLimits(max_queued=1), {"a": TenantLimits(highest_priority=0)})
+    scheduler.queues.set_limits(TenantLimits(max_queued=1), {"a": TenantLimits(best_priority=0)})
     for request in (
         make_request("too high", 3, tenant="a", priority=-1),
         make_request("first", 3, tenant="b"),
@@ -88,7 +105,7 @@ def test_refusals_name_the_limit() -> None:
         scheduler.submit(request, 0.0)
     high, queued = (notice for notice in scheduler.drain_notices() if isinstance(notice, Rejected))
     assert (high.code, high.field) == ("InvalidRequestError", "priority")
-    assert "'a' may ask for 0 or more (highest_priority)" in high.message
+    assert "'a' may ask for 0 or more (best_priority)" in high.message
     assert (queued.code, queued.retry_after_s) == ("ResourceExhaustedError", 1.0)
     assert queued.message == (
         "max_queued: 1 of 1 requests of tenant 'b' wait already, 1 of all tenants; try again in 1 s"
@@ -123,23 +140,24 @@ def test_tokens_per_second_are_kept_in_the_long_run() -> None:
 def test_a_service_does_not_start_with_a_wrong_file(tmp_path: Path) -> None:
     path = tmp_path / "tenants.toml"
     path.write_text("[tenants.a]\nweight = 'much'\n")
-    with pytest.raises(StartupError, match=r"tenants.a.weight"):
-        read_limits(str(path))
+    with pytest.raises(StartupError, match=r"tenants.toml: tenants.a.weight: .* got 'much'"):
+        watch_tenants(path)
 
 
 def test_a_file_is_put_in_force_when_somebody_says_so_and_an_error_is_theirs(tmp_path: Path) -> None:
-    path, seen = tmp_path / "tenants.toml", []
+    path = tmp_path / "tenants.toml"
     path.write_text(TEXT)
-    file = TenantFile(str(path), lambda default, named: seen.append(sorted(named)))
-    assert [file.load(), file.load()] == [1, 1]
-    for wrong, error in (("[tenants.a]\nweight = 0\n", r"tenants\.a\.weight"), ("[tenants.a\n", "line 1")):
-        path.write_text(wrong)
-        with pytest.raises(ValueError, match=error):
+    file = watch_tenants(path)
+    before = file.content
+    for wrong, error in (
+        ("[tenants.a]\nweight = 0\n", r"tenants\.a\.weight"),
+        ("[tenants.a\n", "line 1"),
+        (None, r"cannot read the file of tenants .*tenants\.toml: No such file"),
+    ):
+        path.unlink() if wrong is None else path.write_text(wrong)
+        with pytest.raises(StartupError, match=error):
             file.load()
-    path.unlink()
-    with pytest.raises(OSError, match=r"tenants\.toml"):
-        file.load()
-    assert seen == [["acme"], ["acme"]], "what was wrong changed nothing"
+    assert file.content is before, "what was wrong changed nothing"
 
 
 async def test_a_scheduler_without_a_file_says_so() -> None:

@@ -100,9 +100,9 @@ class Queues:
         if not self.tenants.has_limits:
             return None
         tenant = self.tenants.of(request.tenant, now)
-        highest, most = tenant.limits.highest_priority, tenant.limits.max_queued
-        if highest is not None and request.priority < highest:
-            may = f"tenant {tenant.name!r} may ask for {highest} or more (highest_priority)"
+        best, most = tenant.limits.best_priority, tenant.limits.max_queued
+        if best is not None and request.priority < best:
+            may = f"tenant {tenant.name!r} may ask for {best} or more (best_priority)"
             message = f"priority is {request.priority}; {may}"
             return refuse(request, "InvalidRequestError", message, "priority")
         if most is not None and tenant.num_queued >= most:

@@ -1,0 +1,72 @@
+"""Files that are read again when they change: keys, tenants."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from signalbox.errors import StartupError
+from signalbox.runtime.watched_file import WatchedFile
+
+
+def read(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        raise StartupError(f"{path.name} is no number") from None
+
+
+def watch(path: Path) -> WatchedFile[int]:
+    return WatchedFile(path, read, "the number stays")
+
+
+def test_a_file_is_read_when_it_changes_and_only_then(tmp_path: Path) -> None:
+    path = tmp_path / "number"
+    path.write_text("1")
+    file = watch(path)
+    assert (file.content, file.reload()) == (1, False)
+    path.write_text("22")
+    assert (file.reload(), file.content, file.reload()) == (True, 22, False)
+
+
+def test_a_file_that_is_wrong_or_gone_changes_nothing_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "number"
+    path.write_text("1")
+    file = watch(path)
+    for wrong in ("one", None):
+        path.unlink() if wrong is None else path.write_text(wrong)
+        caplog.clear()
+        assert [file.reload(), file.reload(), file.content] == [False, False, 1]
+        assert caplog.messages == ["number is no number; the number stays"]
+    path.write_text("333")
+    assert file.reload() and file.content == 333
+
+
+def test_a_link_that_moves_is_a_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As of a mounted Secret; to a file of the same size."""
+    caplog.set_level(logging.INFO)
+    link, spare = tmp_path / "mounted", tmp_path / "spare"
+    for name, text in (("old", "1"), ("new", "2")):
+        (tmp_path / name).write_text(text)
+    link.symlink_to(tmp_path / "old")
+    file = watch(link)
+    spare.symlink_to(tmp_path / "new")
+    spare.rename(link)
+    assert file.reload() and file.content == 2
+    assert "mounted has changed" in caplog.text
+
+
+def test_a_file_is_read_when_somebody_says_so_and_an_error_is_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "number"
+    with pytest.raises(StartupError, match="number is no number"):
+        watch(path)
+    path.write_text("1")
+    file = watch(path)
+    path.write_text("one")
+    with pytest.raises(StartupError):
+        file.load()
+    assert file.content == 1 and not file.reload(), "whoever asked was told"
