@@ -10,7 +10,7 @@ from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import starts
+from scheduler_svc.core.step import prefill_admission
 from scheduler_svc.core.step.step import StepDecision
 from tests.scheduler_svc.harness import (
     MODEL,
@@ -198,8 +198,10 @@ def test_copies_are_not_counted_for_a_start_that_lacks_blocks(monkeypatch: pytes
     scheduler.submit(make_request("d", 4), 0.0)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     counted: list[int] = []
-    count = starts.count_copies
-    monkeypatch.setattr(starts, "count_copies", lambda *args: counted.append(args[2]) or count(*args))
+    count = prefill_admission.count_copies
+    monkeypatch.setattr(
+        prefill_admission, "count_copies", lambda *args: counted.append(args[2]) or count(*args)
+    )
     assert [
         request.key.request_id for request in (scheduler.schedule(WORKER, 0.0) or StepDecision(0)).placed
     ] == ["d"]
