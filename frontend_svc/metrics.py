@@ -10,12 +10,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from frontend_svc.clock import loop_time
-from frontend_svc.links.worker_process import Reach
 from frontend_svc.requests.events import Finished
-from frontend_svc.requests.losses import LossCause
 from frontend_svc.requests.session import Session
 from signalbox import __version__
 from signalbox.errors import SignalboxError, code_of
+from signalbox.protocol.enums import LossCause, WorkerReach
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import span_counts
 from signalbox.telemetry.spans import SpanCounts
@@ -101,7 +100,7 @@ class Metrics:
         """`count` is asked for the open sessions at every scrape."""
         self._open.set_function(count)
 
-    def watch_reach(self, reach: Callable[[], Iterable[tuple[str, Reach]]]) -> None:
+    def watch_reach(self, reach: Callable[[], Iterable[tuple[str, WorkerReach]]]) -> None:
         """`reach` is asked at every scrape how each listed worker is reached."""
         self._registry.register(_WorkerReach(reach))
 
@@ -164,7 +163,7 @@ class Metrics:
 class _WorkerReach(Collector):
     """How workers are reached from this frontend."""
 
-    def __init__(self, reach: Callable[[], Iterable[tuple[str, Reach]]]) -> None:
+    def __init__(self, reach: Callable[[], Iterable[tuple[str, WorkerReach]]]) -> None:
         self._reach = reach
 
     def collect(self) -> Iterator[Metric]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from frontend_svc.requests.events import Finished, FinishReason
+from frontend_svc.requests.events import Finished
 from frontend_svc.requests.generate_input import Asked, Trace
-from frontend_svc.requests.losses import LossCause
 from frontend_svc.requests.session import Observer, Session
 from signalbox.errors import SignalboxError, code_of
+from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry import trace_context
 from signalbox.telemetry.spans import Span, Tracer

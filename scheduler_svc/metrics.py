@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric
 
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
-from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
+from signalbox.protocol.enums import WorkerHealth
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import Labels, counter, gauge, span_counts
 from signalbox.telemetry.spans import SpanCounts
@@ -23,7 +23,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Worker], float]], ...] = (
     (
         names.METRIC_WORKER_SUSPECT,
         "Whether the worker gets nothing new (1) because it is silent, hangs or is slow.",
-        lambda w: w.attached and w.health is not Health.GOOD,
+        lambda w: w.attached and w.health is not WorkerHealth.GOOD,
     ),
     (
         names.METRIC_LENT_BLOCKS,

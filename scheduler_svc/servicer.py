@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from scheduler_svc.core.cluster.term import TermError
-from scheduler_svc.core.liveness.evidence import ExitKind, Process
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.links.directory import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
 from scheduler_svc.links.names import check_name
 from scheduler_svc.links.relay_link import RelayLink
@@ -19,6 +19,7 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError
 from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.links.rpc import abort
+from signalbox.protocol.enums import WorkerExit
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -113,9 +114,9 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         process = Process(request.worker.worker_id, request.worker.worker_instance)
         if not all(process):
             await abort(context, InvalidRequestError("a process has an id and an instance", field="worker"))
-        if request.exit not in {kind.value for kind in ExitKind}:
+        if request.exit not in {kind.value for kind in WorkerExit}:
             await abort(context, InvalidRequestError("how the process ended is not said", field="exit"))
-        self._loop.on_worker_exit(process, ExitKind(request.exit), request.reason)
+        self._loop.on_worker_exit(process, WorkerExit(request.exit), request.reason)
         return scheduler_pb2.ReportWorkerExitResponse()
 
     async def FindLeader(  # noqa: N802

@@ -14,7 +14,7 @@ from scheduler_svc.admin.safe_mode_log import log_safe_mode
 from scheduler_svc.core.cluster.notices import Notice
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
-from scheduler_svc.core.liveness.evidence import Exit, ExitKind, Process
+from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.slots.worker import Worker
@@ -32,6 +32,7 @@ from scheduler_svc.tracing import QueueSpans
 from signalbox.errors import DuplicateWorkerError
 from signalbox.links.heartbeat import HEARTBEAT_S, Attention
 from signalbox.links.outbox import MAX_BATCH_BYTES, OutboxFullError
+from signalbox.protocol.enums import WorkerExit
 from signalbox.telemetry.spans import OFF, Tracer
 from signalbox.v1 import admin_pb2, scheduler_pb2
 
@@ -170,7 +171,7 @@ class StepLoop:
             take_event(self.core, worker_id, event, now)
         self._advance(worker_id)
 
-    def on_worker_exit(self, process: Process, kind: ExitKind, reason: str) -> None:
+    def on_worker_exit(self, process: Process, kind: WorkerExit, reason: str) -> None:
         """The guardian of a worker says how its process has ended."""
         logger.warning("worker %s %s: %s", process.worker_id, kind.name.lower(), reason)
         self.core.worker_ended(process, Exit(kind, reason, self._clock()), self._clock())

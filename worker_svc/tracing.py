@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from signalbox.protocol.enums import FinishReason
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.spans import Attributes, Span, Tracer
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.running_step import RunningStep
-from worker_svc.core.step import FinishReason, StepDelta, StepReport
+from worker_svc.core.step import StepDelta, StepReport
 
 
 @dataclass

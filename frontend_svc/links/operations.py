@@ -19,10 +19,10 @@ from frontend_svc.links.submission import (
     make_submit,
     make_unpause,
 )
-from frontend_svc.links.worker_process import Reach
 from frontend_svc.models import Worker
 from frontend_svc.requests.session import Session
 from signalbox.errors import InternalError, UnavailableError
+from signalbox.protocol.enums import WorkerReach
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class OperationQueue:
         """Its worker may have been replaced."""
         self._add_unless_hello_says(make_check(session, worker_id, worker_instance))
 
-    def say_reach(self, worker: Worker, reach: Reach) -> None:
+    def say_reach(self, worker: Worker, reach: WorkerReach) -> None:
         """How a worker is reached from here; a new scheduler takes all for heard."""
         if not self._has_hello_to_come:
             self._reach[worker.instance] = make_reach(worker, reach)

@@ -6,10 +6,11 @@ import logging
 import struct
 from collections.abc import Sequence
 
-from frontend_svc.requests.events import FinishReason, TokenLogprobs
+from frontend_svc.requests.events import TokenLogprobs
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.errors import InternalError, SignalboxError, from_code
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import worker_pb2 as worker
 
 log = logging.getLogger(__name__)

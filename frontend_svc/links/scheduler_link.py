@@ -14,12 +14,12 @@ from frontend_svc.links.redial import EOF, Backoff, describe
 from frontend_svc.links.submission import make_ref, make_worker_ref
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.models import ModelDirectory, Worker
-from frontend_svc.requests.losses import LossCause
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError, from_code
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
+from signalbox.protocol.enums import LossCause
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub

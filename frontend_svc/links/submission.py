@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from frontend_svc.links.worker_process import Reach
 from frontend_svc.models import Worker
 from frontend_svc.requests.generate_input import GenerateInput, Pooling, PoolingMode, StructuredOutput
 from frontend_svc.requests.session import Session
 from signalbox.grammar.form import FormKind
+from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 
@@ -93,7 +93,7 @@ def make_check(session: Session, worker_id: str, worker_instance: str) -> Operat
     return Operation(check=check)
 
 
-def make_reach(worker: Worker, reach: Reach) -> Operation:
+def make_reach(worker: Worker, reach: WorkerReach) -> Operation:
     """Says how a worker process is reached from here."""
     return Operation(reach=scheduler.WorkerReach(worker=make_worker_ref(worker), state=reach))  # type: ignore[arg-type]
 

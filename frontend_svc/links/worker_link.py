@@ -13,10 +13,11 @@ import grpc
 from frontend_svc.links import outputs
 from frontend_svc.links.orders import Order, Orders
 from frontend_svc.links.redial import EOF, Backoff, describe
-from frontend_svc.links.worker_process import Reach, WorkerProcess
+from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.links import reach, rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
+from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import worker_pb2 as worker_pb
 from signalbox.v1.worker_pb2_grpc import WorkerServiceStub
 
@@ -99,11 +100,13 @@ class WorkerLink:
             except Exception:
                 log.exception("the link to worker %s failed", self.worker_id)
             if await reach.refuses(self.process.worker.address):
-                self._reach(Reach.REFUSED)
+                self._reach(WorkerReach.REFUSED)
             await asyncio.sleep(backoff.next_s())
 
     def _is_wanted(self) -> bool:
-        is_gone = self.process.reach is Reach.REFUSED or self._table.clock() - self._closed_s > UNLISTED_S
+        is_gone = (
+            self.process.reach is WorkerReach.REFUSED or self._table.clock() - self._closed_s > UNLISTED_S
+        )
         return self.listed or (not is_gone and bool(self._table.may_be_on(self.worker_id)))
 
     async def _stream(self, stub: Any, backoff: Backoff) -> None:
@@ -116,7 +119,9 @@ class WorkerLink:
             if response is EOF:
                 return
             if response.worker_instance not in ("", self.process.worker.instance):
-                self._reach(Reach.REFUSED)  # another process has the address: the directory will name it
+                self._reach(
+                    WorkerReach.REFUSED
+                )  # another process has the address: the directory will name it
                 return
             backoff.reset()
             self._meet_log(response.log_number)
@@ -174,7 +179,7 @@ class WorkerLink:
     def _take(self, response: worker_pb.StreamOutputsResponse) -> None:
         now = self._table.clock()
         self._silence.heard(now)
-        self._reach(Reach.HEARD)
+        self._reach(WorkerReach.HEARD)
         for batch in response.batches:
             if batch.sequence <= self.process.sequence:
                 continue
@@ -206,11 +211,11 @@ class WorkerLink:
             now = self._table.clock()
             is_silent = self._silence.is_silent(now)
             if self.is_open and is_silent:
-                self._reach(Reach.SILENT)
+                self._reach(WorkerReach.SILENT)
             if self.listed and is_silent and self._is_overdue(now):
                 self._asked_s = now
-                if not self.is_open and self.process.reach is not Reach.REFUSED:
-                    self._reach(Reach.UNREACHABLE)
+                if not self.is_open and self.process.reach is not WorkerReach.REFUSED:
+                    self._reach(WorkerReach.UNREACHABLE)
                 self._check_all()
                 self._on_cut_off(self)
                 self._given_up.set()
@@ -223,11 +228,11 @@ class WorkerLink:
     def _check_all(self) -> None:
         self._table.check_all(self.worker_id, self.process.worker.instance)
 
-    def _reach(self, state: Reach) -> None:
+    def _reach(self, state: WorkerReach) -> None:
         if self.process.reach is not state:
             self.process.reach = state
             log.log(
-                logging.INFO if state is Reach.HEARD else logging.WARNING,
+                logging.INFO if state is WorkerReach.HEARD else logging.WARNING,
                 "worker %s is %s",
                 self.worker_id,
                 state.name.lower(),

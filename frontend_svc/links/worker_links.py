@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from frontend_svc.links.orders import Order, Orders
 from frontend_svc.links.worker_link import WorkerLink
-from frontend_svc.links.worker_process import Reach, WorkerProcess
+from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.models import Worker
 from frontend_svc.requests.sessions import SessionTable
+from signalbox.protocol.enums import WorkerReach
 
 MAX_PROCESSES = 1024
 """Known ones; those that were met first and have no link are forgotten."""
@@ -23,7 +24,7 @@ class WorkerLinks:
         frontend_instance: str,
         table: SessionTable,
         orders: Orders,
-        say_reach: Callable[[Worker, Reach], None],
+        say_reach: Callable[[Worker, WorkerReach], None],
         *,
         silence_s: float,
         unreachable_s: float,
@@ -61,7 +62,7 @@ class WorkerLinks:
         link = self._links.get(worker.instance)
         return link is not None and link.is_open
 
-    def reach(self) -> Iterable[tuple[str, Reach]]:
+    def reach(self) -> Iterable[tuple[str, WorkerReach]]:
         """Of every listed worker."""
         return [(link.worker_id, link.process.reach) for link in self._links.values() if link.listed]
 
@@ -71,7 +72,7 @@ class WorkerLinks:
         return [
             process.worker
             for process in self._processes.values()
-            if process.reach is not Reach.REFUSED
+            if process.reach is not WorkerReach.REFUSED
             and (process.worker.worker_id in holders or ("" in holders and process.log_number))
         ]
 
@@ -91,7 +92,7 @@ class WorkerLinks:
         """A new link to a scheduler: it takes all workers for heard."""
         self._orders.end()
         for link in self._links.values():
-            if link.process.reach is not Reach.HEARD:
+            if link.process.reach is not WorkerReach.HEARD:
                 self._on_reach(link)
 
     def _tell(self, worker_id: str, order: Order) -> None:
@@ -108,7 +109,8 @@ class WorkerLinks:
         model = link.process.worker.model
         others = (other for other in self._links.values() if other.listed and other.is_open)
         if not self._orders.is_needed and any(
-            other.process.reach is Reach.HEARD and other.process.worker.model == model for other in others
+            other.process.reach is WorkerReach.HEARD and other.process.worker.model == model
+            for other in others
         ):
             self._table.leave(link.worker_id, f"worker {link.worker_id} is out of its frontend's reach")
 
@@ -123,7 +125,7 @@ class WorkerLinks:
 
     def _open(self, worker: Worker) -> None:
         process = self._processes.setdefault(worker.instance, WorkerProcess(worker))
-        process.worker, process.reach = worker, Reach.HEARD
+        process.worker, process.reach = worker, WorkerReach.HEARD
         link = WorkerLink(
             process,
             self._frontend_instance,

@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from frontend_svc.models import Worker
-
-
-class Reach(IntEnum):
-    """How far a worker process can be reached from here; numbers as in scheduler.proto (docs/liveness.md, E)."""
-
-    HEARD = 1
-    """Its output stream is open and speaks, or nothing is known against it yet."""
-    SILENT = 2
-    """Its output stream is open, and has been silent for worker_silence_ms."""
-    REFUSED = 3
-    """It has no open stream, and nothing of it listens at its address."""
-    UNREACHABLE = 4
-    """It has had no open stream for unreachable_s, and nothing refuses."""
+from signalbox.protocol.enums import WorkerReach
 
 
 @dataclass
@@ -30,4 +17,4 @@ class WorkerProcess:
     """Of the log that was read last; 0: this process is new to us."""
     sequence: int = 0
     """Newest message of that log that was processed."""
-    reach: Reach = Reach.HEARD
+    reach: WorkerReach = WorkerReach.HEARD

@@ -5,19 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Protocol
 
 from signalbox.errors import SignalboxError
-
-
-class FinishReason(IntEnum):
-    """Why a request ended; numbers as in generation.proto."""
-
-    STOP = 1
-    LENGTH = 2
-    ABORT = 3
-    ERROR = 4
+from signalbox.protocol.enums import FinishReason
 
 
 class TokenLogprobs(Protocol):

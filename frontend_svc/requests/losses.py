@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from signalbox.errors import InternalError, SignalboxError, UnavailableError
+from signalbox.protocol.enums import LossCause
 
 MAX_WITHOUT_TOKEN = 64
 """Losses of any cause without one new token between them: whatever that is, another attempt is no help."""
-
-
-class LossCause(IntEnum):
-    """Why an attempt was lost; numbers as in scheduler.proto, where each is explained."""
-
-    UNSPECIFIED = 0
-    CRASH = 1
-    WORKER_GONE = 2
-    MOVED = 3
-    SILENT = 4
-    UNKNOWN = 5
-    OUTPUT_LOST = 6
-    BAD_BLOCKS = 7
-
-    @classmethod
-    def _missing_(cls, value: object) -> LossCause:
-        """A newer scheduler knows more of them."""
-        return cls.UNSPECIFIED
 
 
 class Losses:

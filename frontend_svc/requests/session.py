@@ -16,12 +16,13 @@ from frontend_svc.access.usage import Ticket
 from frontend_svc.clock import Clock
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.delta_queue import DeltaQueue
-from frontend_svc.requests.events import Delta, Finished, FinishReason, TokenLogprobs
+from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
 from frontend_svc.requests.generate_input import GenerateInput
-from frontend_svc.requests.losses import LossCause, Losses
+from frontend_svc.requests.losses import Losses
 from frontend_svc.text.prompt_logprobs import PromptLogprobs
 from frontend_svc.text.text_stream import TextStream
 from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
+from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.telemetry.attributes import EVENT_LOST, LOSS_CAUSE, REASON
 from signalbox.telemetry.spans import Span
 

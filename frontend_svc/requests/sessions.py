@@ -10,11 +10,11 @@ from frontend_svc.access.usage import Ticket
 from frontend_svc.clock import Clock, loop_time
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.generate_input import GenerateInput
-from frontend_svc.requests.losses import LossCause
 from frontend_svc.requests.open_bytes import OPEN_RETRY_S, OpenBytes
 from frontend_svc.requests.session import Observer, Operations, Session
 from frontend_svc.text.text_stream import TextStream
 from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
+from signalbox.protocol.enums import LossCause
 from signalbox.telemetry.spans import Span
 
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from scheduler_svc.admin.board_times import ReportTimes, SampleRing
 from scheduler_svc.core.blocks.block_pool import BlockPool
-from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD, SUSPENDED, SlotState
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import WorkerHealth
 from signalbox.v1 import admin_pb2
 
 MAX_CELLS = 4096
@@ -32,11 +32,11 @@ MAX_COUNTED = 5_000
 FULL = 15
 """A cell's level when all of its blocks are in a state."""
 HEALTH = {
-    Health.GOOD: admin_pb2.WORKER_HEALTH_GOOD,
-    Health.SILENT: admin_pb2.WORKER_HEALTH_SILENT,
-    Health.HUNG: admin_pb2.WORKER_HEALTH_HUNG,
-    Health.SLOW: admin_pb2.WORKER_HEALTH_SLOW,
-    Health.AWAY: admin_pb2.WORKER_HEALTH_AWAY,
+    WorkerHealth.GOOD: admin_pb2.WORKER_HEALTH_GOOD,
+    WorkerHealth.SILENT: admin_pb2.WORKER_HEALTH_SILENT,
+    WorkerHealth.HUNG: admin_pb2.WORKER_HEALTH_HUNG,
+    WorkerHealth.SLOW: admin_pb2.WORKER_HEALTH_SLOW,
+    WorkerHealth.AWAY: admin_pb2.WORKER_HEALTH_AWAY,
 }
 _PHASES = {
     SlotState.PREPARING: admin_pb2.BOARD_PHASE_PREPARING,

@@ -17,7 +17,7 @@ from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.integrity import check_integrity
-from scheduler_svc.core.liveness.evidence import Exit, Process, Reach
+from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
 from scheduler_svc.core.liveness.solo import absolve
 from scheduler_svc.core.liveness.unreachable import Unreachable
@@ -34,6 +34,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.maker import StepMaker
 from scheduler_svc.core.step.report import DivergenceError, first_tokens, read_report
 from scheduler_svc.core.step.step import StepDecision, StepReport
+from signalbox.protocol.enums import WorkerReach
 
 __all__ = ["DivergenceError", "Scheduler"]
 
@@ -290,7 +291,7 @@ class Scheduler:
         self.liveness.ended(process, exit_)
         self._remove_gone(now)
 
-    def reach_worker(self, frontend: str, process: Process, reach: Reach, now: float) -> None:
+    def reach_worker(self, frontend: str, process: Process, reach: WorkerReach, now: float) -> None:
         """A frontend says what it sees of a worker."""
         self.liveness.said(frontend, process, reach)
         self.unreachable.look(self.workers.values(), now)

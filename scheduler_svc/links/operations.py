@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from scheduler_svc.core.liveness.evidence import Process, Reach
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.links import delta
+from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -47,9 +48,9 @@ def operate(
 
 
 def _reach(core: Scheduler, frontend: str, message: scheduler_pb2.WorkerReach, now: float) -> None:
-    if message.state not in {reach.value for reach in Reach}:
+    if message.state not in {reach.value for reach in WorkerReach}:
         return
     process = Process(message.worker.worker_id, message.worker.worker_instance)
-    reach = Reach(message.state)
+    reach = WorkerReach(message.state)
     logger.info("frontend %s: worker %s is %s", frontend, process.worker_id, reach.name.lower())
     core.reach_worker(frontend, process, reach, now)

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
-from frontend_svc.requests.events import FinishReason
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.links import rpc
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import frontend_pb2, generation_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from tests.frontend_svc.helpers import character_ids, until

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from frontend_svc.links.worker_links import WorkerLinks
-from frontend_svc.links.worker_process import Reach
 from frontend_svc.requests.session import Session
 from frontend_svc.server import Frontend
+from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import scheduler_pb2
 from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import until
@@ -19,11 +19,11 @@ from tests.frontend_svc.scripted_cluster import Cluster, Row, ScriptedWorker
 from tests.frontend_svc.test_sessions import make_given
 
 
-async def reach_of(cluster: Cluster) -> Reach:
+async def reach_of(cluster: Cluster) -> WorkerReach:
     """What the scheduler is told next, which has to be this."""
     reach = await cluster.scheduler.next("reach")
     assert reach.worker.worker_instance == cluster.worker.instance
-    return Reach(reach.state)
+    return WorkerReach(reach.state)
 
 
 async def place(frontend: Frontend, cluster: Cluster, request_id: str = "r") -> Session:
@@ -35,7 +35,7 @@ async def place(frontend: Frontend, cluster: Cluster, request_id: str = "r") -> 
 
 
 def test_states_are_those_of_the_protocol() -> None:
-    ours = {f"WORKER_REACH_STATE_{state.name}": state.value for state in Reach}
+    ours = {f"WORKER_REACH_STATE_{state.name}": state.value for state in WorkerReach}
     assert ours | {"WORKER_REACH_STATE_UNSPECIFIED": 0} == dict(scheduler_pb2.WorkerReachState.items())
 
 
@@ -71,11 +71,11 @@ async def test_a_link_that_ends_is_opened_anew_at_once(frontend: Frontend, clust
 async def test_a_silent_worker_is_reported_until_it_speaks(frontend: Frontend, cluster: Cluster) -> None:
     """H4, E6, E10: its stream stays."""
     cluster.worker.is_stopped = True
-    assert await reach_of(cluster) is Reach.SILENT
+    assert await reach_of(cluster) is WorkerReach.SILENT
     metrics = frontend.metrics.render().decode()
     assert 'signalbox_frontend_worker_reach{state="silent",worker_id="w"} 1.0' in metrics
     cluster.worker.is_stopped = False
-    assert await reach_of(cluster) is Reach.HEARD
+    assert await reach_of(cluster) is WorkerReach.HEARD
     assert len(cluster.worker.hellos) == 1
 
 
@@ -106,7 +106,7 @@ async def test_a_worker_that_nobody_listens_for_is_reported_at_once(
     assert (await cluster.scheduler.next("check")).worker_instance == ""
     began = time.monotonic()
     await cluster.worker.server.grpc.stop(0)
-    assert await reach_of(cluster) is Reach.REFUSED
+    assert await reach_of(cluster) is WorkerReach.REFUSED
     assert time.monotonic() - began < 1
     await until(lambda: not frontend.workers._links)
 
@@ -117,14 +117,14 @@ async def test_another_process_at_the_address_is_not_the_worker(frontend: Fronte
     instance, cluster.worker.instance = cluster.worker.instance, "worker-process-2"
     cluster.worker.break_link()
     reach = await cluster.scheduler.next("reach")
-    assert (reach.worker.worker_instance, Reach(reach.state)) == (instance, Reach.REFUSED)
+    assert (reach.worker.worker_instance, WorkerReach(reach.state)) == (instance, WorkerReach.REFUSED)
 
 
 async def test_a_new_scheduler_hears_how_workers_are_reached(frontend: Frontend, cluster: Cluster) -> None:
     await cluster.worker.server.grpc.stop(0)
-    assert await reach_of(cluster) is Reach.REFUSED
+    assert await reach_of(cluster) is WorkerReach.REFUSED
     cluster.scheduler.break_link()
-    assert await reach_of(cluster) is Reach.REFUSED
+    assert await reach_of(cluster) is WorkerReach.REFUSED
     assert len(cluster.scheduler.hellos) == 2
 
 
@@ -142,7 +142,10 @@ async def test_an_unreachable_worker_is_asked_for_again_and_again(start: Start, 
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     accept_nothing(True)
     reach = await cluster.scheduler.next("reach")
-    assert (reach.worker.worker_instance, Reach(reach.state)) == ("worker-process-2", Reach.UNREACHABLE)
+    assert (reach.worker.worker_instance, WorkerReach(reach.state)) == (
+        "worker-process-2",
+        WorkerReach.UNREACHABLE,
+    )
     for _ in range(3):
         check = await cluster.scheduler.next("check")
         assert (check.ref.attempt, check.worker_id) == (session.attempt, "w")
@@ -165,7 +168,7 @@ async def test_requests_leave_a_worker_out_of_reach_when_they_can(
         await until(lambda: [link.is_open for link in frontend.workers._links.values()] == [True, True])
     session = await place(frontend, cluster)
     cluster.worker.is_stopped = True
-    assert await reach_of(cluster) is Reach.SILENT
+    assert await reach_of(cluster) is WorkerReach.SILENT
     check = await cluster.scheduler.next("check")
     assert check.ref.attempt == 1
     if has_other:
@@ -174,7 +177,7 @@ async def test_requests_leave_a_worker_out_of_reach_when_they_can(
         assert (submit.ref.attempt, submit.meta.num_losses, submit.meta.num_crashes) == (2, 1, 0)
         await other.server.grpc.stop(0)
     else:
-        assert await reach_of(cluster) is Reach.UNREACHABLE, "another stream does not open"
+        assert await reach_of(cluster) is WorkerReach.UNREACHABLE, "another stream does not open"
         await cluster.scheduler.next("check")
         assert session.attempt == 1
 
@@ -224,7 +227,7 @@ async def test_hello_names_who_may_have_requests(frontend: Frontend, cluster: Cl
     assert [worker.worker_instance for worker in hello.workers] == [cluster.worker.instance]
     assert hello.scheduler_epoch == 7
     await cluster.worker.server.grpc.stop(0)
-    assert await reach_of(cluster) is Reach.REFUSED
+    assert await reach_of(cluster) is WorkerReach.REFUSED
     cluster.scheduler.break_link()
     await until(lambda: len(cluster.scheduler.hellos) == 4)
     assert list(cluster.scheduler.hellos[3].workers) == [], "it is gone"

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from frontend_svc.links.submission import make_submit
-from frontend_svc.requests.events import FinishReason
 from frontend_svc.requests.generate_input import Sampling
-from frontend_svc.requests.losses import MAX_WITHOUT_TOKEN, LossCause
+from frontend_svc.requests.losses import MAX_WITHOUT_TOKEN
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.errors import InternalError, ResourceExhaustedError, UnavailableError
+from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.v1 import scheduler_pb2
 from tests.frontend_svc.helpers import make_logprobs, until
 from tests.frontend_svc.test_sessions import Recorder, make_given, make_table, outputs, read_all

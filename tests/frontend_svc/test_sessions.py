@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from frontend_svc.links.submission import make_submit
-from frontend_svc.requests.events import Finished, FinishReason
+from frontend_svc.requests.events import Finished
 from frontend_svc.requests.generate_input import GenerateInput, Sampling
-from frontend_svc.requests.losses import LossCause
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.text_stream import TextStream
@@ -26,6 +25,7 @@ from signalbox.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.v1 import generation_pb2 as generation
 from tests.frontend_svc.helpers import character_ids
 

@@ -14,12 +14,12 @@ from scheduler_svc.admin.board_snapshot import block_map, make_snapshot
 from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
 from scheduler_svc.admin.servicer import worker_status
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
-from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.step.step import StepReport
 from signalbox.board.link import read_board, watch_board
 from signalbox.cli.commands.status import to_table
+from signalbox.protocol.enums import WorkerHealth
 from signalbox.v1 import admin_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
@@ -39,13 +39,15 @@ def levels(cells: bytes) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("health", "word", "state"),
     [
-        (Health.GOOD, "good", "unreachable for 1 frontend"),
-        (Health.SILENT, "silent", "silent"),
-        (Health.HUNG, "hung", "hung"),
-        (Health.SLOW, "slow", "slow"),
+        (WorkerHealth.GOOD, "good", "unreachable for 1 frontend"),
+        (WorkerHealth.SILENT, "silent", "silent"),
+        (WorkerHealth.HUNG, "hung", "hung"),
+        (WorkerHealth.SLOW, "slow", "slow"),
     ],
 )
-def test_suspects_are_seen_on_the_board_and_in_the_status(health: Health, word: str, state: str) -> None:
+def test_suspects_are_seen_on_the_board_and_in_the_status(
+    health: WorkerHealth, word: str, state: str
+) -> None:
     """E6 to E8, and who does not hear a worker."""
     core = make_scheduler()
     core.workers[WORKER].vitals.health, core.workers[WORKER].vitals.unheard_by = health, frozenset({"f"})

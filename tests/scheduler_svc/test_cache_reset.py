@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus, WorkerSnapshot
+from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
+from signalbox.protocol.enums import SlotStatus
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
 
 HASHES = bytes(range(48))

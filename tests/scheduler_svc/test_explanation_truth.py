@@ -12,7 +12,8 @@ from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import SlotState
-from scheduler_svc.core.step.step import FinishReason, StepDecision
+from scheduler_svc.core.step.step import StepDecision
+from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
 
 

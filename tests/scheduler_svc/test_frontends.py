@@ -6,7 +6,8 @@ from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import FinishReason, StepReport
+from scheduler_svc.core.step.step import StepReport
+from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,

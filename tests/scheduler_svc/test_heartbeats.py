@@ -11,11 +11,11 @@ import grpc
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.outbox import OutboxFullError
+from signalbox.protocol.enums import WorkerHealth
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import (
     RelayStream,
@@ -83,7 +83,7 @@ def test_an_empty_message_is_a_sign_of_life() -> None:
     ring.attach("b")
     ring.run(3.0, "a")
     healths = {name: worker.health for name, worker in ring.core.workers.items()}
-    assert healths == {"a": Health.GOOD, "b": Health.SILENT}
+    assert healths == {"a": WorkerHealth.GOOD, "b": WorkerHealth.SILENT}
 
 
 @pytest.mark.parametrize("stall_s", [0.6, 2.0, 30.0])
@@ -95,10 +95,10 @@ def test_a_scheduler_that_stood_still_judges_nobody(stall_s: float) -> None:
     for _ in range(5):
         ring.now += stall_s
         ring.loop.tick()  # the timer is first, then what has arrived
-        assert ring.core.workers["a"].health is Health.GOOD
+        assert ring.core.workers["a"].health is WorkerHealth.GOOD
         ring.run(ring.now + 1.0, "a")
     ring.run(ring.now + 2.0)
-    assert ring.core.workers["a"].health is Health.SILENT, "whoever stays silent is judged all the same"
+    assert ring.core.workers["a"].health is WorkerHealth.SILENT, "whoever stays silent is judged all the same"
 
 
 def test_at_five_times_the_load_late_ticks_judge_nobody() -> None:
@@ -112,7 +112,7 @@ def test_at_five_times_the_load_late_ticks_judge_nobody() -> None:
         ring.loop.tick()
         for name in names[turn % 3 :: 3] if turn % 2 else names:
             ring.loop.on_worker(name, make_event())
-        assert all(worker.health is Health.GOOD for worker in ring.core.workers.values()), turn
+        assert all(worker.health is WorkerHealth.GOOD for worker in ring.core.workers.values()), turn
 
 
 async def until(condition: Callable[[], bool], loop: StepLoop) -> None:

@@ -15,7 +15,8 @@ from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import FinishReason, StepRecord
+from scheduler_svc.core.step.step import StepRecord
+from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,

@@ -7,7 +7,8 @@ import numpy as np
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.step.decode_blocks import grant
-from scheduler_svc.core.step.step import FinishReason, StepDecision
+from scheduler_svc.core.step.step import StepDecision
+from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, report_for, run_step
 
 

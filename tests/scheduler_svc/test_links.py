@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from scheduler_svc import step_loop
-from scheduler_svc.core.cluster.notices import LossCause, Lost
+from scheduler_svc.core.cluster.notices import Lost
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import RequestKey
@@ -17,6 +17,7 @@ from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import FrontendLink, StepLoop
 from signalbox.errors import SignalboxError
 from signalbox.links.outbox import Outbox, OutboxFullError
+from signalbox.protocol.enums import LossCause
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import attach_frontend, dial, make_event, make_hello, serve, submit
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, run_step

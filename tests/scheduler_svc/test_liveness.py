@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import LossCause, Lost, Placed, Rejected
+from scheduler_svc.core.cluster.notices import Lost, Placed, Rejected
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain.explanation import explain
-from scheduler_svc.core.liveness.evidence import Exit, ExitKind, Process, Reach
-from scheduler_svc.core.liveness.vitals import Health
+from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.scheduler import Scheduler
+from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth, WorkerReach
 from tests.scheduler_svc.harness import make_info, make_request
 
 A, B = Process("a", "a-1"), Process("b", "b-1")
@@ -87,13 +87,13 @@ def test_a_worker_that_fails_in_good_order_makes_suspects_of_those_in_its_step()
 @pytest.mark.parametrize(
     ("kind", "of_rows"),
     [
-        (ExitKind.CRASHED, LossCause.CRASH),
-        (ExitKind.KILLED, LossCause.WORKER_GONE),
-        (ExitKind.STOPPED, LossCause.WORKER_GONE),
+        (WorkerExit.CRASHED, LossCause.CRASH),
+        (WorkerExit.KILLED, LossCause.WORKER_GONE),
+        (WorkerExit.STOPPED, LossCause.WORKER_GONE),
     ],
 )
 def test_the_guardians_word_and_the_end_of_the_link_are_enough_in_either_order(
-    kind: ExitKind, of_rows: LossCause, is_told_first: bool
+    kind: WorkerExit, of_rows: LossCause, is_told_first: bool
 ) -> None:
     """E2, S1: whoever had a row in the step that ran may have caused a crash; nobody else, and no kill."""
     scheduler = make_scheduler(A)
@@ -118,7 +118,7 @@ def test_the_guardians_word_and_the_end_of_the_link_are_enough_in_either_order(
 def test_the_link_of_an_ended_process_is_closed_when_its_end_is_lost() -> None:
     """E2: a link may stay open behind a relay that has not noticed."""
     scheduler = make_scheduler(A)
-    scheduler.worker_ended(A, Exit(ExitKind.KILLED, "", 1.0), 1.0)
+    scheduler.worker_ended(A, Exit(WorkerExit.KILLED, "", 1.0), 1.0)
     scheduler.tick(1.1)
     assert scheduler.liveness.closing == []
     scheduler.tick(1.8)
@@ -129,7 +129,7 @@ def test_a_word_about_another_process_of_that_name_says_nothing() -> None:
     scheduler = make_scheduler(A)
     submit(scheduler, "x")
     scheduler.schedule("a", 0.0)
-    scheduler.worker_ended(Process("a", "a-0"), Exit(ExitKind.CRASHED, "", 1.0), 1.0)
+    scheduler.worker_ended(Process("a", "a-0"), Exit(WorkerExit.CRASHED, "", 1.0), 1.0)
     scheduler.detach_worker("a", 1.0)
     assert losses(scheduler) == {}
 
@@ -139,7 +139,7 @@ def test_a_new_process_in_the_place_of_one_that_crashed_makes_suspects_too() -> 
     scheduler = make_scheduler(A)
     submit(scheduler, "x")
     scheduler.schedule("a", 0.0)
-    scheduler.worker_ended(A, Exit(ExitKind.CRASHED, "", 1.0), 1.0)
+    scheduler.worker_ended(A, Exit(WorkerExit.CRASHED, "", 1.0), 1.0)
     attach(scheduler, Process("a", "a-2"), 1.1)
     assert losses(scheduler) == {"x": LossCause.CRASH}
     assert scheduler.liveness.evidence.exit_of(A) is None
@@ -153,7 +153,7 @@ def test_a_refused_dial_counts_with_an_ended_link_only() -> None:
     scheduler = make_scheduler(A)
     submit(scheduler, "x")
     scheduler.schedule("a", 0.0)
-    scheduler.reach_worker("f", A, Reach.REFUSED, 1.0)
+    scheduler.reach_worker("f", A, WorkerReach.REFUSED, 1.0)
     scheduler.tick(1.0)
     assert losses(scheduler) == {}
     scheduler.detach_worker("a", 1.1)
@@ -170,9 +170,9 @@ def test_a_guardian_that_has_much_to_do_is_heard_before_a_refused_dial() -> None
     submit(scheduler, "x")
     scheduler.schedule("a", 0.0)
     scheduler.detach_worker("a", 1.0)
-    scheduler.reach_worker("f", A, Reach.REFUSED, 1.03)
+    scheduler.reach_worker("f", A, WorkerReach.REFUSED, 1.03)
     scheduler.tick(1.5)
-    scheduler.worker_ended(A, Exit(ExitKind.CRASHED, "", 1.54), 1.54)
+    scheduler.worker_ended(A, Exit(WorkerExit.CRASHED, "", 1.54), 1.54)
     scheduler.tick(1.6)
     assert losses(scheduler) == {"x": LossCause.CRASH}
 
@@ -204,9 +204,9 @@ def test_a_silent_worker_gets_nothing_new_until_it_speaks_again() -> None:
     scheduler = make_scheduler(A)
     hear(scheduler, 1.0, A)
     scheduler.tick(2.4)
-    assert scheduler.workers["a"].health is Health.GOOD
+    assert scheduler.workers["a"].health is WorkerHealth.GOOD
     scheduler.tick(2.5)
-    assert scheduler.workers["a"].health is Health.SILENT
+    assert scheduler.workers["a"].health is WorkerHealth.SILENT
     submit(scheduler, "x", now=2.5)
     assert scheduler.schedule("a", 2.5) is None
     request = next(iter(scheduler.requests.values()))
@@ -223,8 +223,8 @@ def test_requests_of_a_silent_worker_move_when_no_frontend_hears_it_and_there_is
     attach(scheduler, B)
     hear(scheduler, 2.0, B)
     scheduler.tick(2.0)
-    assert losses(scheduler) == {} and scheduler.workers["a"].health is Health.SILENT
-    scheduler.reach_worker("f", A, Reach.SILENT, 2.1)
+    assert losses(scheduler) == {} and scheduler.workers["a"].health is WorkerHealth.SILENT
+    scheduler.reach_worker("f", A, WorkerReach.SILENT, 2.1)
     scheduler.tick(2.25)
     assert losses(scheduler) == {"x": LossCause.SILENT, "y": LossCause.SILENT}
     assert scheduler.liveness.closing == ["a"]
@@ -244,7 +244,7 @@ def test_requests_of_a_silent_worker_stay_while_a_frontend_hears_it() -> None:
     hear(scheduler, 2.0, B)
     for frontend in "fg":
         scheduler.frontends.heard(frontend, 2.0)
-    scheduler.reach_worker("f", A, Reach.SILENT, 2.0)
+    scheduler.reach_worker("f", A, WorkerReach.SILENT, 2.0)
     scheduler.tick(2.0)
     assert losses(scheduler) == {}
     scheduler.frontends.heard("f", 4.0)
@@ -257,7 +257,7 @@ def test_requests_of_a_silent_worker_stay_where_nobody_else_has_room() -> None:
     """E6: waiting costs less than to wait in a queue. What has room moves, the oldest first."""
     scheduler = make_scheduler(A, max_num_seqs=3, watermark_blocks_per_seq=0)
     run_on_a(scheduler, "x", "y", "z")
-    scheduler.reach_worker("f", A, Reach.SILENT, 2.0)
+    scheduler.reach_worker("f", A, WorkerReach.SILENT, 2.0)
     scheduler.tick(2.0)
     assert losses(scheduler) == {} and scheduler.liveness.closing == []
     attach(scheduler, B, 2.0)
@@ -277,7 +277,7 @@ def test_requests_of_a_worker_without_a_link_move_when_no_frontend_hears_it() ->
     hear(scheduler, 2.6, B)
     scheduler.tick(2.6)
     assert losses(scheduler) == {}
-    scheduler.reach_worker("f", A, Reach.UNREACHABLE, 2.6)
+    scheduler.reach_worker("f", A, WorkerReach.UNREACHABLE, 2.6)
     scheduler.tick(2.7)
     assert losses(scheduler) == {"x": LossCause.SILENT}
 
@@ -288,12 +288,12 @@ def test_requests_of_a_worker_without_a_link_move_when_no_frontend_hears_it() ->
 def test_nothing_is_placed_where_its_frontend_hears_nothing() -> None:
     """F5: a partial partition is not answered by placing on the worker that the frontend cannot reach."""
     scheduler = make_scheduler(A, B)
-    scheduler.reach_worker("f", A, Reach.UNREACHABLE, 1.0)
+    scheduler.reach_worker("f", A, WorkerReach.UNREACHABLE, 1.0)
     submit(scheduler, "x", now=1.0)
     assert scheduler.schedule("a", 1.0) is None
     assert scheduler.schedule("b", 1.0) is not None
     assert placed(scheduler) == {"x": "b"}
-    scheduler.reach_worker("f", A, Reach.HEARD, 2.0)
+    scheduler.reach_worker("f", A, WorkerReach.HEARD, 2.0)
     submit(scheduler, "y", now=2.0)
     assert scheduler.schedule("a", 2.0) is not None
 
@@ -301,7 +301,7 @@ def test_nothing_is_placed_where_its_frontend_hears_nothing() -> None:
 def test_a_request_whose_frontend_reaches_no_worker_is_refused_after_the_grace() -> None:
     """F5: with one clear error."""
     scheduler = make_scheduler(A, no_worker_grace_s=30.0)
-    scheduler.reach_worker("f", A, Reach.REFUSED, 1.0)
+    scheduler.reach_worker("f", A, WorkerReach.REFUSED, 1.0)
     submit(scheduler, "x", now=2.0)
     request = next(iter(scheduler.requests.values()))
     sentence = explain(scheduler, request, 2.0).sentence
@@ -319,11 +319,11 @@ def test_a_request_whose_frontend_reaches_no_worker_is_refused_after_the_grace()
 
 def test_what_a_frontend_said_goes_with_its_hello_and_with_the_process() -> None:
     scheduler = make_scheduler(A)
-    scheduler.reach_worker("f", A, Reach.REFUSED, 1.0)
+    scheduler.reach_worker("f", A, WorkerReach.REFUSED, 1.0)
     assert scheduler.workers["a"].vitals.unheard_by == {"f"}
     scheduler.attach_frontend("f", [], [], 1.1)
     assert scheduler.workers["a"].vitals.unheard_by == frozenset()
-    scheduler.reach_worker("f", A, Reach.REFUSED, 1.2)
+    scheduler.reach_worker("f", A, WorkerReach.REFUSED, 1.2)
     attach(scheduler, Process("a", "a-2"), 1.3)
     assert scheduler.workers["a"].vitals.unheard_by == frozenset()
-    assert scheduler.liveness.evidence.reach_of("f", A) is Reach.HEARD
+    assert scheduler.liveness.evidence.reach_of("f", A) is WorkerReach.HEARD

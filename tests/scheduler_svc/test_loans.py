@@ -6,9 +6,10 @@ import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.queue.tenants import TenantLimits
-from scheduler_svc.core.recovery.snapshot import SlotStatus, WorkerSnapshot
+from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.step_loop import StepLoop
+from signalbox.protocol.enums import SlotStatus
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import (

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from scheduler_svc.core.cluster.missing import MAX_LOST, Missing
-from scheduler_svc.core.cluster.notices import LossCause, Lost
+from scheduler_svc.core.cluster.notices import Lost
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import Process, Reach
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.step_loop import StepLoop
+from signalbox.protocol.enums import LossCause, WorkerReach
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_slot
 
@@ -65,8 +66,10 @@ def test_named_workers_are_waited_for_and_nobody_else() -> None:
     assert not missing.take_lost({}, True, 14.9) and missing.take_lost({}, True, 15.0) == [(KEY, 2)]
 
 
-@pytest.mark.parametrize("reach", [Reach.SILENT, Reach.REFUSED, Reach.UNREACHABLE])
-def test_a_named_worker_that_its_frontend_hears_is_waited_for_beyond_a_short_grace(reach: Reach) -> None:
+@pytest.mark.parametrize("reach", [WorkerReach.SILENT, WorkerReach.REFUSED, WorkerReach.UNREACHABLE])
+def test_a_named_worker_that_its_frontend_hears_is_waited_for_beyond_a_short_grace(
+    reach: WorkerReach,
+) -> None:
     """A4, E5: it lives, and has to find us first. One that nobody hears any more is not."""
     scheduler = Scheduler(SchedulerConfig(start_grace_s=0.5, worker_grace_s=10.0), 1, 0.0)
     scheduler.attach_frontend("f", [("r", 1)], [], 0.0, [WORKER])

@@ -8,7 +8,8 @@ import pytest
 
 from scheduler_svc.core.request import HASH_BYTES, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import FinishReason, NotRunReason, StepDecision
+from scheduler_svc.core.step.step import StepDecision
+from signalbox.protocol.enums import FinishReason, NotRunReason
 from tests.scheduler_svc.harness import (
     WORKER,
     make_request,

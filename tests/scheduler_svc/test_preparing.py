@@ -6,12 +6,13 @@ import pytest
 
 from scheduler_svc.core.blocks.block_pool import NO_BLOCKS
 from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus, WorkerSnapshot
+from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import DivergenceError, Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepDecision
 from scheduler_svc.step_loop import StepLoop
+from signalbox.protocol.enums import SlotStatus
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.harness import (
     MODEL,

@@ -9,7 +9,8 @@ from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.step.shortage import certain_to_end
-from scheduler_svc.core.step.step import FinishReason, StepReport
+from scheduler_svc.core.step.step import StepReport
+from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import LossCause
-from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step.step import StepReport
 from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.protocol.enums import LossCause, WorkerHealth
 from tests.scheduler_svc.test_liveness import A, B, losses, make_scheduler, run_on_a, submit
 
 Cost = Callable[[int, int], float]
@@ -33,7 +32,7 @@ class Floor:
         self.prompt_tokens = dict.fromkeys(scheduler.workers, 0)
         self._behind = dict.fromkeys(scheduler.workers, 0.0)
 
-    def run(self, seconds: float, cost: Cost = usual) -> list[Health]:
+    def run(self, seconds: float, cost: Cost = usual) -> list[WorkerHealth]:
         """Runs that long; the healths of worker a at all ticks."""
         healths, end = [], self.now + seconds
         while self.now < end:
@@ -63,7 +62,7 @@ def make_floor() -> Floor:
     scheduler = make_scheduler(A, B)
     run_on_a(scheduler, "x")
     floor = Floor(scheduler)
-    assert set(floor.run(20.0)) == {Health.GOOD}
+    assert set(floor.run(20.0)) == {WorkerHealth.GOOD}
     return floor
 
 
@@ -71,9 +70,9 @@ def test_a_worker_that_is_slow_while_others_are_not_gets_nothing_and_its_request
     """E8: at ten times its long run, after some seconds, and not at once."""
     floor = make_floor()
     floor.slowed["a"] = 10.0
-    assert set(floor.run(4.0)) == {Health.GOOD}
+    assert set(floor.run(4.0)) == {WorkerHealth.GOOD}
     floor.run(8.0)
-    assert floor.scheduler.workers["a"].health is Health.SLOW
+    assert floor.scheduler.workers["a"].health is WorkerHealth.SLOW
     assert losses(floor.scheduler) == {"x": LossCause.MOVED}
     assert floor.scheduler.workers["a"].attached and floor.scheduler.liveness.closing == []
     submit(floor.scheduler, "z", now=floor.now)
@@ -81,7 +80,7 @@ def test_a_worker_that_is_slow_while_others_are_not_gets_nothing_and_its_request
     assert step is None or not step.placed
     floor.slowed["a"] = 1.0
     floor.run(8.0)
-    assert floor.scheduler.workers["a"].health is Health.GOOD, "E10"
+    assert floor.scheduler.workers["a"].health is WorkerHealth.GOOD, "E10"
 
 
 @pytest.mark.parametrize("factor", [3.0, 5.0, 20.0])
@@ -90,7 +89,7 @@ def test_workers_that_are_slow_together_are_not_judged(factor: float) -> None:
     floor = make_floor()
     for name in floor.slowed:
         floor.slowed[name] = factor
-    assert set(floor.run(60.0)) == {Health.GOOD}
+    assert set(floor.run(60.0)) == {WorkerHealth.GOOD}
     assert losses(floor.scheduler) == {}
 
 
@@ -102,7 +101,7 @@ def test_other_work_is_no_slowness() -> None:
             dice.choice((1, 4, 64, 256)),
             dice.choice((0, 0, 100, 2048)),
         )
-        assert set(floor.run(dice.choice((1.0, 5.0, 15.0)))) == {Health.GOOD}
+        assert set(floor.run(dice.choice((1.0, 5.0, 15.0)))) == {WorkerHealth.GOOD}
     assert losses(floor.scheduler) == {}
 
 
@@ -113,7 +112,7 @@ def test_a_spike_is_no_slowness() -> None:
         floor.slowed["a"] = 12.0
         healths = floor.run(2.0)
         floor.slowed["a"] = 1.0
-        assert set(healths + floor.run(10.0)) == {Health.GOOD}
+        assert set(healths + floor.run(10.0)) == {WorkerHealth.GOOD}
 
 
 def test_slow_from_the_start_is_its_pace() -> None:
@@ -121,7 +120,7 @@ def test_slow_from_the_start_is_its_pace() -> None:
     scheduler = make_scheduler(A, B)
     floor = Floor(scheduler)
     floor.slowed["a"] = 30.0
-    assert set(floor.run(30.0)) == {Health.GOOD}
+    assert set(floor.run(30.0)) == {WorkerHealth.GOOD}
 
 
 def test_a_slow_worker_that_is_idle_is_tried_again() -> None:
@@ -129,12 +128,12 @@ def test_a_slow_worker_that_is_idle_is_tried_again() -> None:
     floor = make_floor()
     floor.slowed["a"] = 10.0
     floor.run(12.0)
-    assert floor.scheduler.workers["a"].health is Health.SLOW
+    assert floor.scheduler.workers["a"].health is WorkerHealth.SLOW
     floor.rows["a"] = 0
     floor.run(25.0)
-    assert floor.scheduler.workers["a"].health is Health.SLOW
+    assert floor.scheduler.workers["a"].health is WorkerHealth.SLOW
     floor.run(10.0)
-    assert floor.scheduler.workers["a"].health is Health.GOOD
+    assert floor.scheduler.workers["a"].health is WorkerHealth.GOOD
 
 
 # -- E7: hung --
@@ -156,7 +155,7 @@ def decode(scheduler: Scheduler, name: str, count: int, takes_s: float) -> None:
         scheduler.update(name, report, 0.0)
 
 
-def hang(scheduler: Scheduler, since: float, now: float) -> Health:
+def hang(scheduler: Scheduler, since: float, now: float) -> WorkerHealth:
     """A tick while the step of worker a has run since then."""
     for worker in scheduler.workers.values():
         worker.vitals.heard_at = now
@@ -176,34 +175,34 @@ def make_hanging(takes_s: float = 0.01) -> Scheduler:
 def test_requests_of_a_worker_that_hangs_move() -> None:
     """E7: with the end of the step it is as good as ever (E10)."""
     scheduler, now = make_hanging(), 10.0
-    while hang(scheduler, 10.0, now) is Health.GOOD:
+    while hang(scheduler, 10.0, now) is WorkerHealth.GOOD:
         now += HEARTBEAT_S
         assert now < 17.0
-    assert now > 15.0 and scheduler.workers["a"].health is Health.HUNG
+    assert now > 15.0 and scheduler.workers["a"].health is WorkerHealth.HUNG
     assert losses(scheduler) == {"x": LossCause.MOVED}
     decode(scheduler, "a", 1, 7.0)
-    assert hang(scheduler, now, now) is Health.GOOD
+    assert hang(scheduler, now, now) is WorkerHealth.GOOD
     scheduler.check_integrity()
 
 
 def test_long_steps_are_no_hang() -> None:
     """E7: a step may take twenty times as long as the longest of the last ones, and as what it has to do."""
     scheduler = make_hanging(takes_s=0.5)
-    assert {hang(scheduler, 10.0, 10.0 + tick * HEARTBEAT_S) for tick in range(38)} == {Health.GOOD}
-    assert hang(scheduler, 10.0, 22.0) is Health.GOOD
-    assert [hang(scheduler, 10.0, 22.0 + tick) for tick in (0.25, 0.5)][-1] is Health.HUNG
+    assert {hang(scheduler, 10.0, 10.0 + tick * HEARTBEAT_S) for tick in range(38)} == {WorkerHealth.GOOD}
+    assert hang(scheduler, 10.0, 22.0) is WorkerHealth.GOOD
+    assert [hang(scheduler, 10.0, 22.0 + tick) for tick in (0.25, 0.5)][-1] is WorkerHealth.HUNG
 
 
 def test_a_process_that_was_stopped_and_goes_on_has_not_hung() -> None:
     """E7, H3: its step looks old once."""
     scheduler = make_hanging()
-    assert hang(scheduler, 0.0, 10.0) is Health.GOOD
+    assert hang(scheduler, 0.0, 10.0) is WorkerHealth.GOOD
     decode(scheduler, "a", 1, 0.01)
-    assert {hang(scheduler, now, now) for now in (10.25, 10.5, 10.75)} == {Health.GOOD}
+    assert {hang(scheduler, now, now) for now in (10.25, 10.5, 10.75)} == {WorkerHealth.GOOD}
 
 
 def test_the_first_steps_of_a_worker_may_take_long() -> None:
     """E7: kernels are compiled."""
     scheduler = make_scheduler(A, B, max_inflight_steps=1)
     run_on_a(scheduler, "x")
-    assert {hang(scheduler, 0.0, 60.0 + tick * HEARTBEAT_S) for tick in range(8)} == {Health.GOOD}
+    assert {hang(scheduler, 0.0, 60.0 + tick * HEARTBEAT_S) for tick in range(8)} == {WorkerHealth.GOOD}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.cluster.notices import LossCause, Lost
+from scheduler_svc.core.cluster.notices import Lost
 from scheduler_svc.core.explain.explanation import explain
-from scheduler_svc.core.liveness.evidence import Exit, ExitKind
+from scheduler_svc.core.liveness.evidence import Exit
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step.step import StepDecision, StepReport
+from signalbox.protocol.enums import LossCause, WorkerExit
 from tests.scheduler_svc.harness import (
     WORKER,
     make_request,
@@ -106,7 +107,7 @@ def test_a_crash_in_a_step_of_a_suspect_alone_costs_nobody_else_anything() -> No
             scheduler.update(WORKER, report_for(scheduler), 0.0)
     scheduler.drain_notices()
     process = scheduler.workers[WORKER].process
-    scheduler.worker_ended(process, Exit(ExitKind.CRASHED, "", 1.0), 1.0)
+    scheduler.worker_ended(process, Exit(WorkerExit.CRASHED, "", 1.0), 1.0)
     scheduler.detach_worker(WORKER, 1.0)
     causes = {n.key.request_id: n.cause for n in scheduler.drain_notices() if isinstance(n, Lost)}
     assert causes == {

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from frontend_svc.requests.events import FinishReason
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from scheduler_svc.core.blocks.prefix_sharing import Prefix
@@ -28,6 +27,7 @@ from scheduler_svc.core.step import report, starts
 from scheduler_svc.core.step.step import Chunk, StepDecision
 from signalbox.errors import SignalboxError
 from signalbox.links import heartbeat
+from signalbox.protocol.enums import FinishReason
 from worker_svc.core.alone.loan import Loan
 from worker_svc.core.alone.terms import Terms
 

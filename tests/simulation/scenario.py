@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
+from signalbox.protocol.enums import RequestKind
 from tests.simulation.frontend_node import FrontendNode
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
 from tests.simulation.scheduler_node import SchedulerNode
 from tests.simulation.session import MODEL, Session, Setup
 from tests.simulation.worker_node import WorkerNode
 from tests.simulation.world import World
-from worker_svc.core.batch import RequestKind, RunnerInfo
+from worker_svc.core.batch import RunnerInfo
 
 MAX_SECONDS = 400.0
 

@@ -7,6 +7,7 @@ import functools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.block_rules import check_untouched, poison
@@ -17,15 +18,7 @@ from tests.simulation.world import Link, World
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.requests.request_state import SlotStatus
-from worker_svc.core.step import (
-    Failure,
-    FinishReason,
-    FrontendOutput,
-    NewRequest,
-    RequestRef,
-    SideCopies,
-    StepDelta,
-)
+from worker_svc.core.step import Failure, FrontendOutput, NewRequest, RequestRef, SideCopies, StepDelta
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
 from worker_svc.links import delta

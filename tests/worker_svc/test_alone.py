@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.request import RequestKey
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, Client
 from tests.worker_svc.lone_ring import LoneRing
 from tests.worker_svc.threaded_ring import ThreadedSimRunner
 from worker_svc.core.batch import ModelRunner, RunnerInfo
-from worker_svc.core.step import FinishReason
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming, continuation
 

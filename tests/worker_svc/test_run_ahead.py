@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2
 from tests.simulation.ahead import DeviceError, LaunchedSim, Mask
 from tests.simulation.penalties import continuation_without_repeats
@@ -20,7 +21,6 @@ from tests.worker_svc.threaded_ring import WAIT_S, InTurn, ThreadedRing, Threade
 from tools.make_random_model import make_model
 from worker_svc.core.batch import Batch, ModelRunner, RunnerInfo
 from worker_svc.core.faults.isolation import RunnerBrokenError
-from worker_svc.core.step import FinishReason
 from worker_svc.runner.cuda.runner import CudaRunner, Launched
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimTiming, continuation

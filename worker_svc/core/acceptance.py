@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from signalbox.protocol.enums import FinishReason
 from worker_svc.core.batch import Sampled
 from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.stop_tokens import StopTokens, tokens_up_to_stop
 from worker_svc.core.running_step import RunningStep
-from worker_svc.core.step import I32, I64, Failure, FinishReason
+from worker_svc.core.step import I32, I64, Failure
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from signalbox.protocol.enums import RequestKind
 from worker_svc.core.requests.masks import Masks
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.core.requests.sampling import SamplingTable
 
 I32 = NDArray[np.int32]
-
-
-class RequestKind(IntEnum):
-    """What a request asks for; numbers as in generation.proto."""
-
-    GENERATE = 1
-    POOLING = 2
 
 
 class QuerySpan(NamedTuple):

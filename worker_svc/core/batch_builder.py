@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from signalbox.protocol.enums import NotRunReason
 from worker_svc.core.batch import Batch
 from worker_svc.core.requests.prompt_reading import spans_to_read
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.run_ahead import certainly_ended, is_granted
-from worker_svc.core.step import I32, I64, NotRunReason, SlotStart, StepReport
+from worker_svc.core.step import I32, I64, SlotStart, StepReport
 
 
 def ready_rows(table: RequestTable, rows: I64, report: StepReport) -> I64:

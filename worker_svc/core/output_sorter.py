@@ -7,11 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from signalbox.protocol.enums import FinishReason
 from worker_svc.core.acceptance import NewTokens
 from worker_svc.core.batch import Sampled, TokenLogprobs
 from worker_svc.core.requests.prompt_reading import PromptResults
 from worker_svc.core.requests.request_state import RequestTable
-from worker_svc.core.step import Failure, FinishReason, FrontendOutput
+from worker_svc.core.step import Failure, FrontendOutput
 
 V = TypeVar("V")
 NOBODY = -1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form
+from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.requests.pooling import F32, PoolingParams
 from worker_svc.core.requests.sampling import SamplingParams
@@ -19,23 +19,6 @@ I64 = NDArray[np.int64]
 
 def _none() -> I64:
     return np.empty(0, np.int64)
-
-
-class FinishReason(IntEnum):
-    """Why a request ended; numbers as in generation.proto."""
-
-    STOP = 1
-    LENGTH = 2
-    ABORT = 3
-    ERROR = 4
-
-
-class NotRunReason(IntEnum):
-    """Why a row did not run; numbers as in scheduler.proto."""
-
-    STALE = 1
-    ERROR = 2
-    ENDED = 3
 
 
 @dataclass(frozen=True)

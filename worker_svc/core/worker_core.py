@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 
+from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.acceptance import accept, grammar_failure
 from worker_svc.core.alone.loan import Loan
 from worker_svc.core.alone.steps import author_step
@@ -25,10 +26,8 @@ from worker_svc.core.running_step import RunningStep
 from worker_svc.core.seal import seal_blocks
 from worker_svc.core.step import (
     Failure,
-    FinishReason,
     FrontendOutput,
     NewRequest,
-    NotRunReason,
     RequestRef,
     SlotStart,
     StepDelta,

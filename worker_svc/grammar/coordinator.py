@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from worker_svc.core.step import Failure, FinishReason, FrontendOutput, NewRequest, RequestRef
+from signalbox.protocol.enums import FinishReason
+from worker_svc.core.step import Failure, FrontendOutput, NewRequest, RequestRef
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import FIELD, GrammarPreparation, Prepared
 

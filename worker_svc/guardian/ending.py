@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
+
+from signalbox.protocol.enums import WorkerExit
 
 END = b"\nsignalbox ends: "
 FATAL = b"Fatal Python error: "
@@ -23,19 +24,11 @@ OWN_SIGNALS = {
 """A process gets them for what it did itself."""
 
 
-class Exit(IntEnum):
-    """How a worker ended; numbers as in scheduler.proto."""
-
-    CRASHED = 1
-    KILLED = 2
-    STOPPED = 3
-
-
 @dataclass(frozen=True)
 class Ending:
     """How a process ended, and that in words."""
 
-    exit: Exit
+    exit: WorkerExit
     reason: str
     details: str = ""
     """For a log: where all threads were."""
@@ -53,22 +46,23 @@ def judge(words: bytes, status: int | None, is_out_of_memory: bool) -> Ending:
     _, has_ended, text = words.partition(END)
     if has_ended:
         name, _, reason = text.partition(b"\n")[0].decode(errors="replace").partition(" ")
-        return Ending(Exit[name], reason)
+        return Ending(WorkerExit[name], reason)
     if FATAL in words:
         details = words[words.rindex(FATAL) :].decode(errors="replace")
-        return Ending(Exit.CRASHED, details.partition("\n")[0], details)
+        return Ending(WorkerExit.CRASHED, details.partition("\n")[0], details)
     if is_out_of_memory and (status is None or status == signal.SIGKILL):
-        return Ending(Exit.CRASHED, "it was killed for want of memory")
+        return Ending(WorkerExit.CRASHED, "it was killed for want of memory")
     if status is None:
-        return Ending(Exit.KILLED, "it was killed")
+        return Ending(WorkerExit.KILLED, "it was killed")
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         is_own = number in OWN_SIGNALS
         return Ending(
-            Exit.CRASHED if is_own else Exit.KILLED, f"it was ended by {signal.Signals(number).name}"
+            WorkerExit.CRASHED if is_own else WorkerExit.KILLED,
+            f"it was ended by {signal.Signals(number).name}",
         )
     code = os.waitstatus_to_exitcode(status)
-    return Ending(Exit.CRASHED if code else Exit.STOPPED, f"it ended with status {code}")
+    return Ending(WorkerExit.CRASHED if code else WorkerExit.STOPPED, f"it ended with status {code}")
 
 
 def count_oom_kills(root: Path = Path("/")) -> int:

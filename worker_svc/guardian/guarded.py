@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 
 from signalbox.errors import StartupError
 from signalbox.links.addresses import read_addresses
+from signalbox.protocol.enums import WorkerExit
 from worker_svc.config import WorkerSettings
 from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.guardian import guardian
-from worker_svc.guardian.ending import Ending, Exit
+from worker_svc.guardian.ending import Ending
 from worker_svc.guardian.telling import Ward
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class GuardedService:
     async def serve(self, settings: WorkerSettings, stop: asyncio.Event) -> None:
         """Runs the service, and says how it ended."""
         assert self._serve is not None, "it has been prepared"
-        ending = Ending(Exit.STOPPED, "it was told to stop")
+        ending = Ending(WorkerExit.STOPPED, "it was told to stop")
         try:
             await self._serve(settings, stop, self._instance)
         except BaseException as error:
@@ -57,4 +58,6 @@ class GuardedService:
 def ending_of(error: BaseException) -> Ending:
     """Of a service that ends with `error`. What nobody foresaw may be the doing of a request."""
     is_foreseen = isinstance(error, StartupError | UnfitError | KeyboardInterrupt)
-    return Ending(Exit.STOPPED if is_foreseen else Exit.CRASHED, f"{type(error).__name__}: {error}")
+    return Ending(
+        WorkerExit.STOPPED if is_foreseen else WorkerExit.CRASHED, f"{type(error).__name__}: {error}"
+    )

@@ -18,7 +18,8 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from worker_svc.guardian.ending import Ending, Exit, last_words
+from signalbox.protocol.enums import WorkerExit
+from worker_svc.guardian.ending import Ending, last_words
 from worker_svc.guardian.telling import Ward, tell
 from worker_svc.guardian.watching import status_of, watch
 
@@ -116,7 +117,7 @@ def _conclude(ward: Ward, ending: Ending) -> None:
     if ending.details:
         print(ending.details, file=sys.stderr, flush=True)
     # Whoever ends in good order has said why.
-    level = logging.DEBUG if ending.exit is Exit.STOPPED else logging.INFO
+    level = logging.DEBUG if ending.exit is WorkerExit.STOPPED else logging.INFO
     logger.log(level, "the worker %s: %s", ending.exit.name.lower(), ending.reason)
     tell(ward, ending)
 

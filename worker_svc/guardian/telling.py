@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import grpc
 
 from signalbox.links import rpc
+from signalbox.protocol.enums import WorkerExit
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
-from worker_svc.guardian.ending import Ending, Exit
+from worker_svc.guardian.ending import Ending
 
 logger = logging.getLogger(__name__)
 RETRY_S = 0.25
@@ -42,7 +43,7 @@ async def _tell_all(ward: Ward, ending: Ending) -> None:
         reason=ending.reason,
     )
     enough = asyncio.Event()
-    if ending.exit == Exit.STOPPED:  # which it has said itself: this is in case it could not
+    if ending.exit == WorkerExit.STOPPED:  # which it has said itself: this is in case it could not
         enough.set()
     calls = [_tell(address, request, enough) for address in ward.schedulers]
     try:

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormKind
+from signalbox.protocol.enums import RequestKind
 from signalbox.v1 import generation_pb2, scheduler_pb2
-from worker_svc.core.batch import RequestKind, RunnerInfo
+from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
 from worker_svc.core.requests.sampling import MAX_LOGPROBS, SamplingParams
 from worker_svc.core.step import Failure

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, BlockCopy, RequestKind, RunnerInfo, Sampled
+from signalbox.protocol.enums import RequestKind
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch

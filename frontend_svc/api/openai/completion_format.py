@@ -11,8 +11,9 @@ import orjson
 from frontend_svc.api.openai.completion_body import CompletionBody, split_prompts
 from frontend_svc.api.openai.format import Format, reason_of
 from frontend_svc.requests.choices import Choices
-from frontend_svc.requests.events import Delta, FinishReason, TokenLogprobs
+from frontend_svc.requests.events import Delta, TokenLogprobs
 from frontend_svc.text.tokenizer import Tokenizer
+from signalbox.protocol.enums import FinishReason
 
 
 class CompletionFormat(Format):

@@ -10,9 +10,10 @@ import orjson
 
 from frontend_svc.api.openai.usage import Usage, Usages
 from frontend_svc.requests.choices import Choices
-from frontend_svc.requests.events import Delta, Finished, FinishReason, TokenLogprobs
+from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import SignalboxError, code_of, status_of
+from signalbox.protocol.enums import FinishReason
 
 DONE = b"data: [DONE]\n\n"
 

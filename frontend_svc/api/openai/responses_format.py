@@ -12,8 +12,9 @@ import orjson
 from frontend_svc.api.openai.responses_body import ResponsesBody
 from frontend_svc.api.openai.usage import Usage
 from frontend_svc.requests.choices import Choices
-from frontend_svc.requests.events import Delta, Finished, FinishReason
+from frontend_svc.requests.events import Delta, Finished
 from signalbox.errors import SignalboxError, code_of
+from signalbox.protocol.enums import FinishReason
 
 
 class ResponsesFormat:

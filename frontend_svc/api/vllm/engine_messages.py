@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from frontend_svc.api.grpc.call import Context, trace_of
 from frontend_svc.api.grpc.request import MAX_CHOICES, refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, read_form, refuse_unserved
-from frontend_svc.requests.events import Delta, Finished, FinishReason
+from frontend_svc.requests.events import Delta, Finished
 from frontend_svc.requests.generate_input import Asked, Sampling
 from frontend_svc.requests.session import Session
 from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.protocol.enums import FinishReason
 from signalbox.vllm import engine_pb2 as engine
 
 PARAMS = "sampling_params."

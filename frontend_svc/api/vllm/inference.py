@@ -8,12 +8,13 @@ from frontend_svc.api.grpc.call import Context, accept, metadata_of, trace_of
 from frontend_svc.api.grpc.request import refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, refuse_unserved
 from frontend_svc.metrics import Metrics
-from frontend_svc.requests.events import Delta, Finished, FinishReason
+from frontend_svc.requests.events import Delta, Finished
 from frontend_svc.requests.generate_input import Asked, Sampling
 from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.session import Session
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.protocol.enums import FinishReason
 from signalbox.vllm import inference_pb2 as inference
 from signalbox.vllm.inference_pb2_grpc import InferenceServicer as Servicer
 

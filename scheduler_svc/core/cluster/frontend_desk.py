@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.missing import Missing
-from scheduler_svc.core.cluster.notices import LossCause, Lost, OutputsLost
+from scheduler_svc.core.cluster.notices import Lost, OutputsLost
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import LossCause
 
 
 class FrontendDesk:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from scheduler_svc.core.request import RequestKey
+from signalbox.protocol.enums import LossCause
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,6 @@ class Rejected(OfRequest):
     field: str = ""
     retry_after_s: float | None = None
     """When trying again makes sense; None: nothing is known of that."""
-
-
-class LossCause(IntEnum):
-    """Why an attempt was lost; numbers as in scheduler.proto. Only CRASH counts against the request."""
-
-    CRASH = 1
-    """Its worker crashed by itself, and it had a row in the step that ran."""
-    WORKER_GONE = 2
-    MOVED = 3
-    """Off a worker that leaves on purpose, hangs or is slow."""
-    SILENT = 4
-    UNKNOWN = 5
-    """No worker has it, by all that have spoken."""
-    OUTPUT_LOST = 6
-    """Its worker threw output away that the frontend had not read."""
-    BAD_BLOCKS = 7
-    """It shared KV blocks that have turned out to be wrong."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 
 from scheduler_svc.core.admission.safe_mode import SafeMode
 from scheduler_svc.core.cluster.frontends import Frontends
-from scheduler_svc.core.cluster.notices import LossCause, Lost, Notice
+from scheduler_svc.core.cluster.notices import Lost, Notice
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import LossCause
 
 
 class Register:

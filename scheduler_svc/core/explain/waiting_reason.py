@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, place_of, resumed
-from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import WorkerHealth
 
 
 def reason_to_wait(core: Scheduler, request: Request, order: Order) -> tuple[QueuePlace, Obstacle]:
@@ -38,7 +38,7 @@ def _unfit(worker: Worker, request: Request) -> str | None:
         return "is being drained"
     if worker.vitals.has_left:
         return "is leaving"
-    if worker.health is not Health.GOOD:
+    if worker.health is not WorkerHealth.GOOD:
         return f"is suspect ({worker.health.name.lower()})"
     if request.key.frontend_instance in worker.vitals.unheard_by:
         return "cannot be reached from the frontend that has the request"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple
+
+from signalbox.protocol.enums import WorkerExit, WorkerReach
 
 MAX_PROCESSES = 1024
 """That one frontend may say something of, and that may have ended: processes need not be known here yet."""
@@ -18,32 +19,11 @@ class Process(NamedTuple):
     instance: str
 
 
-class Reach(IntEnum):
-    """What a frontend sees of a worker; numbers as in scheduler.proto."""
-
-    HEARD = 1
-    SILENT = 2
-    REFUSED = 3
-    """Nothing listens at its address; a firewall says so, too."""
-    UNREACHABLE = 4
-
-
-class ExitKind(IntEnum):
-    """How a worker's process ended; numbers as in scheduler.proto."""
-
-    CRASHED = 1
-    """By itself."""
-    KILLED = 2
-    """From outside."""
-    STOPPED = 3
-    """In good order."""
-
-
 @dataclass(frozen=True)
 class Exit:
     """The end of a process, by its guardian's word."""
 
-    kind: ExitKind
+    kind: WorkerExit
     reason: str
     at: float
     """When it was told, in seconds."""
@@ -53,24 +33,24 @@ class Evidence:
     """Until it says otherwise, a frontend hears every worker."""
 
     def __init__(self) -> None:
-        self._reach: dict[str, dict[Process, Reach]] = {}
+        self._reach: dict[str, dict[Process, WorkerReach]] = {}
         """By frontend; only what is not HEARD."""
         self._exits: dict[Process, Exit] = {}
 
     # -- frontends --
 
-    def say(self, frontend: str, process: Process, reach: Reach) -> None:
+    def say(self, frontend: str, process: Process, reach: WorkerReach) -> None:
         """A frontend says what it sees of a worker."""
         seen = self._reach.setdefault(frontend, {})
         seen.pop(process, None)
-        if reach is not Reach.HEARD:
+        if reach is not WorkerReach.HEARD:
             seen[process] = reach
         if len(seen) > MAX_PROCESSES:
             del seen[next(iter(seen))]
 
-    def reach_of(self, frontend: str, process: Process) -> Reach:
+    def reach_of(self, frontend: str, process: Process) -> WorkerReach:
         """What a frontend has last said of a worker."""
-        return self._reach.get(frontend, {}).get(process, Reach.HEARD)
+        return self._reach.get(frontend, {}).get(process, WorkerReach.HEARD)
 
     def may_hear(self, frontend: str, worker_id: str) -> bool:
         """A frontend has said nothing against any process of that name since it said hello."""
@@ -82,7 +62,7 @@ class Evidence:
 
     def is_refused(self, process: Process) -> bool:
         """A frontend has found nothing at the worker's address."""
-        return any(seen.get(process) is Reach.REFUSED for seen in self._reach.values())
+        return any(seen.get(process) is WorkerReach.REFUSED for seen in self._reach.values())
 
     def forget_frontend(self, frontend: str) -> None:
         """The frontend is gone, or starts over."""

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler_svc.core.cluster.frontends import Frontends
-from scheduler_svc.core.cluster.notices import LossCause
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import Evidence, Exit, ExitKind, Process, Reach
+from scheduler_svc.core.liveness.evidence import Evidence, Exit, Process
 from scheduler_svc.core.liveness.rooms import Rooms
 from scheduler_svc.core.liveness.slowness import NUM_STUCK_LOOKS, Record, judge_slow
-from scheduler_svc.core.liveness.vitals import Health
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth, WorkerReach
 
 GUARDIAN_S = 0.8
 """How long the word of a worker's guardian is waited for when its link has ended, and the end of its link when the
@@ -52,7 +51,7 @@ class Liveness:
 
     # -- what is heard --
 
-    def said(self, frontend: str, process: Process, reach: Reach) -> None:
+    def said(self, frontend: str, process: Process, reach: WorkerReach) -> None:
         """A frontend says what it sees of a worker."""
         self.evidence.say(frontend, process, reach)
         worker = self._workers.get(process.worker_id)
@@ -111,10 +110,14 @@ class Liveness:
         exit_ = self.evidence.exit_of(worker.process)
         if exit_ is None:
             return None
-        how = {ExitKind.CRASHED: "crashed", ExitKind.KILLED: "was killed", ExitKind.STOPPED: "has stopped"}
+        how = {
+            WorkerExit.CRASHED: "crashed",
+            WorkerExit.KILLED: "was killed",
+            WorkerExit.STOPPED: "has stopped",
+        }
         why = f"worker {worker.info.worker_id} {how[exit_.kind]}"
         reason = f"{why}: {exit_.reason}" if exit_.reason else why
-        return Departure(reason, exit_.kind is ExitKind.CRASHED)
+        return Departure(reason, exit_.kind is WorkerExit.CRASHED)
 
     def lose_rest(self, old: Worker, new: Worker) -> None:
         """A worker has said hello, and what it does not have any more is lost."""
@@ -153,7 +156,7 @@ class Liveness:
                 continue
             if worker.attached:
                 self._judge_link(worker, now)
-            if worker.health in (Health.HUNG, Health.SLOW):
+            if worker.health in (WorkerHealth.HUNG, WorkerHealth.SLOW):
                 self._relieve(worker)
             if self.is_unheard(worker, now) and self._is_unheard_by_frontends(worker, now):
                 self._leave_silent(worker)
@@ -174,15 +177,17 @@ class Liveness:
         record = self._records[worker.process]
         record.look(worker, self._config.step_hang_ms / 1e3, now)
         if self.is_unheard(worker, now):
-            self._set(worker, Health.SILENT, f"not heard for {worker.vitals.lasts_s(now):.1f} s")
+            self._set(worker, WorkerHealth.SILENT, f"not heard for {worker.vitals.lasts_s(now):.1f} s")
         elif record.num_stuck_looks >= NUM_STUCK_LOOKS:
-            self._set(worker, Health.HUNG, f"its step takes {worker.vitals.oldest_step_s:.1f} s")
+            self._set(worker, WorkerHealth.HUNG, f"its step takes {worker.vitals.oldest_step_s:.1f} s")
         elif judge_slow(record, self._others_than(worker), now):
             self._set(
-                worker, Health.SLOW, "its steps take many times as long as they did, those of others do not"
+                worker,
+                WorkerHealth.SLOW,
+                "its steps take many times as long as they did, those of others do not",
             )
         else:
-            self._set(worker, Health.GOOD, "")
+            self._set(worker, WorkerHealth.GOOD, "")
 
     def _others_than(self, worker: Worker) -> list[Record]:
         return [
@@ -194,17 +199,17 @@ class Liveness:
     def _relieve(self, worker: Worker) -> None:
         """Moves what has room on workers that are as they should be. It is told with its next step."""
         name = worker.info.worker_id
-        what = "hangs" if worker.health is Health.HUNG else "is slow"
+        what = "hangs" if worker.health is WorkerHealth.HUNG else "is slow"
         moved = self._move(worker, f"worker {name} {what}", LossCause.MOVED)
         if moved:
             self.news.append(f"{moved} requests of worker {name} move: it {what}")
 
-    def _set(self, worker: Worker, health: Health, why: str) -> None:
+    def _set(self, worker: Worker, health: WorkerHealth, why: str) -> None:
         if worker.vitals.health is health:
             return
         worker.vitals.health = health
         name = worker.info.worker_id
-        if health is Health.GOOD:
+        if health is WorkerHealth.GOOD:
             self.news.append(f"worker {name} is as it should be again")
         else:
             self.news.append(f"worker {name} is suspect ({health.name.lower()}): {why}; it gets nothing new")

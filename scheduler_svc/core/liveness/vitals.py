@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-
-class Health(IntEnum):
-    """Whether a worker gets anything new, and why not; numbers as in scheduler.proto."""
-
-    GOOD = 1
-    SILENT = 2
-    """Not heard for `worker_silence_ms`."""
-    HUNG = 3
-    """A step takes many times as long as its steps do."""
-    SLOW = 4
-    """Its steps take many times as long as they did."""
-    AWAY = 5
-    """It has no link."""
+from signalbox.protocol.enums import WorkerHealth
 
 
 @dataclass
@@ -26,7 +13,7 @@ class Vitals:
 
     heard_at: float | None = None
     """When it last said something, in seconds; None: nobody listens, so its silence means nothing."""
-    health: Health = Health.GOOD
+    health: WorkerHealth = WorkerHealth.GOOD
     """What it is suspected of while it has a link."""
     oldest_step_s: float = 0.0
     """Age of the step that it runs, by its own word; 0: it runs none."""

@@ -13,12 +13,13 @@ from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.queue.queues import Queues
-from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SlotStatus, WorkerSnapshot, pieces_of
+from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot, pieces_of
 from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.columns import cells
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import SlotStatus
 
 
 class Adoption:

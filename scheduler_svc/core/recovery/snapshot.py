@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from scheduler_svc.core.config import SchedulerConfig, resolve
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
 from scheduler_svc.core.request import HASH_BYTES, Request
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import SlotStatus
 
 T = TypeVar("T")
 PIECE_SLOTS = 128
@@ -27,16 +27,6 @@ MAX_STEP_ID = 1 << 62
 """No worker has made more steps."""
 BLOCKS_PER_SLOT = 256
 """So many blocks cost as much as another slot, about."""
-
-
-class SlotStatus(IntEnum):
-    """What a slot does, in the worker's words; numbers as in scheduler.proto."""
-
-    PREPARING = 1
-    PREFILL = 2
-    DECODE = 3
-    PREEMPTED = 4
-    ENDED = 5
 
 
 class SnapshotError(ValueError):

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks, Hashes
-from scheduler_svc.core.cluster.notices import LossCause
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.report import still_theirs
+from signalbox.protocol.enums import LossCause
 
 
 def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:

@@ -17,12 +17,13 @@ from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.config import WorkerLimits
 from scheduler_svc.core.liveness.evidence import Process
-from scheduler_svc.core.liveness.vitals import Health, Vitals
+from scheduler_svc.core.liveness.vitals import Vitals
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import ENDED, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
+from signalbox.protocol.enums import WorkerHealth
 
 
 @dataclass
@@ -84,14 +85,14 @@ class Worker:
         return Process(self.info.worker_id, self.info.instance)
 
     @property
-    def health(self) -> Health:
+    def health(self) -> WorkerHealth:
         """Whether it gets anything new, and why not."""
-        return self.vitals.health if self.attached else Health.AWAY
+        return self.vitals.health if self.attached else WorkerHealth.AWAY
 
     @property
     def takes_new(self) -> bool:
         """Requests may be placed here."""
-        is_well = self.vitals.health is Health.GOOD and not self.vitals.has_left
+        is_well = self.vitals.health is WorkerHealth.GOOD and not self.vitals.has_left
         return self.attached and is_well and not self.draining
 
     def renew_loan(self, now: float) -> Blocks | None:

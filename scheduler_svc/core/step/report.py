@@ -9,7 +9,8 @@ import numpy as np
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import ENDED, RUNNING, SlotState
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import FinishReason, StepRecord, StepReport
+from scheduler_svc.core.step.step import StepRecord, StepReport
+from signalbox.protocol.enums import FinishReason
 
 STATUS_OF_REASON = {
     FinishReason.STOP: RequestStatus.FINISHED_STOPPED,

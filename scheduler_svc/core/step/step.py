@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -108,23 +107,6 @@ class StepRecord:
     """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
     copies: list[tuple[int, int]] = field(default_factory=list)
     """Those of the decision."""
-
-
-class NotRunReason(IntEnum):
-    """Why a row did not run; numbers as in scheduler.proto."""
-
-    STALE = 1
-    ERROR = 2
-    ENDED = 3
-
-
-class FinishReason(IntEnum):
-    """Why a request ended; numbers as in generation.proto."""
-
-    STOP = 1
-    LENGTH = 2
-    ABORT = 3
-    ERROR = 4
 
 
 @dataclass

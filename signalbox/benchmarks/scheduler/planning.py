@@ -17,7 +17,8 @@ from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import Chunk, FinishReason, StepDecision, StepReport
+from scheduler_svc.core.step.step import Chunk, StepDecision, StepReport
+from signalbox.protocol.enums import FinishReason
 
 MODEL = "model"
 

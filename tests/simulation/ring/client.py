@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frontend_svc.requests.block_hashes import BlockHashes
-from frontend_svc.requests.events import Delta, Finished, FinishReason, read_vector
+from frontend_svc.requests.events import Delta, Finished, read_vector
 from frontend_svc.requests.generate_input import (
     GenerateInput,
     Pooling,
@@ -20,6 +20,7 @@ from frontend_svc.requests.generate_input import (
 from frontend_svc.text.stop_strings import Found
 from signalbox.errors import SignalboxError
 from signalbox.grammar.form import FormKind
+from signalbox.protocol.enums import FinishReason
 from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.nodes import FrontendNode
 from tests.simulation.ring.setup import MODEL

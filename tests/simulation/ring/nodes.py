@@ -10,6 +10,7 @@ from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
 from scheduler_svc import server as scheduler_server
 from scheduler_svc.config import SchedulerSettings
+from signalbox.protocol.enums import WorkerExit
 from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import check_untouched, poison
 from tests.simulation.ring.clock import Process
@@ -18,7 +19,7 @@ from worker_svc import server as worker_server
 from worker_svc.config import WorkerSettings
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.guardian import telling
-from worker_svc.guardian.ending import Ending, Exit
+from worker_svc.guardian.ending import Ending
 from worker_svc.guardian.telling import Ward
 from worker_svc.relay import server as relay_server
 from worker_svc.relay.config import RelaySettings
@@ -192,7 +193,7 @@ class WorkerNode(Node):
         instance, self.worker_instance = self.worker_instance, ""
         if not instance or self.world.rng.random() >= self.setup.guardians:
             return
-        how = Exit.CRASHED if is_crash else Exit.KILLED if is_killed else Exit.STOPPED
+        how = WorkerExit.CRASHED if is_crash else WorkerExit.KILLED if is_killed else WorkerExit.STOPPED
         guardian = Process(self.world, f"guardian of {process.name}", self.name)
         ward = Ward(self.worker_id, instance, tuple(self._schedulers))
 

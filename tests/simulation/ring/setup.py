@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from signalbox.protocol.enums import RequestKind
 from tests.simulation.ring.asked import Asked
-from worker_svc.core.batch import RequestKind, RunnerInfo
+from worker_svc.core.batch import RunnerInfo
 
 MODEL = "sim"
 

@@ -25,7 +25,6 @@ import worker_svc.relay.server
 import worker_svc.relay.servicer
 import worker_svc.server
 import worker_svc.worker
-from frontend_svc.requests.losses import LossCause
 from frontend_svc.requests.session import Session, SessionStatus
 from scheduler_svc.admin.tenant_file import parse_tenants
 from scheduler_svc.lease import holder_watch, predecessor_link
@@ -35,6 +34,7 @@ from scheduler_svc.lease.polled_lease import PolledLease
 from scheduler_svc.lease.spec import LeaseSpec
 from scheduler_svc.links.greeting import Greeting
 from signalbox.links import reach
+from signalbox.protocol.enums import LossCause
 from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import ProcessLoop, World, current_process
 from tests.simulation.ring.lease import SimLease, SimStore

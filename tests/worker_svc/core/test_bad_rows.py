@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from signalbox.protocol.enums import FinishReason, NotRunReason
 from tests.simulation.ahead import AheadSimRunner
 from tests.worker_svc.core.test_worker_core import INFO, new, run, start
 from worker_svc.core.batch import Batch, Sampled
 from worker_svc.core.faults.isolation import execute_isolated
 from worker_svc.core.faults.unfit import UnfitError
-from worker_svc.core.step import FinishReason, NotRunReason, StepDelta, StepReport
+from worker_svc.core.step import StepDelta, StepReport
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.links import delta

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormKind
+from signalbox.protocol.enums import FinishReason
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.isolation import run_step
@@ -16,7 +17,6 @@ from worker_svc.core.requests.grammar import GrammarError
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     Failure,
-    FinishReason,
     FrontendOutput,
     NewRequest,
     RequestRef,

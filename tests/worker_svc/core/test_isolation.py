@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from signalbox.protocol.enums import FinishReason
 from tests.worker_svc.core.test_worker_core import INFO, make_core, new, run, start
 from worker_svc.core.batch import Batch, BlockCopy, Sampled
 from worker_svc.core.faults.isolation import RunnerBrokenError
-from worker_svc.core.step import FinishReason, StepDelta
+from worker_svc.core.step import StepDelta
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.runner.sim.model import SimRunner
 

@@ -11,9 +11,10 @@ import grpc
 import numpy as np
 
 from signalbox.links import rpc
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import worker_pb2, worker_pb2_grpc
 from worker_svc.core.batch import TokenLogprobs
-from worker_svc.core.step import FinishReason, FrontendOutput
+from worker_svc.core.step import FrontendOutput
 from worker_svc.links.outputs import MESSAGE_BYTES, Outputs, WorkerServicer
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from signalbox.grammar.form import Form, FormKind
+from signalbox.protocol.enums import RequestKind
 from signalbox.v1 import generation_pb2, scheduler_pb2
-from worker_svc.core.batch import RequestKind, RunnerInfo
+from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.links.delta import parse_new_request

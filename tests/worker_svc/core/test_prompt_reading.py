@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worker_svc.core.batch import Batch, RequestKind, RunnerInfo, Sampled, TokenLogprobs
+from signalbox.protocol.enums import FinishReason, NotRunReason, RequestKind
+from worker_svc.core.batch import Batch, RunnerInfo, Sampled, TokenLogprobs
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams, pooled_vector
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     Failure,
-    FinishReason,
     FrontendOutput,
     NewRequest,
-    NotRunReason,
     RequestRef,
     SlotStart,
     StepDelta,

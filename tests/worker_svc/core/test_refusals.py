@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from tests.worker_svc.core.test_worker_core import INFO, make_core, new, run, start
 from worker_svc.core.requests.request_state import SlotStatus
-from worker_svc.core.step import Failure, FinishReason, FrontendOutput, StepDelta
+from worker_svc.core.step import Failure, FrontendOutput, StepDelta
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
 from worker_svc.runner.sim.model import SimRunner
 from worker_svc.steps.loop import StepLoop

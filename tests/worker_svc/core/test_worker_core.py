@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from signalbox.protocol.enums import FinishReason, NotRunReason
 from signalbox.protocol.hash_chain import block_hash, chain_hashes, root_hash
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.requests.sampling import SamplingParams
-from worker_svc.core.step import FinishReason, NewRequest, NotRunReason, RequestRef, SlotStart, StepDelta
+from worker_svc.core.step import NewRequest, RequestRef, SlotStart, StepDelta
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
 from worker_svc.runner.sim.model import SimRunner, continuation
 

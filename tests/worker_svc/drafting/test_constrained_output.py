@@ -14,11 +14,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from signalbox.cli.ring.ring import DEMO_MODEL
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import Client, LocalRing, fill_with_garbage
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.ngram import NgramDrafter
-from worker_svc.core.step import FinishReason
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.draft_model import LoadedDraft, load_draft

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import LocalRing
 from tools.make_random_model import EOS_TOKEN_ID, TINY, fill_weights
-from worker_svc.core.step import FinishReason
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.draft_model import load_draft

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import StartupError
+from signalbox.protocol.enums import WorkerExit
 from worker_svc.core.faults.unfit import UnfitError
-from worker_svc.guardian.ending import Ending, Exit, count_oom_kills, judge, last_words
+from worker_svc.guardian.ending import Ending, count_oom_kills, judge, last_words
 from worker_svc.guardian.guarded import ending_of
 
 SEGV = b"Fatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
@@ -18,21 +19,21 @@ SEGV = b"Fatal Python error: Segmentation fault\n\nThread 0x1 (most recent call 
 @pytest.mark.parametrize(
     ("words", "status", "is_out_of_memory", "exit_", "text"),
     [
-        (b"", 0, False, Exit.STOPPED, "status 0"),
-        (b"", 3 << 8, False, Exit.CRASHED, "status 3"),
-        (b"", int(signal.SIGKILL), False, Exit.KILLED, "SIGKILL"),
-        (b"", int(signal.SIGTERM), False, Exit.KILLED, "SIGTERM"),
-        (b"", int(signal.SIGSEGV), False, Exit.CRASHED, "SIGSEGV"),
-        (b"", int(signal.SIGABRT) | 0x80, False, Exit.CRASHED, "SIGABRT"),
-        (b"", None, False, Exit.KILLED, "killed"),
-        (b"", int(signal.SIGKILL), True, Exit.CRASHED, "want of memory"),
-        (b"", None, True, Exit.CRASHED, "want of memory"),
-        (b"", int(signal.SIGTERM), True, Exit.KILLED, "SIGTERM"),
-        (SEGV, None, False, Exit.CRASHED, "Segmentation fault"),
+        (b"", 0, False, WorkerExit.STOPPED, "status 0"),
+        (b"", 3 << 8, False, WorkerExit.CRASHED, "status 3"),
+        (b"", int(signal.SIGKILL), False, WorkerExit.KILLED, "SIGKILL"),
+        (b"", int(signal.SIGTERM), False, WorkerExit.KILLED, "SIGTERM"),
+        (b"", int(signal.SIGSEGV), False, WorkerExit.CRASHED, "SIGSEGV"),
+        (b"", int(signal.SIGABRT) | 0x80, False, WorkerExit.CRASHED, "SIGABRT"),
+        (b"", None, False, WorkerExit.KILLED, "killed"),
+        (b"", int(signal.SIGKILL), True, WorkerExit.CRASHED, "want of memory"),
+        (b"", None, True, WorkerExit.CRASHED, "want of memory"),
+        (b"", int(signal.SIGTERM), True, WorkerExit.KILLED, "SIGTERM"),
+        (SEGV, None, False, WorkerExit.CRASHED, "Segmentation fault"),
     ],
 )
 def test_an_ending_is_judged(
-    words: bytes, status: int | None, is_out_of_memory: bool, exit_: Exit, text: str
+    words: bytes, status: int | None, is_out_of_memory: bool, exit_: WorkerExit, text: str
 ) -> None:
     ending = judge(words, status, is_out_of_memory)
     assert ending.exit is exit_ and text in ending.reason and "\n" not in ending.reason
@@ -40,9 +41,9 @@ def test_an_ending_is_judged(
 
 def test_the_first_last_words_count() -> None:
     """A process that ends in good order may still crash while its libraries are taken down."""
-    said = last_words(Ending(Exit.STOPPED, "as it\nwas told"))
-    assert judge(said + SEGV, int(signal.SIGSEGV), False) == Ending(Exit.STOPPED, "as it was told")
-    assert judge(said + last_words(Ending(Exit.CRASHED, "x")), 0, False).exit is Exit.STOPPED
+    said = last_words(Ending(WorkerExit.STOPPED, "as it\nwas told"))
+    assert judge(said + SEGV, int(signal.SIGSEGV), False) == Ending(WorkerExit.STOPPED, "as it was told")
+    assert judge(said + last_words(Ending(WorkerExit.CRASHED, "x")), 0, False).exit is WorkerExit.STOPPED
 
 
 def test_where_all_threads_were_is_kept_for_the_log() -> None:
@@ -52,12 +53,12 @@ def test_where_all_threads_were_is_kept_for_the_log() -> None:
 @pytest.mark.parametrize(
     ("error", "exit_"),
     [
-        (RuntimeError("device-side assert"), Exit.CRASHED),
-        (StartupError("no such model"), Exit.STOPPED),
-        (UnfitError("NaN"), Exit.STOPPED),
+        (RuntimeError("device-side assert"), WorkerExit.CRASHED),
+        (StartupError("no such model"), WorkerExit.STOPPED),
+        (UnfitError("NaN"), WorkerExit.STOPPED),
     ],
 )
-def test_what_nobody_foresaw_may_be_the_doing_of_a_request(error: Exception, exit_: Exit) -> None:
+def test_what_nobody_foresaw_may_be_the_doing_of_a_request(error: Exception, exit_: WorkerExit) -> None:
     assert ending_of(error).exit is exit_
 
 

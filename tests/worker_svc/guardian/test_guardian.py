@@ -16,10 +16,10 @@ from typing import Any
 import grpc
 import pytest
 
+from signalbox.protocol.enums import WorkerExit
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.ports import free_ports
 from worker_svc.config import WorkerSettings
-from worker_svc.guardian.ending import Exit
 from worker_svc.guardian.guarded import GuardedService
 
 WAIT_S = 30
@@ -109,13 +109,13 @@ async def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     ("number", "exit_", "status"),
     [
-        (signal.SIGKILL, Exit.KILLED, -signal.SIGKILL),
-        (signal.SIGSEGV, Exit.CRASHED, -signal.SIGSEGV),
-        (signal.SIGTERM, Exit.STOPPED, 0),
+        (signal.SIGKILL, WorkerExit.KILLED, -signal.SIGKILL),
+        (signal.SIGSEGV, WorkerExit.CRASHED, -signal.SIGSEGV),
+        (signal.SIGTERM, WorkerExit.STOPPED, 0),
     ],
 )
 async def test_the_end_of_a_worker_is_told_and_its_guardian_goes(
-    number: signal.Signals, exit_: Exit, status: int
+    number: signal.Signals, exit_: WorkerExit, status: int
 ) -> None:
     """E2: the signal hits the worker, whose pid is the one that it was started with."""
     async with worker() as (listener, process, address):
@@ -136,7 +136,7 @@ async def test_a_whole_group_ends_in_good_order_and_a_killed_one_leaves_nobody()
     """A supervisor signals groups: the guardian waits for the worker, and stays behind in no case."""
     async with worker() as (listener, process, _):
         os.killpg(process.pid, signal.SIGTERM)
-        assert (await listener.exit()).exit == Exit.STOPPED
+        assert (await listener.exit()).exit == WorkerExit.STOPPED
         assert await asyncio.to_thread(process.wait, WAIT_S) == 0
     async with worker() as (_, process, _):
         os.killpg(process.pid, signal.SIGKILL)
@@ -151,27 +151,27 @@ async def test_a_stopped_worker_has_not_ended() -> None:
         assert listener.exits.empty()
         process.send_signal(signal.SIGCONT)
         process.kill()
-        assert (await listener.exit()).exit == Exit.KILLED
+        assert (await listener.exit()).exit == WorkerExit.KILLED
 
 
 @pytest.mark.parametrize("who", ["child", "parent"])
 @pytest.mark.parametrize(
     ("end", "exit_", "status", "reason"),
     [
-        ("os._exit(3)", Exit.CRASHED, 3, "status 3"),
-        ("os.abort()", Exit.CRASHED, -signal.SIGABRT, "Aborted"),
-        ("os.kill(os.getpid(), 9)", Exit.KILLED, -signal.SIGKILL, "killed|SIGKILL"),
+        ("os._exit(3)", WorkerExit.CRASHED, 3, "status 3"),
+        ("os.abort()", WorkerExit.CRASHED, -signal.SIGABRT, "Aborted"),
+        ("os.kill(os.getpid(), 9)", WorkerExit.KILLED, -signal.SIGKILL, "killed|SIGKILL"),
     ],
 )
 async def test_both_arrangements_tell_the_same(
-    who: str, end: str, exit_: Exit, status: int, reason: str
+    who: str, end: str, exit_: WorkerExit, status: int, reason: str
 ) -> None:
     """The guardian as child of the worker, and as the first process of a container, where it ends as the worker did."""
     async with listening() as (listener, scheduler):
         process = start(["-c", CRASHES + end, scheduler, who])
         assert await asyncio.to_thread(process.wait, WAIT_S) == status
         told = await listener.exit()
-        if who == "child" and end.startswith("os._exit") and told.exit == Exit.KILLED:
+        if who == "child" and end.startswith("os._exit") and told.exit == WorkerExit.KILLED:
             pytest.skip("this kernel does not show the status of a process that is not a child")
         assert told.exit == exit_
         assert any(part in told.reason for part in reason.split("|"))
@@ -186,7 +186,7 @@ async def test_a_guardian_in_front_hands_signals_on_and_reaps() -> None:
         await asyncio.sleep(0.3)
         process.terminate()
         assert await asyncio.to_thread(process.wait, WAIT_S) == 7
-        assert (await listener.exit()).exit == Exit.CRASHED
+        assert (await listener.exit()).exit == WorkerExit.CRASHED
 
 
 async def test_one_scheduler_of_a_list_is_enough() -> None:
@@ -194,7 +194,7 @@ async def test_one_scheduler_of_a_list_is_enough() -> None:
     async with listening() as (listener, scheduler):
         addresses = f"127.0.0.1:{free_ports(1)[0]},{scheduler}"
         process = start(["-c", CRASHES + "os.abort()", addresses, "child"])
-        assert (await listener.exit()).exit == Exit.CRASHED
+        assert (await listener.exit()).exit == WorkerExit.CRASHED
         await asyncio.to_thread(process.wait, WAIT_S)
         await until(lambda: not members(process.pid))
 
@@ -216,7 +216,7 @@ async def test_a_standby_says_where_the_leader_is_that_has_to_be_told() -> None:
         await server.start()
         process = start(["-c", CRASHES + "os.abort()", standby, "child"])
         told = await listener.exit()
-        assert (told.worker.worker_instance, told.exit) == ("i", Exit.CRASHED)
+        assert (told.worker.worker_instance, told.exit) == ("i", WorkerExit.CRASHED)
         process.wait(WAIT_S)
         await server.stop(0)
 
@@ -226,7 +226,7 @@ async def test_a_scheduler_that_is_away_for_a_moment_is_told_when_it_is_back() -
     process = start(["-c", CRASHES + "os.abort()", f"127.0.0.1:{port}", "child"])
     await asyncio.to_thread(process.wait, WAIT_S)
     async with listening(port) as (listener, _):
-        assert (await listener.exit()).exit == Exit.CRASHED
+        assert (await listener.exit()).exit == WorkerExit.CRASHED
     await until(lambda: not members(process.pid))
 
 

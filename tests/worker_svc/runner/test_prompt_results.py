@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from signalbox.protocol.enums import RequestKind
 from tests.worker_svc.runner.reference import (
     OUTPUT_TOKENS,
     assert_same_but_for_ties,
@@ -20,7 +21,7 @@ from tests.worker_svc.runner.reference import (
     make_runner,
 )
 from tools.make_random_model import PRESETS
-from worker_svc.core.batch import RequestKind, TokenLogprobs
+from worker_svc.core.batch import TokenLogprobs
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
 from worker_svc.core.requests.sampling import SamplingParams

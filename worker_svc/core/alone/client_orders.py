@@ -7,8 +7,9 @@ from enum import IntEnum
 
 import numpy as np
 
+from signalbox.protocol.enums import FinishReason
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
-from worker_svc.core.step import FinishReason, RequestRef
+from worker_svc.core.step import RequestRef
 
 
 class ClientAction(IntEnum):

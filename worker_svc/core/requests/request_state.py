@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from signalbox.protocol.enums import FinishReason
 from worker_svc.core.requests.pooling import F64, PoolingParams
 from worker_svc.core.requests.sampling import SamplingTable
-from worker_svc.core.step import Failure, FinishReason, NewRequest, RequestRef
+from worker_svc.core.step import Failure, NewRequest, RequestRef
 
 
 class SlotStatus:
