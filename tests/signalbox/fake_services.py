@@ -38,7 +38,7 @@ logging.error('not well\\nits second line')
 """
 _SERVING = """
 import asyncio
-from signalbox import rpc
+from signalbox.links import rpc
 async def serve():
     server = rpc.Server([])
     await server.start('127.0.0.1:' + sys.argv[3])

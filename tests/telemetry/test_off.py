@@ -13,8 +13,8 @@ from tests.telemetry.conftest import environment
 PROGRAM = """
 import sys
 import frontend_svc.server, scheduler_svc.server, worker_svc.server
-from signalbox import telemetry
-assert telemetry.start("test", "0") is telemetry.OFF
+from signalbox.telemetry import spans
+assert spans.start("test", "0") is spans.OFF
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 """
 URL = "http://collector:4317"
