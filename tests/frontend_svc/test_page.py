@@ -113,7 +113,7 @@ async def test_the_page_can_be_switched_off(cluster: Cluster, model_directory: P
 
 
 async def test_many_boards_are_one_watch() -> None:
-    async with serve(WatchedServicer) as (_, address), dial(address) as stub:
+    async with serve(admin=WatchedServicer) as (_, address), dial(address) as stub:
         worker = stub.AttachWorker()
         await worker.write(make_hello("w"))
         await worker.read()

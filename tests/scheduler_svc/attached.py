@@ -21,7 +21,9 @@ PROMPT_TOKENS = 6
 
 @asynccontextmanager
 async def serve(
-    admin: type[AdminServicer] = AdminServicer, port: int = 0
+    servicer: type[SchedulerServicer] = SchedulerServicer,
+    port: int = 0,
+    admin: type[AdminServicer] = AdminServicer,
 ) -> AsyncIterator[tuple[StepLoop, str]]:
     """A scheduler with one step in flight; its loop and its address."""
     clock = asyncio.get_running_loop()
@@ -30,7 +32,7 @@ async def serve(
     )
     loop = StepLoop(core, clock.time, clock.call_at, wall_clock=lambda: 1e9)
     server = rpc.Server(["signalbox.v1.SchedulerService", "signalbox.v1.AdminService"])
-    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(SchedulerServicer(loop), server.grpc)
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(loop), server.grpc)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin(loop), server.grpc)
     port = await server.start(f"127.0.0.1:{port}")
     try:

@@ -37,6 +37,7 @@ def test_every_table_is_full_and_takes_its_turn() -> None:
 SMALL = ("--running", "4", "--step-ms", "10", "--seconds", "1")
 
 
+@pytest.mark.slow
 def test_scale_measures_workers_behind_relays() -> None:
     options = ("--workers", "3", "4", "--per-relay", "2", "--window-ms", "5")
     status, lines = run_bench("signalbox.benchmarks.scheduler.scale", *SMALL, *options)
@@ -52,6 +53,7 @@ def test_scale_measures_workers_behind_relays() -> None:
     assert lines[2:] == [{"workers_held": max(held, default=0)}]
 
 
+@pytest.mark.slow
 def test_scale_says_so_when_not_all_requests_run_in_time() -> None:
     options = ("--workers", "2", "--start-limit-s", "0.2", "--one-way-ms", "300")
     status, lines = run_bench("signalbox.benchmarks.scheduler.scale", *SMALL, *options)

@@ -430,6 +430,7 @@ def test_the_metrics_show_them_for_every_priority_with_a_target() -> None:
     assert counts == {("0", "met"): 0, ("0", "missed"): 1, ("1", "met"): 1, ("1", "missed"): 0}
 
 
+@pytest.mark.slow
 def test_many_more_come_in_time_than_by_arrival_at_an_overload() -> None:
     by_arrival = bench.run_deadline(1.5, "fcfs", duration_s=15.0)
     by_deadline = bench.run_deadline(1.5, "deadline", duration_s=15.0)

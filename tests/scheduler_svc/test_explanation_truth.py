@@ -87,6 +87,7 @@ def disturb(rng: random.Random, scheduler: Scheduler, turn: int) -> None:
             scheduler.set_paused(request.key, 1, not request.client_paused)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_next_step_starts_who_is_said_to_be_next_and_nobody_who_lacks_something(

@@ -101,6 +101,7 @@ def test_a_request_that_has_risen_is_not_cut_and_cuts_nobody() -> None:
     assert run_step(scheduler, now=2.5) == {"risen": 1, "low": 50}
 
 
+@pytest.mark.slow
 def test_short_prompts_of_the_high_class_start_as_soon_as_on_an_idle_system_at_three_times_the_capacity() -> (
     None
 ):

@@ -18,6 +18,7 @@ def plan(*options: str) -> tuple[bench_plan.Plan, dict[str, float]]:
     return made, bench_plan.summarize(made, 0.0)
 
 
+@pytest.mark.slow
 def test_memory_pressure_recomputes_at_most_half_of_last_come_first_preempted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -24,6 +24,7 @@ def test_first_come_first_served_does_not_keep_the_bound() -> None:
     assert figures["largest_difference"] > figures["bound"]
 
 
+@pytest.mark.slow
 def test_weights_of_three_to_one_are_kept_within_two_percent() -> None:
     assert bench.run_weights(3.0, duration_s=90.0)["measured"] == pytest.approx(3.0, rel=0.02)
 
@@ -51,6 +52,7 @@ def test_a_flood_hardly_moves_the_other_tenants_first_tokens() -> None:
     assert float(bench.run_flood("fcfs", duration_s=40.0)["ratio"]) > 2
 
 
+@pytest.mark.slow
 def test_first_tokens_of_the_high_class_at_three_times_the_capacity() -> None:
     figures = bench.run_priority(duration_s=60.0)
     assert float(figures["ratio"]) <= 1.5
@@ -64,6 +66,7 @@ def test_the_lowest_class_starts_within_the_aging_bound_and_never_without_aging(
     assert figures["finished_without_aging"] == 0
 
 
+@pytest.mark.slow
 def test_safe_mode_keeps_first_tokens_of_the_high_class_in_time() -> None:
     off = bench.run_safe_mode(surge_s=10.0)
     on = bench.run_safe_mode(surge_s=10.0, safe_mode_ttft_ms=20.0)

@@ -201,6 +201,7 @@ def test_a_comparison_leaves_out_what_is_missing() -> None:
     assert reference.compare(ours, {"output_tok_s": 20, "decode_tok_s": 5.0}) == {"output_tok_s_ratio": 1.5}
 
 
+@pytest.mark.slow
 def test_a_failed_reference_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="status 1"):
         reference.measure(tmp_path, [Shape(1, 1, 1)], dtype="float32", threads=1, repeat=1)

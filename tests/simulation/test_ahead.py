@@ -45,6 +45,7 @@ class AheadScenario(Scenario):
         return sum(runner.num_ahead for runner in runners)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 @pytest.mark.parametrize("inflight", [2, 4])
 def test_every_scenario_keeps_every_rule(first: int, inflight: int) -> None:
@@ -52,6 +53,7 @@ def test_every_scenario_keeps_every_rule(first: int, inflight: int) -> None:
     run_scenarios(first, inflight)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("inflight", [2, 4])
 def test_every_scenario_keeps_every_rule_where_batches_run_at_once(
     inflight: int, monkeypatch: pytest.MonkeyPatch
@@ -71,6 +73,7 @@ def run_scenarios(first: int, inflight: int) -> None:
     assert num_ahead > 200, "the scenarios have become too easy"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("inflight", [2, 4])
 def test_steady_decoding_runs_ahead(inflight: int) -> None:
     """O1, O3: of four requests of 30 tokens most tokens are sampled before the one before them is on the host, and
@@ -107,6 +110,7 @@ def forgets_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorkerCore, "apply", apply_blindly)
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("plant", [never_waits, counts_overruns, forgets_what_is_in_flight])
 def test_a_planted_bug_is_found(

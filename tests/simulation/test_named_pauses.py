@@ -41,6 +41,7 @@ def test_a_preempted_request_whose_client_does_not_read_holds_up_nobody(inflight
     assert state[0][0] and state[0][1] > 0 and all(session.is_done for session in others)
 
 
+@pytest.mark.sampled
 @INFLIGHT
 @pytest.mark.parametrize("num_blocks", [200, 14])
 def test_slow_clients_hold_neither_seats_nor_blocks(inflight: int, num_blocks: int) -> None:
@@ -77,6 +78,7 @@ def test_clients_that_stop_and_go_never_have_more_places_than_there_are(inflight
     assert simulation.scheduler.num_divergences == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("inflight", [1, 2])
 def test_an_older_request_that_goes_on_and_a_younger_one_that_lacks_a_block_do_not_wait_for_each_other(
     inflight: int,

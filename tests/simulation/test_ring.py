@@ -51,6 +51,7 @@ def run_rings(profile: str, seeds: range) -> None:
     assert sum(outcome.num_requests for outcome in outcomes) > len(seeds), "they have become too easy"
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("profile", "word"),
@@ -80,6 +81,7 @@ def test_a_seed_replays_exactly() -> None:
     assert first.trace.lines == second.trace.lines
 
 
+@pytest.mark.slow
 def test_a_failure_shrinks_to_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     """If starting a worker again were a finding, one kill is all that it takes."""
     look = Checks.what_is_left

@@ -67,6 +67,7 @@ def mark(monkeypatch: pytest.MonkeyPatch, share: int) -> None:
     monkeypatch.setattr(Register, "add_orphan", add_marked)
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("share", [15, 50, 100])
 def test_suspects_run_alone_and_all_rules_hold(

@@ -190,6 +190,7 @@ async def test_grpc_metadata_carries_the_trace_too(measured: Measured, receiver:
     assert [span.parent_id for span in spans if span.is_server] == [PARENT]
 
 
+@pytest.mark.slow
 async def test_requests_go_on_when_the_endpoint_is_dead(launch_traced: LaunchTraced) -> None:
     ring = launch_traced(f"http://127.0.0.1:{free_ports(1)[0]}")
     async with Client(ring.grpc) as client:

@@ -78,6 +78,7 @@ def test_a_killed_leader_is_followed_by_one_other(etcd: str) -> None:
         assert last is not None and last > counter, "the counter rises"
 
 
+@pytest.mark.slow
 def test_a_leader_that_was_stopped_finds_its_lease_lost(etcd: str) -> None:
     """B2: it ends, and the one that leads meanwhile goes on."""
     with contenders(f"etcd:{etcd}/{KEY}/stopped", "a", "b") as (leader, standby):

@@ -95,6 +95,7 @@ async def test_a_lease_that_is_let_go_is_free_at_once(api: ApiServer, token: Pat
     assert await make(api, token, "b").take() == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("written", ["1999-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"])
 async def test_clocks_of_others_do_not_matter(api: ApiServer, token: Path, written: str) -> None:
     """The times in the object are for people: a standby watches how long it stays as it is."""
@@ -109,6 +110,7 @@ async def test_clocks_of_others_do_not_matter(api: ApiServer, token: Path, writt
     assert await standby.take() == 2
 
 
+@pytest.mark.slow
 async def test_of_many_that_want_it_at_once_one_gets_it(api: ApiServer, token: Path) -> None:
     """409: first when there is no object, then when it has run out and all have seen the same version."""
     stores = [make(api, token, f"s{index}") for index in range(8)]
@@ -143,6 +145,7 @@ async def test_a_write_whose_answer_was_lost_is_seen_at_the_next_look(api: ApiSe
     assert await store.renew()
 
 
+@pytest.mark.slow
 async def test_an_api_server_that_is_away_takes_the_lease_from_nobody(api: ApiServer, token: Path) -> None:
     """B2: the leader goes on, and who waits goes on asking."""
     leader, _ = await hold(make(api, token, "a"))
@@ -200,6 +203,7 @@ async def test_a_leader_whose_address_refuses_is_followed_before_its_lease_has_r
     assert await asyncio.wait_for(waiting, 10) == 2
 
 
+@pytest.mark.slow
 async def test_an_address_that_was_never_reached_proves_nothing_by_refusing(
     api: ApiServer, token: Path
 ) -> None:

@@ -177,7 +177,7 @@ def test_valid_and_the_same(
     assert num_accepted == 0 if method == "none" else num_accepted > 20
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("draw", DRAWS)
 def test_an_output_goes_on_elsewhere_from_wherever_it_was_cut(
@@ -203,6 +203,7 @@ def test_an_output_goes_on_elsewhere_from_wherever_it_was_cut(
     assert num_continued >= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_an_output_that_was_complete_when_its_worker_was_lost_just_ends(
     method: str, bench: Bench, plain: Outputs

@@ -182,6 +182,7 @@ def test_outputs_with_drafts_follow_the_model_s_distribution(small_dir: Path, me
     assert_drawn_from(counts, expected_of(small_dir, limit, 3))
 
 
+@pytest.mark.slow
 def test_constrained_outputs_with_drafts_follow_the_model_s_distribution(
     small_dir: Path, grammars: GrammarPreparation
 ) -> None:
@@ -202,6 +203,7 @@ def test_constrained_outputs_with_drafts_follow_the_model_s_distribution(
     assert_drawn_from(counts, expected_of(small_dir, constrained, 3))
 
 
+@pytest.mark.slow
 def test_the_chi_square_test_can_fail(small_dir: Path) -> None:
     """Outputs at another temperature are not taken for ours."""
     ring = make_ring(small_dir, with_drafts=True, num_seqs=60)

@@ -36,6 +36,7 @@ def speed(machine: Machine, rate: Rate, streams: int, noise: Noise, num_steps: i
     return float(np.mean([load.run(num_steps) for load in loads]))
 
 
+@pytest.mark.sampled
 @MACHINES
 @NOISES
 @pytest.mark.parametrize("streams", [1, 8])
@@ -47,6 +48,7 @@ def test_drafts_that_do_not_pay_cost_next_to_nothing(
     assert speed(machine, always(rate), streams, noise) > LEAST
 
 
+@pytest.mark.sampled
 @NOISES
 @pytest.mark.parametrize(("streams", "rate", "best"), [(1, 0.7, 1.61), (8, 0.7, 1.39), (8, 0.9, 1.90)])
 def test_drafts_that_pay_give_most_of_what_they_can(
@@ -57,6 +59,7 @@ def test_drafts_that_pay_give_most_of_what_they_can(
     assert share > (0.35 if noise is busy else 0.8)
 
 
+@pytest.mark.sampled
 @MACHINES
 @NOISES
 @pytest.mark.parametrize("streams", [1, 8])
@@ -66,6 +69,7 @@ def test_good_requests_among_bad_ones_slow_down_nobody(machine: Machine, noise: 
     assert load.run(2000) > (1.05 if streams == 1 else LEAST)
 
 
+@pytest.mark.sampled
 @MACHINES
 @NOISES
 @pytest.mark.parametrize("streams", [1, 8])
@@ -90,6 +94,7 @@ def test_a_long_request_whose_drafts_become_right_is_found_in_time(noise: Noise)
     assert load.run(200) > 1.2
 
 
+@pytest.mark.sampled
 @MACHINES
 @NOISES
 @pytest.mark.parametrize("streams", [1, 8])

@@ -107,6 +107,7 @@ def test_settings_that_contradict_each_other_are_refused(flags: str, reason: str
         config.load(WorkerSettings, flags.split())
 
 
+@pytest.mark.slow
 def test_a_worker_says_in_one_sentence_that_its_cache_does_not_fit(model_dir: ModelDir) -> None:
     options = ["--model", str(model_dir("tiny-llama")), "--kv-cache-memory=900TiB", "--listen=127.0.0.1:0"]
     command = [sys.executable, "-m", "worker_svc", *options]

@@ -101,6 +101,7 @@ def crosses(token: int, scores: F64, params: SamplingParams, number: float) -> b
     return bool(sums[place] - 2e-6 <= number <= sums[place + 1] + 2e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_token_is_the_inverse_of_the_distribution(kernels: Kernels, size: int, kind: str) -> None:
@@ -116,6 +117,7 @@ def test_a_token_is_the_inverse_of_the_distribution(kernels: Kernels, size: int,
             assert is_inverse(token, given, params[i], numbers[i]), f"{params[i]} at {numbers[i]}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("params", [SamplingParams(temperature=0.0), *LIMITS], ids=str)
 def test_a_mask_is_as_good_as_impossible_scores(
@@ -153,6 +155,7 @@ def test_rows_are_those_that_were_named(kernels: Kernels) -> None:
     assert kernels.choose(scores, choices).tolist() == [28, 0, 21]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("value", [-INF, float("nan")])
 def test_a_row_of_nothing_possible_still_gives_a_token(kernels: Kernels, value: float) -> None:
     scores = torch.full((len(LIMITS), 100), value)
@@ -160,6 +163,7 @@ def test_a_row_of_nothing_possible_still_gives_a_token(kernels: Kernels, value: 
     assert ((tokens >= 0) & (tokens < 100)).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("odd", [float("nan"), INF])
 def test_what_is_not_a_number_hides_no_token(kernels: Kernels, odd: float) -> None:
     """A NaN is never drawn; an infinity is, and nothing else."""
@@ -170,6 +174,7 @@ def test_what_is_not_a_number_hides_no_token(kernels: Kernels, odd: float) -> No
         assert (tokens == 20).all() if odd == INF else (tokens != 20).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_token_depends_neither_on_threads_nor_on_other_rows(kernels: Kernels, threads: int) -> None:
     size, count = 3000, 4 * len(LIMITS)

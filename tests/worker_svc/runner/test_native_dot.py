@@ -44,6 +44,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("outputs", [32, 96, 100, 7])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 9, 40])
 def test_product_equals_float64(rows: int, outputs: int) -> None:
@@ -91,6 +92,7 @@ def reference(
     return torch.einsum("hl,lhd->hd", weights, values[low : position + 1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dim", "value_dim", "window", "softcap", "sinks"),
     [
@@ -211,6 +213,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", CONFIGS)
 def test_fused_decoder_is_as_exact_as_the_model_itself(family: str, tmp_path: Path) -> None:
     """Errors to float32 of the same weights, in standard deviations of the logits: chunks, decode rows, drafts."""

@@ -97,6 +97,7 @@ def takes_decode_rows(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         monkeypatch.setattr(attention, "native_kernels", lambda: None)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("takes_decode_rows")
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("window", [None, 1, 16, 37])
@@ -108,6 +109,7 @@ def test_decode_rows(shape: tuple[int, int, int], window: int | None, dtype: tor
     assert case.error(scores) < 2 * TOLERANCES[dtype]
 
 
+@pytest.mark.sampled
 @needs_compiler
 @pytest.mark.parametrize("seed", range(24))
 def test_native_kernel_on_random_cases(seed: int) -> None:
@@ -147,6 +149,7 @@ def test_native_kernel_reads_strided_queries_and_other_value_sizes() -> None:
     assert (out - torch.cat([expected, 2 * expected], dim=-1)).abs().max() < 4e-6
 
 
+@pytest.mark.sampled
 @needs_compiler
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_native_kernel_does_not_depend_on_the_threads(dtype: torch.dtype) -> None:
@@ -161,6 +164,7 @@ def test_native_kernel_does_not_depend_on_the_threads(dtype: torch.dtype) -> Non
     assert torch.equal(results[0], results[2])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("window", [None, 1, 16, 37])
 @pytest.mark.parametrize("shape", SHAPES[1:3])
@@ -170,12 +174,14 @@ def test_prefill_rows(shape: tuple[int, int, int], window: int | None, dtype: to
     assert case.error(Scores(scaling=shape[2] ** -0.5, sliding_window=window)) < 2 * TOLERANCES[dtype]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("block_size", [1, 4, 32])
 def test_block_sizes(block_size: int) -> None:
     case = Case([(3, 1), (40, 1), (9, 6)], 2, (4, 2, 16), block_size=block_size)
     assert case.error(Scores(scaling=0.25, sliding_window=11)) < TOLERANCES[torch.float32]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("window", [None, 16])
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("with_sinks", [False, True])
@@ -186,6 +192,7 @@ def test_softcap_and_sinks(window: int | None, softcap: float | None, with_sinks
     assert case.error(scores) < TOLERANCES[torch.float32]
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("takes_decode_rows")
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_decode_token_does_not_depend_on_drafts_or_neighbours(dtype: torch.dtype) -> None:
