@@ -23,7 +23,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import report, starts
+from scheduler_svc.core.step import prefill_admission, report
 from scheduler_svc.core.step.step import Chunk, StepDecision
 from signalbox.errors import SignalboxError
 from signalbox.links import heartbeat
@@ -66,14 +66,14 @@ def slot_reused_before_its_report(patch: Patch) -> None:
 
 def count_advanced_at_scheduling(patch: Patch) -> None:
     """L2: counts a chunk as computed when it is sent: the placeholder that this design does without."""
-    send = starts.PrefillAdmission._send_chunk
+    send = prefill_admission.PrefillAdmission._send_chunk
 
-    def send_and_count(admission: starts.PrefillAdmission, slot: int) -> Chunk:
+    def send_and_count(admission: prefill_admission.PrefillAdmission, slot: int) -> Chunk:
         chunk = send(admission, slot)
         admission._worker.table.num_computed[slot] = chunk.start + chunk.length
         return chunk
 
-    patch.setattr(starts.PrefillAdmission, "_send_chunk", send_and_count)
+    patch.setattr(prefill_admission.PrefillAdmission, "_send_chunk", send_and_count)
 
 
 def news_of_another_attempts_grammar_believed(patch: Patch) -> None:
@@ -100,13 +100,13 @@ def decode_row_behind_a_pooling_request(patch: Patch) -> None:
 
 def fence_ended_before_its_copies(patch: Patch) -> None:
     """X3: gives blocks away while they are copied beside the steps."""
-    copy_aside = starts.copy_aside
+    copy_aside = prefill_admission.copy_aside
 
     def copy_and_end(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: StepDecision) -> None:
         copy_aside(worker, slot, prefix, num_new, step)
         end_fence(worker, step.step_id, failed=False)
 
-    patch.setattr(starts, "copy_aside", copy_and_end)
+    patch.setattr(prefill_admission, "copy_aside", copy_and_end)
 
 
 # -- of links and graces --

@@ -9,7 +9,7 @@ import pytest
 from scheduler_svc.core.blocks import side_copies
 from scheduler_svc.core.blocks.prefix_sharing import Prefix
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import starts
+from scheduler_svc.core.step import prefill_admission
 from scheduler_svc.core.step.builder import build_step
 from scheduler_svc.core.step.step import StepDecision
 from tests.simulation.named import INFLIGHT, request, simulate
@@ -191,7 +191,7 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
         return start(worker, slot, *args)
 
     monkeypatch.setattr(maker, "build_step", watch)
-    monkeypatch.setattr(starts, "copy_aside", count_wait)
+    monkeypatch.setattr(prefill_admission, "copy_aside", count_wait)
     monkeypatch.setattr(Worker, "start", count_start)
     simulation = simulate(inflight, num_blocks=16, num_host_blocks=24, side_copy_blocks=2, copy_s=0.2)
     for number in range(12):
