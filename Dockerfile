@@ -62,6 +62,12 @@ EXPOSE 8000 7301
 ENTRYPOINT ["frontend-svc"]
 
 FROM runtime AS worker
+# The kernels for CPUs are compiled for the machine that they run on, when a worker starts there.
+USER root
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
 COPY --from=worker-build /opt/signalbox /opt/signalbox
 COPY signalbox/demo_model /models/demo
 # What the NVIDIA container runtime lets in, where there is one.

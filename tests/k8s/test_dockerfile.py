@@ -103,6 +103,10 @@ def test_only_the_worker_needs_torch(service: str) -> None:
     assert bool(needed & HEAVY) == (service == "worker")
 
 
+def test_the_worker_has_a_compiler_for_its_kernels() -> None:
+    assert any("g++" in command for command in STAGES["worker"].all("RUN"))
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_images_run_as_the_user_of_the_manifests(service: str) -> None:
     user = next(user for stage in lineage(service) for user in reversed(stage.all("USER")))
