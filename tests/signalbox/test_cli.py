@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import signalbox
 from signalbox import __version__
 from signalbox.cli.commands import status as status_command
 from signalbox.cli.commands import up
@@ -78,6 +81,23 @@ def test_an_unknown_argument_is_the_command_s_own_error(argument: str, words: st
     error = capsys.readouterr().err
     assert error.startswith("usage: signalbox up ")
     assert error.endswith(f"signalbox up: error: {words}\n")
+
+
+def test_without_the_benches_the_command_says_where_they_are(tmp_path: Path) -> None:
+    """As in a wheel, which leaves them out. An editable installation finds them elsewhere, and is not asked."""
+    leave = shutil.ignore_patterns("benchmarks", "demo_model", "__pycache__")
+    shutil.copytree(Path(signalbox.__file__).parent, tmp_path / "signalbox", ignore=leave)
+    program = (
+        "import sys; sys.meta_path[:] = [each for each in sys.meta_path if 'Editable' not in str(each)]\n"
+        "from signalbox.cli.main import main; sys.exit(main(['bench', 'scheduler']))"
+    )
+    command = [sys.executable, "-P", "-c", program]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stderr == "signalbox: the benches are in no wheel; run them from a checkout (make install)\n"
 
 
 @pytest.mark.parametrize("benchmark", ["load", "serve"])

@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 from signalbox.cli.main import refuse_unknown
+from signalbox.errors import StartupError
 
 EXAMPLE = """\
 benchmarks:
@@ -48,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the benchmark and returns its exit status."""
+    """Runs the benchmark and returns its exit status. Raises StartupError where the benches are not installed."""
+    if find_spec("signalbox.benchmarks") is None:
+        raise StartupError("the benches are in no wheel; run them from a checkout (make install)")
     if args.benchmark in MODULES:
         os.execv(sys.executable, [sys.executable, "-m", MODULES[args.benchmark], *args.options])
     command = import_module(COMMANDS[args.benchmark])
