@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from scheduler_svc.core.blocks.fence import Fence
     from scheduler_svc.core.queue.account import Account
 
-HASH_BYTES = 16
 OVERHEAD_BYTES = 2048
 """What a waiting request takes besides what it carries, about."""
 

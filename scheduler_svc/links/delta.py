@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, Blocks
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
-from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
+from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from signalbox.links.outbox import split
 from signalbox.protocol.enums import SlotStatus
+from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 MAX_AGE_MS = 24 * 3600 * 1000

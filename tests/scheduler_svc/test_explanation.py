@@ -14,10 +14,11 @@ from scheduler_svc.core.explain.obstacle import Reason
 from scheduler_svc.core.explain.queue_place import Group, Key, Order
 from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey, RequestStatus
+from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from signalbox.cli.admin_client import admin_client
 from signalbox.errors import InvalidRequestError
+from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import admin_pb2
 from tests.scheduler_svc.attached import serve
 from tests.scheduler_svc.harness import (

@@ -9,13 +9,13 @@ import pytest
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.blocks.fence import Fence
-from scheduler_svc.core.blocks.host_cache import HOST_BIT
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepRecord
+from signalbox.protocol.columns import HOST_BIT
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (
     WORKER,

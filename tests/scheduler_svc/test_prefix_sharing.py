@@ -6,10 +6,11 @@ import os
 
 import pytest
 
-from scheduler_svc.core.request import HASH_BYTES, RequestKey
+from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol.enums import FinishReason, NotRunReason
+from signalbox.protocol.hash_chain import HASH_BYTES
 from tests.scheduler_svc.harness import (
     WORKER,
     make_request,

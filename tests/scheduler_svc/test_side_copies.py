@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.host_cache import HOST_BIT, HostCache
+from scheduler_svc.core.blocks.host_cache import HostCache
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import prefill_admission
 from scheduler_svc.core.step.step import StepDecision
+from signalbox.protocol.columns import HOST_BIT
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from signalbox.protocol.columns import HOST_BIT
 from signalbox.v1 import scheduler_pb2
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_runner
 from tests.worker_svc.threaded_ring import ThreadedRing
@@ -22,7 +23,6 @@ from worker_svc.core.batch import BlockCopy, RunnerInfo
 from worker_svc.core.faults.isolation import RunnerBrokenError
 from worker_svc.core.step import Failure, SideCopies
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.links.delta import HOST_BIT
 from worker_svc.runner.sim.model import SimRunner
 from worker_svc.steps.loop import StepLoop, StepResult
 from worker_svc.steps.side_copier import SideCopier

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from signalbox.links.outbox import split
+from signalbox.protocol.columns import HOST_BIT
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
@@ -39,8 +40,6 @@ from worker_svc.links.payload import (
 U8, U16, U32, I32, F32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4", "<f4"))
 
 
-HOST_BIT = 1 << 31
-"""Marks a block id of the host tier."""
 PART_BYTES = 1 << 20
 """A snapshot above it travels in parts."""
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import HASH_BYTES, Request
+from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.hash_chain import HASH_BYTES
 
 MAX_REQUEST_BYTES = 48 << 20
 """Largest metadata and payload of a request together: it has to fit into one message to its worker."""

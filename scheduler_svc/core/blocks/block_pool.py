@@ -13,7 +13,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.request import HASH_BYTES
+from signalbox.protocol.hash_chain import HASH_BYTES
 
 Blocks = NDArray[np.int32]
 NO_BLOCKS: Blocks = np.empty(0, np.int32)

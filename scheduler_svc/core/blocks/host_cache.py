@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Set
 
-HOST_BIT = 1 << 31
-"""Marks a host block's id in a list of copies."""
-
 
 class HostCache:
     """Content hashes of `num_blocks` host blocks, in the order of last use."""

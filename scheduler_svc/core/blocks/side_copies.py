@@ -14,11 +14,11 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_svc.core.blocks.fence import Fence
-from scheduler_svc.core.blocks.host_cache import HOST_BIT
 from scheduler_svc.core.blocks.prefix_sharing import Prefix
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepDecision
+from signalbox.protocol.columns import HOST_BIT
 
 
 def awaits_copies(worker: Worker, request: Request) -> bool:

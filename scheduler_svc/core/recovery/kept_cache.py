@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.blocks.host_cache import HOST_BIT
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.columns import HOST_BIT
 
 
 def keep_cache(

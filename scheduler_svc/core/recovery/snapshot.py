@@ -16,9 +16,10 @@ from scheduler_svc.core.cluster.term import Term, TermError
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig, resolve
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
-from scheduler_svc.core.request import HASH_BYTES, Request
+from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.enums import SlotStatus
+from signalbox.protocol.hash_chain import HASH_BYTES
 
 T = TypeVar("T")
 PIECE_SLOTS = 128

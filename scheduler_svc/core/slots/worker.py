@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scheduler_svc.core.admission.recent_classes import RecentClasses
 from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
 from scheduler_svc.core.blocks.fence import Fence
-from scheduler_svc.core.blocks.host_cache import HOST_BIT, HostCache
+from scheduler_svc.core.blocks.host_cache import HostCache
 from scheduler_svc.core.blocks.loans import Loan
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
@@ -23,6 +23,7 @@ from scheduler_svc.core.slots.state import ENDED, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
+from signalbox.protocol.columns import HOST_BIT
 from signalbox.protocol.enums import WorkerHealth
 
 

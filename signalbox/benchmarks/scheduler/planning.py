@@ -15,10 +15,11 @@ from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
+from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step.step import Chunk, StepDecision, StepReport
 from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.hash_chain import HASH_BYTES
 
 MODEL = "model"
 

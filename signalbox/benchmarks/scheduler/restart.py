@@ -21,11 +21,11 @@ from functools import partial
 import numpy as np
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import HASH_BYTES
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.outbox import split
+from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 BLOCK_SIZE = 16

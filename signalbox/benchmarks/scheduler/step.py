@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from scheduler_svc.core.request import HASH_BYTES
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepDecision, StepReport
@@ -28,6 +27,7 @@ from scheduler_svc.links import delta
 from signalbox.benchmarks.plots import check_plot, draw
 from signalbox.benchmarks.scheduler.tables import WARM_UP_STEPS, Load, Table, make_request, make_scheduler
 from signalbox.errors import SignalboxError
+from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import scheduler_pb2
 
 PARTS = ("schedule", "encode", "parse", "update")

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import HASH_BYTES, Request, RequestKey
+from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.links import delta
+from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import scheduler_pb2
 
 BLOCK_SIZE = 16
