@@ -95,7 +95,7 @@ class SchedulerConfig(BaseModel):
     """A start that needs so many block copies between device and host tier, or more, waits for them while they run
     beside the steps; fewer are made within its step. 0: all are."""
     max_waiting: PositiveInt = 100_000
-    """Requests that may wait for one model; more are refused."""
+    """Requests that may wait for one model; more are refused. Of one tenant: max_queued in the file of tenants."""
     max_waiting_bytes: PositiveInt = 384 << 20
     """Bytes that all waiting requests may take together (prompts, hashes, metadata); more are refused, and submitted
     again if they were accepted before. What is on its way to a worker that does not read comes on top."""

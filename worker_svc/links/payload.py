@@ -19,8 +19,17 @@ def is_pooling(message: scheduler_pb2.NewRequestData) -> bool:
     return message.kind == generation_pb2.REQUEST_KIND_POOLING
 
 
-RANGES = {"temperature": (0.0, 100.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0)}
+RANGES = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.0, 100.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "presence_penalty": (-2.0, 2.0),
+}
 """Outside of these the sampler has no meaning."""
+MOST_BIAS = 100.0
+"""In either direction, on one token's logit."""
 
 
 def refusal(
@@ -88,6 +97,9 @@ def _sampling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) 
         if payload.sampling.HasField(name) and not low <= value <= high:  # nor is it a NaN
             message = f"{name} must be from {low:g} to {high:g}, got {value}"
             return Failure("InvalidRequestError", message, name)
+    if not all(-MOST_BIAS <= bias <= MOST_BIAS for bias in payload.sampling.logit_bias.values()):
+        message = f"logit_bias must be from {-MOST_BIAS:g} to {MOST_BIAS:g}"
+        return Failure("InvalidRequestError", message, "logit_bias")
     for name in ("logprobs", "prompt_logprobs"):
         if getattr(payload.sampling, name) > MAX_LOGPROBS:
             message = f"{name} must be from 0 to {MAX_LOGPROBS}, got {getattr(payload.sampling, name)}"

@@ -1,6 +1,6 @@
 """What keeps a request from starting on a worker, or from going on there.
 
-Reads, and changes nothing: the rules stand in `starts`, here they are told.
+Reads, and changes nothing: the rules stand in `core/step/prefill_admission.py`, here they are told.
 """
 
 from __future__ import annotations

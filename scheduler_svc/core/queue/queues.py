@@ -54,7 +54,8 @@ class Queues:
 
     @property
     def tells_tenants_apart(self) -> bool:
-        """The order or the limits depend on whose a request is."""
+        """The order or the limits depend on whose a request is. Else all are booked as one tenant's, so whatever
+        goes by tenants has to be named here."""
         return self.policy.is_fair or self.tenants.has_limits
 
     def of(self, model: str) -> WaitingQueue:

@@ -29,8 +29,8 @@ from signalbox.protocol.enums import WorkerHealth
 
 @dataclass
 class Worker:
-    """State of one worker. Its methods, and the functions of `grants`, keep table and pool in step with each other;
-    what to do is decided in the room of steps."""
+    """State of one worker. Its methods, and the functions of `core/step/decode_blocks.py`, keep table and pool in step
+    with each other; what to do is decided in `core/step`."""
 
     info: WorkerInfo
     limits: WorkerLimits

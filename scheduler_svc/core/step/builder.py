@@ -1,4 +1,5 @@
-"""Decides one step of one worker: release, settle, grant; then whoever goes on or starts (`starts`).
+"""Decides one step of one worker: release, settle, grant; then whoever goes on or starts
+(`prefill_admission.py`).
 
 In a steady step nothing here loops over the running requests: decode rows are columns, and only slots whose bound
 passes their trigger, prefills and newcomers are looked at one by one.

@@ -129,6 +129,40 @@ def test_sampling_parameters_arrive() -> None:
     assert parse_new_request(message(), FULL).sampling.num_prompt_logprobs is None
 
 
+def test_every_sampling_parameter_arrives() -> None:
+    """None of those sent is a default; a copy that is forgotten shows here."""
+    sent = {
+        "temperature": 0.5,
+        "top_k": 4,
+        "top_p": 0.5,
+        "min_p": 0.25,
+        "seed": 11,
+        "min_tokens": 1,
+        "repetition_penalty": 1.5,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -0.5,
+        "logit_bias": {7: -100.0},
+    }
+    others = {"stop_token_ids": [3], "ignore_eos": True, "logprobs": 2, "prompt_logprobs": 1}
+    elsewhere = {"max_tokens", "stop", "include_stop_str_in_output", "bad_words", "structured_output"}
+    fields = {field.name for field in generation_pb2.SamplingParams.DESCRIPTOR.fields}
+    assert fields == {*sent, *others} | elsewhere & fields
+    params = parse_new_request(message(sampling=sent | others), FULL).sampling
+    assert {name: getattr(params, name) for name in sent} == sent
+    assert (params.stop_token_ids, params.num_logprobs, params.num_prompt_logprobs) == (frozenset({3}), 2, 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -3.0])
+@pytest.mark.parametrize(
+    "name", ["repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias"]
+)
+def test_a_parameter_without_meaning_fails_its_request_alone(name: str, value: float) -> None:
+    """U3: frontends check first; this guards the worker against all others."""
+    sent = {7: value * 50} if name == "logit_bias" else value
+    failure = parse_new_request(message(sampling={name: sent}), FULL).failure
+    assert failure is not None and (failure.code, failure.field) == ("InvalidRequestError", name)
+
+
 def test_a_payload_that_cannot_be_read_fails_its_request() -> None:
     broken = message()
     broken.payload = b"\xff\xff\xff"
