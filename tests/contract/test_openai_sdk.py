@@ -284,6 +284,7 @@ def test_errors_name_their_field(sdk: openai.OpenAI) -> None:
         assert caught.value.param == param
 
 
+@pytest.mark.slow
 def test_what_the_sim_runner_does_not_do_is_refused(start_ring: StartRing) -> None:
     with openai_client(start_ring(*RINGS["sim"])) as client:
         with pytest.raises(openai.BadRequestError):

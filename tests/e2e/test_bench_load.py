@@ -80,6 +80,7 @@ def test_the_table_explains_failures(sim_ring: RunningRing) -> None:
     assert "ResourceExhaustedError" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_cannot_work_is_said_before_it_is_measured(sim_ring: RunningRing) -> None:
     done = bench(sim_ring.url, "--prompt-tokens", "5000")
     assert done.returncode == 1

@@ -54,6 +54,7 @@ def generate(client: Client, name: str, **options: Any) -> Generation:
     return client.generate(prompt, request_id=name, max_tokens=900, ignore_eos=True, **options)
 
 
+@pytest.mark.slow
 async def test_a_request_behind_a_full_batch_is_told_so_until_it_runs(ring: RunningRing) -> None:
     async with Client(ring.grpc) as client:
         first = generate(client, "first")

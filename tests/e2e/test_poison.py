@@ -29,6 +29,7 @@ def deaths(ring: RunningRing) -> list[str]:
     return re.findall(r"^(worker-\d) is started again", "".join(ring.output), re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_poison_ends_with_one_error_and_costs_two_workers_at_most(start_ring: StartRing) -> None:
     ring = start_ring(*RING)

@@ -101,6 +101,7 @@ async def test_requests_survive_their_relay(ring: RelayedRing) -> None:
     assert sum(slots_held(ring)[2:]) == NUM_REQUESTS, "the requests came back with the workers' snapshots"
 
 
+@pytest.mark.slow
 async def test_requests_survive_the_scheduler_behind_the_relay(ring: RelayedRing) -> None:
     clients = Clients(ring)
     await clients.all_run()

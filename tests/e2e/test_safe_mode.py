@@ -45,6 +45,7 @@ def generate(client: Client, count: int, priority: int) -> Generation:
     )
 
 
+@pytest.mark.slow
 async def test_an_operator_suspends_a_class_and_lets_it_go_on(launch_ring: Launch) -> None:
     ring = launch_ring(*SIM, "--scheduler-set", "policy=priority")
     ring.wait_for("signalbox is up")

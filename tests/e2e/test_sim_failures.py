@@ -88,6 +88,7 @@ async def liveness(ring: RunningRing, worker: str) -> str:
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
+@pytest.mark.slow
 async def test_a_step_that_hangs_shows_and_all_go_on_behind_it(start_ring: StartRing) -> None:
     options = [f"sim-hang-token={BAD}", "sim-hang-ms=2500", "step-timeout-s=1"]
     ring = start_ring(*SIM, *(part for option in options for part in ("--worker-set", option)))

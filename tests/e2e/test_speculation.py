@@ -30,7 +30,7 @@ async def generate_all(ring: RunningRing, **options: Any) -> list[list[int]]:
     return [list(result.token_ids) for result in results]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("num_blocks", ["512", "24"], ids=["roomy", "short of blocks"])
 @pytest.mark.parametrize("method", METHODS)
 async def test_outputs_are_those_without_drafts(start_ring: StartRing, method: str, num_blocks: str) -> None:

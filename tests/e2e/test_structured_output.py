@@ -105,6 +105,7 @@ async def test_the_sim_runner_refuses_forms(start_ring: StartRing) -> None:
     assert response.status_code == 400 and response.json()["error"]["code"] == "UnsupportedError"
 
 
+@pytest.mark.slow
 async def test_the_grpc_face_follows_and_refuses_forms(ring: RunningRing) -> None:
     async with grpc.aio.insecure_channel(ring.grpc) as channel:
         stub = frontend_pb2_grpc.GenerationServiceStub(channel)
@@ -136,7 +137,7 @@ async def constrained_texts(http: httpx.AsyncClient, *, together: bool) -> list[
     return [choice["text"] for choice in choices]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("depth", ["1", "2", "4"])
 async def test_constrained_output_is_the_same_at_every_depth_and_preempted(

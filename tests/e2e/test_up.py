@@ -53,6 +53,7 @@ def test_up_proves_itself_and_stops_cleanly(launch_ring: Launch) -> None:
     assert_gone(children)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("delay_s", [0.0, 1.0])
 def test_ctrl_c_during_the_start_leaves_nothing(launch_ring: Launch, delay_s: float) -> None:
     ring = launch_ring()
@@ -62,6 +63,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(launch_ring: Launch, delay_s: fl
     assert_gone(children)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("package", ["scheduler_svc", "worker_svc", "frontend_svc"])
 def test_the_death_of_any_service_ends_the_ring(launch_ring: Launch, package: str) -> None:
     ring = launch_ring(*SIM)
@@ -99,6 +101,7 @@ def break_pickled(folder: Path) -> Path:
     return model
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("damage", [break_nothing_there, break_empty, break_truncated, break_pickled])
 def test_a_model_that_cannot_be_loaded(launch_ring: Launch, tmp_path: Path, damage: object) -> None:
     assert callable(damage)

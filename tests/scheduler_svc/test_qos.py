@@ -59,6 +59,7 @@ def test_first_tokens_of_the_high_class_at_three_times_the_capacity() -> None:
     assert int(figures["displacements"]) > 0
 
 
+@pytest.mark.slow
 def test_the_lowest_class_starts_within_the_aging_bound_and_never_without_aging() -> None:
     figures = bench.run_aging(aging_s=4.0)
     assert int(figures["finished"]) > 10

@@ -55,6 +55,7 @@ def test_a_planted_bug_is_found(
     pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "plant", [mutants.news_of_another_attempts_grammar_believed, mutants.decode_row_behind_a_pooling_request]

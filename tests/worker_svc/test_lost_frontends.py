@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from signalbox.links import rpc
 from signalbox.v1 import scheduler_pb2, worker_pb2, worker_pb2_grpc
 from tests.worker_svc.test_worker_process import (
@@ -64,6 +66,7 @@ async def lost(scheduler: ScriptedScheduler) -> str:
     return (await scheduler.events.get()).frontend_lost.frontend_instance
 
 
+@pytest.mark.slow
 async def test_a_scheduler_that_was_away_hears_which_frontends_were_lost() -> None:
     """R8."""
     options = ("--runner=sim", f"--frontend-timeout-s={TIMEOUT_S}")

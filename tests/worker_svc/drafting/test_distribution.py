@@ -164,7 +164,7 @@ def assert_drawn_from(counts: Counter[tuple[int, ...]], expected: dict[tuple[int
     assert score < 3.1, f"chi-square {statistic:.0f} with {freedom} degrees of freedom"
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_outputs_with_drafts_follow_the_model_s_distribution(small_dir: Path, method: str) -> None:
     """D2: of three tokens the first comes with the prompt, the others from steps with drafts."""

@@ -230,6 +230,7 @@ async def test_a_scheduler_that_is_away_for_a_moment_is_told_when_it_is_back() -
     await until(lambda: not members(process.pid))
 
 
+@pytest.mark.slow
 async def test_a_guardian_that_reaches_nobody_goes_all_the_same() -> None:
     process = start(["-c", CRASHES + "os.abort()", f"127.0.0.1:{free_ports(1)[0]}", "child"])
     await asyncio.to_thread(process.wait, WAIT_S)
