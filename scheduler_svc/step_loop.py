@@ -16,7 +16,7 @@ from scheduler_svc.core.explain.explanation import Explanation, explain, find_re
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
 from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.scheduler import DivergenceError, Scheduler
+from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.idle_check import IdleCheck
@@ -396,4 +396,4 @@ class StepLoop:
         )
 
 
-__all__ = ["DivergenceError", "FrontendLink", "Send", "StepLoop", "WorkerLink"]
+__all__ = ["FrontendLink", "Send", "StepLoop", "WorkerLink"]

@@ -96,10 +96,10 @@ class SchedulerConfig(BaseModel):
     beside the steps; fewer are made within its step. 0: all are."""
     max_waiting: PositiveInt = 100_000
     """Requests that may wait for one model; more are refused. Of one tenant: max_queued in the file of tenants."""
-    max_waiting_bytes: PositiveInt = 384 << 20
+    max_waiting_bytes: int = Field(default=384 << 20, ge=1 << 20)
     """Bytes that all waiting requests may take together (prompts, hashes, metadata); more are refused, and submitted
     again if they were accepted before. What is on its way to a worker that does not read comes on top."""
-    max_hello_bytes: PositiveInt = 256 << 20
+    max_hello_bytes: int = Field(default=256 << 20, ge=1 << 20)
     """Bytes that the hello of one worker may have with all that it tells of its requests (block tables, hashes and
     metadata of each); a larger one is refused. 4,000 requests of 8,000 tokens have 40 MB."""
     no_worker_grace_s: NonNegativeFloat = 30.0

@@ -36,8 +36,6 @@ from scheduler_svc.core.step.report import DivergenceError, first_tokens, read_r
 from scheduler_svc.core.step.step import StepDecision, StepReport
 from signalbox.protocol.enums import WorkerReach
 
-__all__ = ["DivergenceError", "Scheduler"]
-
 
 class Scheduler:
     """All state of one scheduler process. `now` is any clock that only rises, in seconds."""

@@ -11,10 +11,11 @@ from google.protobuf.message import DecodeError
 from scheduler_svc.core.cluster.offer import OfferError
 from scheduler_svc.core.cluster.term import TermError
 from scheduler_svc.core.recovery.snapshot import SnapshotError
+from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links.arrivals import Arrival
 from scheduler_svc.links.directory import Send, WorkerLink, close_nothing
 from scheduler_svc.links.names import check_worker_names
-from scheduler_svc.step_loop import DivergenceError, StepLoop
+from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
 from signalbox.links.outbox import OutboxFullError
 from signalbox.v1 import scheduler_pb2

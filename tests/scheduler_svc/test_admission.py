@@ -65,10 +65,10 @@ def test_a_model_without_a_worker_does_not_take_the_room_of_others() -> None:
 
 def test_what_waits_is_bounded_in_bytes_and_whoever_is_refused_is_told_when_to_try_again() -> None:
     """W1: a replay, too, which its frontend submits again (F3)."""
-    scheduler = make_scheduler(max_waiting_bytes=20_000)
-    scheduler.submit(make_request("a", 3, payload=bytes(12_000), meta=bytes(2_000)), 0.0)
-    scheduler.submit(make_request("b", 3, payload=bytes(5_000)), 0.0)
-    scheduler.submit(make_request("c", 3, payload=bytes(5_000), num_losses=2), 0.0)
+    scheduler = make_scheduler(max_waiting_bytes=1 << 20)
+    scheduler.submit(make_request("a", 3, payload=bytes(700_000), meta=bytes(100_000)), 0.0)
+    scheduler.submit(make_request("b", 3, payload=bytes(300_000)), 0.0)
+    scheduler.submit(make_request("c", 3, payload=bytes(300_000), num_losses=2), 0.0)
     rejected = [notice for notice in scheduler.drain_notices() if isinstance(notice, Rejected)]
     assert [(n.key.request_id, n.code) for n in rejected] == [
         ("b", "ResourceExhaustedError"),
@@ -77,7 +77,7 @@ def test_what_waits_is_bounded_in_bytes_and_whoever_is_refused_is_told_when_to_t
     assert all(notice.retry_after_s for notice in rejected)
     scheduler.cancel(RequestKey("f", "a"), 1)
     assert scheduler.queues.num_waiting_bytes == 0
-    scheduler.submit(make_request("large", 3, payload=bytes(50_000)), 0.0)
+    scheduler.submit(make_request("large", 3, payload=bytes(2_000_000)), 0.0)
     assert scheduler.num_waiting == 1, "one that would never fit has the queue for itself"
     assert run_step(scheduler).placed and scheduler.queues.num_waiting_bytes == 0
     scheduler.check_integrity()

@@ -30,7 +30,8 @@ class Peer:
 
     def __init__(self, **settings: Any) -> None:
         self.now = 0.0
-        core = Scheduler(SchedulerConfig(**settings), 7, 0.0)
+        # Not checked: bounds may be lower than any operator can set them.
+        core = Scheduler(SchedulerConfig().model_copy(update=settings), 7, 0.0)
         self.loop = StepLoop(core, lambda: self.now, lambda when, turn: None)
         self.is_closed = False
         self.session: WorkerSession | None = None

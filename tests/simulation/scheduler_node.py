@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import RequestKey
-from scheduler_svc.core.scheduler import DivergenceError, Scheduler
+from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links import delta
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.world import Link, World

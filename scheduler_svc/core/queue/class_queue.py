@@ -19,11 +19,11 @@ class ClassQueue:
     again only when it comes to the top: what runs costs nothing here."""
 
     def __init__(self, ledger: Ledger, is_fair: bool, ttft_estimator: TtftEstimator | None) -> None:
-        """`prospects` of deadlines, when they decide the order inside a tenant."""
+        """`ttft_estimator` of deadlines, when they decide the order inside a tenant."""
         self.accounts: dict[str, Account] = {}
         """By tenant, idle ones too until they are forgotten."""
         self._ledger = ledger
-        self._is_fair, self._prospects = is_fair, ttft_estimator
+        self._is_fair, self._ttft_estimator = is_fair, ttft_estimator
         self._turns = Turns()
         """Of all tenants together, unless they share."""
         self._heap: list[tuple[Key, int, int, Account]] = []
@@ -36,9 +36,9 @@ class ClassQueue:
 
     def new_queue(self) -> ArrivalQueue | DeadlineQueue:
         """What holds the waiting requests of another account."""
-        if self._prospects is None:
+        if self._ttft_estimator is None:
             return ArrivalQueue()
-        return DeadlineQueue(self._prospects, Turns() if self._is_fair else self._turns)
+        return DeadlineQueue(self._ttft_estimator, Turns() if self._is_fair else self._turns)
 
     def enter(self, account: Account, request: Request, was_empty: bool) -> None:
         """`request` was added to `account`."""

@@ -63,7 +63,7 @@ class DeadlineQueue:
     """Waiting requests of one account."""
 
     def __init__(self, ttft_estimator: TtftEstimator, turns: Turns) -> None:
-        self._prospects, self._turns = ttft_estimator, turns
+        self._ttft_estimator, self._turns = ttft_estimator, turns
         self._all = ArrivalQueue()
         self._due = SortedQueue(_deadline)
         """Those whose deadline can be met, as far as they have been looked at."""
@@ -95,7 +95,7 @@ class DeadlineQueue:
 
     def head(self) -> Request | None:
         """The request that goes first, turns aside."""
-        while (request := self._due.head()) is not None and not self._prospects.can_be_met(request):
+        while (request := self._due.head()) is not None and not self._ttft_estimator.can_be_met(request):
             self._give_up(request)
         return request or self._late.head()
 
@@ -118,7 +118,7 @@ class DeadlineQueue:
         if owed is not None:
             yield owed
         for request in self._due.walk():
-            if self._prospects.can_be_met(request):
+            if self._ttft_estimator.can_be_met(request):
                 yield request
             else:
                 self._give_up(request)
