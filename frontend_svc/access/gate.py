@@ -1,8 +1,8 @@
 """Who calls, and what they may do: the one place that the faces and the processor ask.
 
-A face says who calls when a call comes in (http_auth, grpc_auth); the processor asks when the call becomes requests. In
-between the caller travels in a context variable, as neither starlette nor grpc.aio pass anything else along: each call
-runs in a task of its own.
+A face says who calls when a call comes in (`api/http/auth.py`, `api/grpc/auth.py`); the processor asks when the call
+becomes requests. In between the caller travels in a context variable, as neither starlette nor grpc.aio pass anything
+else along: each call runs in a task of its own.
 """
 
 from __future__ import annotations

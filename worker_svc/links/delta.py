@@ -203,7 +203,7 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
     return message
 
 
-def build_verdict(result: GrammarResult) -> scheduler_pb2.WorkerEvent:
+def build_grammar_event(result: GrammarResult) -> scheduler_pb2.WorkerEvent:
     """What came of a grammar, as an event."""
     ref = scheduler_pb2.RequestRef(request_id=result.ref.request_id, attempt=result.ref.attempt)
     if result.is_ready:

@@ -97,6 +97,8 @@ def _sampling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) 
         if payload.sampling.HasField(name) and not low <= value <= high:  # nor is it a NaN
             message = f"{name} must be from {low:g} to {high:g}, got {value}"
             return Failure("InvalidRequestError", message, name)
+    if payload.sampling.HasField("repetition_penalty") and not payload.sampling.repetition_penalty:
+        return Failure("InvalidRequestError", "repetition_penalty must be above 0", "repetition_penalty")
     if not all(-MOST_BIAS <= bias <= MOST_BIAS for bias in payload.sampling.logit_bias.values()):
         message = f"logit_bias must be from {-MOST_BIAS:g} to {MOST_BIAS:g}"
         return Failure("InvalidRequestError", message, "logit_bias")

@@ -90,7 +90,7 @@ class SchedulerLink:
 
     def tell_grammar(self, result: GrammarResult) -> None:
         """Tells what came of a grammar. Without a stream it is dropped: the next hello says more, and `announce`."""
-        self._tell(delta.build_verdict(result))
+        self._tell(delta.build_grammar_event(result))
 
     def tell_fence(self, fence: int, failure: Failure | None) -> None:
         """Tells that copies beside the steps have ended. Without a stream it is dropped: no fence outlives one."""

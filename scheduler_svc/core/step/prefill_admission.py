@@ -1,5 +1,5 @@
-"""Who goes on with its prompt and who starts in a step, by class: prefills, then those that a worker owes a place, then
-waiting requests.
+"""Who goes on with its prompt and who starts in a step, by class: prefills, then slots that wait to go on, then waiting
+requests.
 
 With one class, this is: all prefills go on, then preempted and prepared requests start, then new ones.
 """
@@ -135,7 +135,7 @@ class PrefillAdmission:
     # -- whose turn it is --
 
     def _goes_before(self, offer: Request, slot: int) -> bool:
-        """A waiting request is of a higher class than one that is owed a place, or its tenant has had less."""
+        """A waiting request is of a higher class than a slot that waits to go on, or its tenant has had less."""
         resumed, service_received = self._worker.request(slot), self._offers.service_received
         if offer.rank != resumed.rank:
             return offer.rank < resumed.rank
@@ -214,7 +214,7 @@ class PrefillAdmission:
             return None
         return excessive_row(self._worker, request, self._offers.service_received, self._busy)
 
-    # -- those that a worker owes a place --
+    # -- slots that wait to go on --
 
     def _resume(self, slot: int, resumable: deque[int]) -> bool:
         """Requests that were displaced or preempted, or whose grammar is ready, go before new ones of their class."""

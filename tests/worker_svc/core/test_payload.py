@@ -163,6 +163,11 @@ def test_a_parameter_without_meaning_fails_its_request_alone(name: str, value: f
     assert failure is not None and (failure.code, failure.field) == ("InvalidRequestError", name)
 
 
+def test_logits_are_not_divided_by_zero() -> None:
+    failure = parse_new_request(message(sampling={"repetition_penalty": 0.0}), FULL).failure
+    assert failure is not None and failure.field == "repetition_penalty"
+
+
 def test_a_payload_that_cannot_be_read_fails_its_request() -> None:
     broken = message()
     broken.payload = b"\xff\xff\xff"

@@ -186,7 +186,7 @@ class LocalRing:
             self._desk.take(self._prepared.get(timeout=COMPILE_S))
 
     def _tell(self, result: GrammarResult) -> None:
-        event = worker_delta.build_verdict(result)
+        event = worker_delta.build_grammar_event(result)
         kind = event.WhichOneof("event")
         assert kind in ("grammar_ready", "grammar_failed")
         take = self.scheduler.grammar_ready if kind == "grammar_ready" else self.scheduler.grammar_failed
