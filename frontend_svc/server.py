@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from uuid import uuid4
 
-from frontend_svc.access.gate import Gate
-from frontend_svc.access.keys import watch_keys
 from frontend_svc.api.grpc.auth import GrpcAuth
 from frontend_svc.api.grpc.servicer import SERVICE, GenerationServicer
 from frontend_svc.api.http.app import HttpApi
@@ -16,24 +13,14 @@ from frontend_svc.api.http.server import HttpServer
 from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.vllm import faces
-from frontend_svc.clock import loop_time
 from frontend_svc.config import FrontendSettings, is_loopback
-from frontend_svc.links.operations import OperationQueue
-from frontend_svc.links.orders import Orders
 from frontend_svc.links.scheduler_link import SchedulerLink
 from frontend_svc.links.worker_links import WorkerLinks
-from frontend_svc.metrics import Metrics
-from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.processor import RequestProcessor
-from frontend_svc.requests.sessions import SessionTable
-from frontend_svc.requests.structured_output import FormCheck
-from frontend_svc.text.tokenizer import load_tokenizer
-from frontend_svc.tracing import TracedSessions
+from frontend_svc.services import make_services
 from signalbox.errors import UnavailableError
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.runtime.process import settle_memory
-from signalbox.telemetry import spans
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
 
 log = logging.getLogger(__name__)
@@ -49,68 +36,20 @@ class Frontend:
     def __init__(self, settings: FrontendSettings) -> None:
         """Raises StartupError when the model directory or the key file cannot be read."""
         self._settings = settings
-        key_file = None if settings.key_file is None else watch_keys(settings.key_file)
-        self.gate = Gate(key_file, share_prefix_cache=settings.share_prefix_cache)
-        instance = uuid4().hex
-        tokenizer = None if settings.model is None else load_tokenizer(settings.model)
-        silence_s = settings.scheduler_silence_ms / 1e3
-        orders = Orders(loop_time, recent_s=2 * silence_s)
-        queue = OperationQueue(orders)
-        self._tracer = spans.start("frontend", settings.name or instance)
-        self.metrics = Metrics(settings.name, instance, self._tracer.counts)
-        self.directory = ModelDirectory(
-            tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
-            served_model_name=settings.served_model_name,
-        )
-        self.table = SessionTable(
-            queue,
-            TracedSessions(self.metrics) if self._tracer.is_on else self.metrics,
-            replay_limit=settings.replay_limit,
-            max_backlog_tokens=settings.max_backlog_tokens,
-            max_open_requests=settings.max_open_requests,
-            max_open_bytes=settings.max_open_bytes,
-        )
-        self.metrics.watch_open(lambda: len(self.table))
-        self._form_check = None
-        if settings.model is not None and tokenizer is not None:
-            self._form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
-        self.processor = RequestProcessor(
-            self.table,
-            self.directory,
-            tokenizer,
-            settings.limits,
-            self._tracer,
-            self._form_check,
-            self.gate,
-        )
-        self.workers = WorkerLinks(
-            instance,
-            self.table,
-            orders,
-            queue.say_reach,
-            silence_s=settings.worker_silence_ms / 1e3,
-            unreachable_s=settings.unreachable_s,
-        )
+        services = self._services = make_services(settings)
+        self.gate, self.metrics, self.directory = services.gate, services.metrics, services.directory
+        self.table, self.processor = services.table, services.processor
+        self.workers = WorkerLinks(services)
         self.metrics.watch_reach(self.workers.reach)
-        self.scheduler = SchedulerLink(
-            settings.scheduler,
-            instance,
-            queue=queue,
-            table=self.table,
-            directory=self.directory,
-            workers=self.workers,
-            queue_s=settings.queue_s,
-            lost_scheduler_s=settings.lost_scheduler_s,
-            silence_s=silence_s,
-        )
+        self.scheduler = SchedulerLink(services, self.workers)
         self._board = BoardStream(lambda: self.scheduler.address)
         self.http_port = 0
         self.grpc_port = 0
-        self._grpc = self._make_grpc(instance)
+        self._grpc = self._make_grpc()
         self._http = self._make_http()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _make_grpc(self, instance: str) -> rpc.Server:
+    def _make_grpc(self) -> rpc.Server:
         """Our own face over gRPC, and those for routers of other projects."""
         settings = self._settings
         server = rpc.Server(
@@ -119,35 +58,16 @@ class Frontend:
             reuse_port=settings.reuse_port,
             max_receive_bytes=settings.max_request_bytes,
         )
-        servicer = GenerationServicer(self.processor, self.directory, self.metrics)
-        add_GenerationServiceServicer_to_server(servicer, server.grpc)
+        add_GenerationServiceServicer_to_server(GenerationServicer(self._services), server.grpc)
         if settings.vllm_faces:
-            faces.add_faces(
-                server.grpc,
-                self.processor,
-                self.metrics,
-                self.table,
-                self.directory,
-                instance=instance,
-                model=settings.model,
-                is_ready=lambda: self.is_ready,
-            )
+            faces.add_faces(server.grpc, self._services, is_ready=lambda: self.is_ready)
         return server
 
     def _make_http(self) -> HttpServer:
         """The faces over HTTP."""
-        settings = self._settings
-        api = HttpApi(
-            self.processor,
-            self.directory,
-            self.metrics,
-            max_request_bytes=settings.max_request_bytes,
-            is_ready=lambda: self.is_ready,
-            name=settings.name,
-            page=WebPage(self._board) if settings.page else None,
-            metrics_need_key=settings.metrics_need_key,
-        )
-        return HttpServer(api.app, reuse_port=settings.reuse_port)
+        page = WebPage(self._board) if self._settings.page else None
+        api = HttpApi(self._services, is_ready=lambda: self.is_ready, page=page)
+        return HttpServer(api.app, reuse_port=self._settings.reuse_port)
 
     @property
     def is_ready(self) -> bool:
@@ -198,9 +118,7 @@ class Frontend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.workers.close()
-        if self._form_check is not None:
-            self._form_check.close()
-        await asyncio.to_thread(self._tracer.stop)
+        await asyncio.to_thread(self._services.stop)
 
     async def _wait_empty(self, limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):

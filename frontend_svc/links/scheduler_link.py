@@ -9,12 +9,11 @@ from typing import Any
 
 import grpc
 
-from frontend_svc.links.operations import OperationQueue
 from frontend_svc.links.redial import EOF, Backoff, describe
 from frontend_svc.links.submission import make_ref, make_worker_ref
 from frontend_svc.links.worker_links import WorkerLinks
-from frontend_svc.models import ModelDirectory, Worker
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.models import Worker
+from frontend_svc.services import Services
 from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError, from_code
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
@@ -32,35 +31,22 @@ EXPIRE_EVERY_S = 0.1
 class SchedulerLink:
     """Keeps the stream up, to whichever scheduler leads, and feeds what it brings to the sessions."""
 
-    def __init__(
-        self,
-        addresses: str,
-        frontend_instance: str,
-        *,
-        queue: OperationQueue,
-        table: SessionTable,
-        directory: ModelDirectory,
-        workers: WorkerLinks,
-        queue_s: float,
-        lost_scheduler_s: float,
-        silence_s: float,
-    ) -> None:
-        """`addresses` are host:port, joined by commas. `queue_s`: how long a new request waits for a scheduler;
-        `lost_scheduler_s`: how long one that was submitted waits for a scheduler or a token."""
+    def __init__(self, services: Services, workers: WorkerLinks) -> None:
+        settings = services.settings
         self.connected = False
-        self._search = LeaderSearch(addresses)
+        self._search = LeaderSearch(settings.scheduler)
         self.address = self._search.addresses[0]
         """Of the scheduler that leads, or led last."""
-        self._frontend_instance = frontend_instance
-        self._queue = queue
-        self._table = table
-        self._directory = directory
-        self._workers = workers
-        self._queue_s = queue_s
-        self._lost_scheduler_s = lost_scheduler_s
-        self._silence_s = silence_s
-        self._silence = Silence(silence_s, table.clock())
-        self._lost_at_s = table.clock()
+        self._frontend_instance = services.instance
+        self._queue, self._workers = services.operations, workers
+        self._table, self._directory = services.table, services.directory
+        self._queue_s = settings.queue_s
+        """How long a new request waits for a scheduler."""
+        self._lost_scheduler_s = settings.lost_scheduler_s
+        """How long one that was submitted waits for a scheduler or a token."""
+        self._silence_s = services.silence_s
+        self._silence = Silence(self._silence_s, self._table.clock())
+        self._lost_at_s = self._table.clock()
         """When the last link ended."""
         self._term = 0
         """Highest of a scheduler that a link was open to."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from frontend_svc.links.orders import Order, Orders
+from frontend_svc.links.orders import Order
 from frontend_svc.links.worker_link import WorkerLink
 from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.models import Worker
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.services import Services
 from signalbox.protocol.enums import WorkerReach
 
 MAX_PROCESSES = 1024
@@ -19,28 +19,14 @@ MAX_PROCESSES = 1024
 class WorkerLinks:
     """By the UUID of their processes."""
 
-    def __init__(
-        self,
-        frontend_instance: str,
-        table: SessionTable,
-        orders: Orders,
-        say_reach: Callable[[Worker, WorkerReach], None],
-        *,
-        silence_s: float,
-        unreachable_s: float,
-    ) -> None:
-        """`say_reach` tells the scheduler how a worker is reached, when that changes."""
-        self._frontend_instance = frontend_instance
-        self._table = table
-        self._orders = orders
-        self._say_reach = say_reach
-        self._silence_s = silence_s
-        self._unreachable_s = unreachable_s
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._table, self._orders = services.table, services.orders
         self._processes: dict[str, WorkerProcess] = {}
         """Known ones, with a link or without."""
         self._links: dict[str, WorkerLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        orders.connect(self._tell)
+        self._orders.connect(self._tell)
 
     def update(self, workers: Sequence[Worker], *, is_first: bool) -> None:
         """Takes a whole new directory: opens links to new workers at once. `is_first`: of a new stream, whose hello has
@@ -101,7 +87,7 @@ class WorkerLinks:
                 link.tell([order])
 
     def _on_reach(self, link: WorkerLink) -> None:
-        self._say_reach(link.process.worker, link.process.reach)
+        self._services.operations.say_reach(link.process.worker, link.process.reach)
 
     def _on_cut_off(self, link: WorkerLink) -> None:
         """The scheduler may well hear the worker and leave its requests there: only we know that nothing comes of it.
@@ -128,13 +114,13 @@ class WorkerLinks:
         process.worker, process.reach = worker, WorkerReach.HEARD
         link = WorkerLink(
             process,
-            self._frontend_instance,
+            self._services.instance,
             self._table,
             self._orders,
             self._on_reach,
             self._on_cut_off,
-            silence_s=self._silence_s,
-            unreachable_s=self._unreachable_s,
+            silence_s=self._services.settings.worker_silence_ms / 1e3,
+            unreachable_s=self._services.settings.unreachable_s,
         )
         task = asyncio.create_task(link.run())
         self._links[worker.instance] = link

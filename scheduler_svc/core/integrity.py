@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Set
 
+from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
-
-if TYPE_CHECKING:
-    from scheduler_svc.core.scheduler import Scheduler
-
-
-def check_integrity(scheduler: Scheduler) -> None:
-    """Asserts all invariants of a scheduler and its workers."""
-    for worker in scheduler.workers.values():
-        if not worker.is_arriving:
-            check_worker(worker, scheduler.requests)
-    check_requests(scheduler)
 
 
 def check_worker(worker: Worker, requests: Mapping[RequestKey, Request]) -> None:
@@ -28,19 +17,25 @@ def check_worker(worker: Worker, requests: Mapping[RequestKey, Request]) -> None
         assert request.worker_id == worker.info.worker_id
 
 
-def check_requests(scheduler: Scheduler) -> None:
-    """Asserts that each request is in one place, and that those that wait are counted. What an arriving worker has is
-    its own, wherever its slot was."""
-    requests, queues, level = scheduler.requests, scheduler.queues, scheduler.level
-    arriving = {worker_id for worker_id, worker in scheduler.workers.items() if worker.is_arriving}
-    placed = {id(r) for worker in scheduler.workers.values() for r in worker.requests()}
+def check_requests(
+    requests: Mapping[RequestKey, Request],
+    workers: Mapping[str, Worker],
+    queues: Queues,
+    suspects: Set[RequestKey],
+    level: int | None,
+) -> None:
+    """Asserts that each request is in one place, and that those that wait, may have crashed a worker, or are suspended
+    (above `level`; None: nobody is) are counted. What an arriving worker has is its own, wherever its slot was."""
+    arriving = {worker_id for worker_id, worker in workers.items() if worker.is_arriving}
+    placed = {id(r) for worker in workers.values() for r in worker.requests()}
     placed |= {id(r) for r in requests.values() if r.worker_id in arriving}
     waiting = {id(r) for _, queue in queues.by_model() for r in queue}
     for request in requests.values():
         assert (id(request) in placed) != (id(request) in waiting), f"{request.key} is nowhere or twice"
         assert not request.status.is_finished
-    suspects = {key for key, request in requests.items() if request.num_crashes}
-    assert suspects == scheduler.register.suspects.keys(), "suspects miscounted"
+    assert suspects == {key for key, request in requests.items() if request.num_crashes}, (
+        "suspects miscounted"
+    )
     suspended = [r for _, queue in queues.by_model() for r in queue if r.suspended]
     assert len(suspended) == queues.num_suspended, "suspended requests miscounted"
     assert all(level is not None and r.base_rank > level for r in suspended)

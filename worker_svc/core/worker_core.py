@@ -17,7 +17,8 @@ from worker_svc.core.drafts.drafting import Drafting, DraftTotals
 from worker_svc.core.faults.aside import Aside
 from worker_svc.core.faults.bad_streak import BadStreak
 from worker_svc.core.output_sorter import OutputSorter
-from worker_svc.core.requests.grammar import Automaton, GrammarTable
+from worker_svc.core.requests.automaton import Automaton
+from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.prompt_reading import skips_unread, take_readings
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.stop_tokens import StopTokens

@@ -9,7 +9,7 @@ from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from signalbox.grammar.compilation import reason_of
-from worker_svc.core.requests.grammar import GrammarError
+from worker_svc.core.requests.automaton import GrammarError
 
 I32 = NDArray[np.int32]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormError
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.requests.grammar import Automaton, GrammarError
+from worker_svc.core.requests.automaton import Automaton, GrammarError
 from worker_svc.core.step import Failure, RequestRef
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.form_queue import FormQueue

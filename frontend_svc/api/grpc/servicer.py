@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator
 from frontend_svc.api.grpc.call import Context, accept
 from frontend_svc.api.grpc.request import read_embed, read_generate, refuse_unknown_fields
 from frontend_svc.api.grpc.response import make_accepted, make_embeddings, make_responses
-from frontend_svc.metrics import Metrics
-from frontend_svc.models import ModelDirectory
 from frontend_svc.requests.choices import open_choices
 from frontend_svc.requests.generate_input import Asked
-from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.validation import check_token_ids
+from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError
 from signalbox.links import rpc
 from signalbox.v1 import frontend_pb2 as frontend
@@ -24,18 +22,15 @@ SERVICE = "signalbox.v1.GenerationService"
 class GenerationServicer(GenerationServiceServicer):
     """Turns calls into sessions and deltas into messages."""
 
-    def __init__(self, processor: RequestProcessor, directory: ModelDirectory, metrics: Metrics) -> None:
-        self._processor = processor
-        self._directory = directory
-        self._metrics = metrics
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._processor, self._directory = services.processor, services.directory
 
     async def Generate(  # noqa: N802
         self, request: frontend.GenerateRequest, context: Context
     ) -> AsyncIterator[frontend.GenerateResponse]:
         """Streams the output of one request, all choices in one stream."""
-        choices = await accept(
-            self._processor, self._metrics, lambda: read_generate(request, context), context
-        )
+        choices = await accept(self._services, lambda: read_generate(request, context), context)
         try:
             yield make_accepted(choices)
             while news := await choices.next_deltas():
@@ -51,7 +46,7 @@ class GenerationServicer(GenerationServiceServicer):
         """One vector per input."""
 
         async def embed() -> frontend.EmbedResponse:
-            with self._metrics.counting_refusals():
+            with self._services.metrics.counting_refusals():
                 asked = read_embed(request, context)
                 self._check_count(asked)
                 choices = await open_choices(self._processor, asked, 1)

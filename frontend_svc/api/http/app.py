@@ -14,13 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from frontend_svc.api.http.auth import HttpAuth
-from frontend_svc.api.http.call import HttpContext
 from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
 from frontend_svc.api.openai.endpoints import OpenAIApi
 from frontend_svc.api.page.page import WebPage
-from frontend_svc.metrics import Metrics
-from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.processor import RequestProcessor
+from frontend_svc.services import Services
 from signalbox import __version__
 from signalbox.errors import SignalboxError
 
@@ -29,24 +26,16 @@ class HttpApi:
     """All routes. Those for GET answer HEAD too."""
 
     def __init__(
-        self,
-        processor: RequestProcessor,
-        directory: ModelDirectory,
-        metrics: Metrics,
-        *,
-        max_request_bytes: int,
-        is_ready: Callable[[], bool],
-        name: str = "",
-        page: WebPage | None = None,
-        metrics_need_key: bool = False,
+        self, services: Services, *, is_ready: Callable[[], bool], page: WebPage | None = None
     ) -> None:
-        self._metrics = metrics
+        settings, gate = services.settings, services.gate
+        self._metrics = services.metrics
         self._is_ready = is_ready
-        self._name = name
-        face = HttpContext(processor, directory, metrics, max_request_bytes)
+        self._name = settings.name
+        auth = Middleware(HttpAuth, gate, self._metrics, metrics_need_key=settings.metrics_need_key)
         self.app = Starlette(
             routes=[
-                *OpenAIApi(face).routes,
+                *OpenAIApi(services).routes,
                 Route("/health", self.health, methods=["GET"]),
                 Route("/live", self.health, methods=["GET"]),
                 Route("/ready", self.ready, methods=["GET"]),
@@ -54,9 +43,7 @@ class HttpApi:
                 Route("/version", self.version, methods=["GET"]),
                 *(page.routes if page is not None else ()),
             ],
-            middleware=[Middleware(HttpAuth, processor.gate, metrics, metrics_need_key=metrics_need_key)]
-            if processor.gate.has_keys
-            else [],
+            middleware=[auth] if gate.has_keys else [],
             exception_handlers={
                 SignalboxError: answer_error,
                 HTTPException: answer_http_error,

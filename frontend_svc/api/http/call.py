@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Protocol
 
@@ -17,12 +17,10 @@ from starlette.types import Receive, Scope, Send
 from frontend_svc.api.http.body import B, parse_body, read_bytes
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.http.half_close import say_events
-from frontend_svc.metrics import Metrics
-from frontend_svc.models import ModelDirectory
 from frontend_svc.requests.choices import Choices, open_choices
 from frontend_svc.requests.events import Delta
 from frontend_svc.requests.generate_input import Asked, Trace, read_trace
-from frontend_svc.requests.processor import RequestProcessor
+from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError, SignalboxError
 
 TIMEOUT_HEADER = "x-request-timeout"
@@ -55,31 +53,24 @@ class Answer(Protocol):
         """The body of an answer that is not streamed."""
 
 
-@dataclass(frozen=True)
-class HttpContext:
-    """What endpoints stand on."""
+async def read_body(services: Services, request: Request, schema: type[B]) -> B:
+    """Raises InvalidRequestError, which names the first wrong field."""
+    return parse_body(await read_bytes(request, services.settings.max_request_bytes), schema)
 
-    processor: RequestProcessor
-    directory: ModelDirectory
-    metrics: Metrics
-    max_request_bytes: int
 
-    async def read(self, request: Request, schema: type[B]) -> B:
-        """The body. Raises InvalidRequestError, which names the first wrong field."""
-        return parse_body(await read_bytes(request, self.max_request_bytes), schema)
-
-    async def open(self, request: Request, prompts: Sequence[Asked], num_per_prompt: int = 1) -> Choices:
-        """Opens the sessions of the call, with the id and priority and under the time limit that its headers give."""
-        most = self.processor.limits.max_choices
-        if len(prompts) * num_per_prompt > most:
-            raise InvalidRequestError(
-                f"{len(prompts)} prompts with {num_per_prompt} choices each are too many: "
-                f"at most {most} choices are allowed",
-                field=prompts[0].prompt_field,
-            )
-        prompts = read_request_id(request, read_priority(request, prompts))
-        timeout_s = read_timeout(request)
-        return await open_choices(self.processor, prompts, num_per_prompt, timeout_s)
+async def open_call(
+    services: Services, request: Request, prompts: Sequence[Asked], num_per_prompt: int = 1
+) -> Choices:
+    """Opens the sessions of the call, with the id and priority and under the time limit that its headers give."""
+    most = services.settings.limits.max_choices
+    if len(prompts) * num_per_prompt > most:
+        raise InvalidRequestError(
+            f"{len(prompts)} prompts with {num_per_prompt} choices each are too many: "
+            f"at most {most} choices are allowed",
+            field=prompts[0].prompt_field,
+        )
+    prompts = read_request_id(request, read_priority(request, prompts))
+    return await open_choices(services.processor, prompts, num_per_prompt, read_timeout(request))
 
 
 async def answer(

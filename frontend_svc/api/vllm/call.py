@@ -7,13 +7,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from frontend_svc.access.gate import Caller
 from frontend_svc.api.grpc.call import Context
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta
 from frontend_svc.requests.generate_input import StructuredOutput
 from frontend_svc.requests.session import Session
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.services import Services
 from signalbox import __version__
 from signalbox.errors import CancelledError, InvalidRequestError, UnsupportedError
 from signalbox.grammar.form import FormKind
@@ -34,10 +33,10 @@ async def next_deltas(choices: Choices, context: Context) -> list[tuple[int, Del
     return news
 
 
-def abort(table: SessionTable, request_ids: Iterable[str], caller: Caller) -> None:
-    """Cancels the open requests that their clients named so, all choices of each; others' are unknown to `caller`."""
-    wanted = set(request_ids)
-    for session in table:
+def abort(services: Services, request_ids: Iterable[str]) -> None:
+    """Cancels the open requests that their clients named so, all choices of each; others' are unknown to the caller."""
+    wanted, caller = set(request_ids), services.gate.caller
+    for session in services.table:
         if not caller.may_cancel(session.given.tenant):
             continue
         name, is_later_choice = session.request_id, session.given.choice_index > 0

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frontend_svc.access.gate import Gate
 from frontend_svc.api.grpc.call import Context
 from frontend_svc.api.vllm.call import VERSION, abort
-from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.services import Services
 from signalbox.links import rpc
 from signalbox.vllm import control_pb2 as control
 from signalbox.vllm.control_pb2_grpc import ControlServicer as Servicer
@@ -20,15 +18,11 @@ API_VERSION = "vllm"
 class ControlServicer(Servicer):
     """Says what is served. With several models behind one frontend the calls fail: they cannot name one."""
 
-    def __init__(
-        self, table: SessionTable, directory: ModelDirectory, instance: str, model: Path | None, gate: Gate
-    ) -> None:
-        """`instance` is the frontend's UUID, `model` the directory with its tokenizer."""
-        self._table = table
-        self._directory = directory
-        self._instance = instance
+    def __init__(self, services: Services, model: Path | None) -> None:
+        """`model` is the directory with the tokenizer."""
+        self._services = services
+        self._directory = services.directory
         self._model = model
-        self._gate = gate
 
     async def GetServerInfo(  # noqa: N802
         self, request: control.GetServerInfoRequest, context: Context
@@ -40,7 +34,7 @@ class ControlServicer(Servicer):
             return control.ServerInfo(
                 engine_version=VERSION,
                 api_version=API_VERSION,
-                instance_id=self._instance,
+                instance_id=self._services.instance,
                 max_model_len=model.max_tokens,
                 kv_block_size=model.block_size,
             )
@@ -67,5 +61,5 @@ class ControlServicer(Servicer):
         self, request: control.AbortRequest, context: Context
     ) -> control.AbortResponse:
         """Cancels requests; an unknown id is one that has ended."""
-        abort(self._table, request.request_ids, self._gate.caller)
+        abort(self._services, request.request_ids)
         return control.AbortResponse()

@@ -13,11 +13,8 @@ from frontend_svc.api.vllm.call import VERSION, abort, next_deltas
 from frontend_svc.api.vllm.engine_messages import make_responses, read_request
 from frontend_svc.api.vllm.model_facts import ModelFacts, read_model_facts
 from frontend_svc.api.vllm.tokenizer_archive import make_archive, split
-from frontend_svc.metrics import Metrics
-from frontend_svc.models import ModelDirectory
-from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.session import SessionStatus
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.services import Services
 from signalbox.errors import UnsupportedError
 from signalbox.links import rpc
 from signalbox.vllm import common_pb2 as common
@@ -30,21 +27,10 @@ SERVICE = "vllm.grpc.engine.VllmEngine"
 class VllmEngineServicer(Servicer):
     """One model behind one frontend: requests of this protocol name none."""
 
-    def __init__(
-        self,
-        processor: RequestProcessor,
-        metrics: Metrics,
-        table: SessionTable,
-        directory: ModelDirectory,
-        *,
-        model: Path | None,
-        is_ready: Callable[[], bool],
-    ) -> None:
+    def __init__(self, services: Services, model: Path | None, *, is_ready: Callable[[], bool]) -> None:
         """`model` is the directory with the tokenizer. Raises StartupError when its config.json is broken."""
-        self._processor = processor
-        self._metrics = metrics
-        self._table = table
-        self._directory = directory
+        self._services = services
+        self._table, self._directory = services.table, services.directory
         self._model = model
         self._facts = ModelFacts() if model is None else read_model_facts(model)
         self._is_ready = is_ready
@@ -54,9 +40,7 @@ class VllmEngineServicer(Servicer):
         self, request: engine.GenerateRequest, context: Context
     ) -> AsyncIterator[engine.GenerateResponse]:
         """Streams the output of one request, or sends all of it at the end."""
-        choices = await accept(
-            self._processor, self._metrics, lambda: read_request(request, context), context
-        )
+        choices = await accept(self._services, lambda: read_request(request, context), context)
         try:
             if not request.stream:
                 for session in choices.sessions:
@@ -72,7 +56,7 @@ class VllmEngineServicer(Servicer):
         self, request: engine.AbortRequest, context: Context
     ) -> engine.AbortResponse:
         """Cancels requests; an unknown id is one that has ended."""
-        abort(self._table, request.request_ids, self._processor.gate.caller)
+        abort(self._services, request.request_ids)
         return engine.AbortResponse()
 
     async def HealthCheck(  # noqa: N802

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 from frontend_svc.api.grpc.call import Context, accept, metadata_of, trace_of
 from frontend_svc.api.grpc.request import refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, refuse_unserved
-from frontend_svc.metrics import Metrics
 from frontend_svc.requests.events import Delta, Finished
 from frontend_svc.requests.generate_input import Asked, Sampling
-from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.session import Session
+from frontend_svc.services import Services
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.enums import FinishReason
@@ -48,22 +47,21 @@ _REASONS = {
 class InferenceServicer(Servicer):
     """Turns calls into sessions and deltas into messages."""
 
-    def __init__(self, processor: RequestProcessor, metrics: Metrics) -> None:
-        self._processor = processor
-        self._metrics = metrics
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def GenerateStream(  # noqa: N802
         self, request: inference.GenerateRequest, context: Context
     ) -> AsyncIterator[inference.GenerateResponse]:
         """Streams the output of one request."""
-        choices = await accept(self._processor, self._metrics, lambda: self._read(request, context), context)
+        choices = await accept(self._services, lambda: self._read(request, context), context)
         (session,) = choices.sessions
         try:
             prompt = inference.PromptInfo(num_prompt_tokens=session.given.num_prompt_tokens)
             yield inference.GenerateResponse(prompt_info=prompt)
             while news := await next_deltas(choices, context):
                 for _, delta in news:
-                    output = make_output(delta, session, request, self._processor.tokenizer)
+                    output = make_output(delta, session, request, self._services.processor.tokenizer)
                     yield inference.GenerateResponse(outputs=output)
         finally:
             choices.cancel()  # the client left, or its deadline passed
@@ -72,7 +70,7 @@ class InferenceServicer(Servicer):
         refuse(request)
         if metadata_of(context).get(RANK_HEADER, "0") != "0":
             raise UnsupportedError(f"{RANK_HEADER} must be 0: there is one rank", field=RANK_HEADER)
-        if self._processor.tokenizer is None and wants_text(request):
+        if self._services.processor.tokenizer is None and wants_text(request):
             field = "response.output_text"
             raise UnsupportedError(f"{field} must be false: this server has no tokenizer", field=field)
         return read_request(request, context), 1

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormError
-from worker_svc.core.requests.grammar import GrammarError
+from worker_svc.core.requests.automaton import GrammarError
 
 I32 = NDArray[np.int32]
 

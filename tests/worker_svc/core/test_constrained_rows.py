@@ -13,7 +13,7 @@ from signalbox.protocol.enums import FinishReason
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.isolation import run_step
-from worker_svc.core.requests.grammar import GrammarError
+from worker_svc.core.requests.automaton import GrammarError
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     Failure,

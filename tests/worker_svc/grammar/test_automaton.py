@@ -16,7 +16,7 @@ from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.compilation import compile_grammar, load_tokenizer
 from signalbox.grammar.form import Form, FormKind
 from signalbox.grammar.translation import to_grammar
-from worker_svc.core.requests.grammar import GrammarError
+from worker_svc.core.requests.automaton import GrammarError
 from worker_svc.grammar.automaton import MatcherAutomaton
 
 PATH = DEMO_MODEL / "tokenizer.json"

@@ -9,7 +9,7 @@ import pytest
 
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.form import Form, FormError, FormKind
-from worker_svc.core.requests.grammar import GrammarError
+from worker_svc.core.requests.automaton import GrammarError
 from worker_svc.grammar import compiler as module
 from worker_svc.grammar.compiler import GrammarCompiler
 

@@ -17,7 +17,7 @@ from signalbox.grammar.form import Form, FormError
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.requests.grammar import Automaton
+from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.coordinator import GrammarResult

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from worker_svc.core.requests.grammar import Automaton
+from worker_svc.core.requests.automaton import Automaton
 
 I32 = NDArray[np.int32]
 U32 = NDArray[np.uint32]

@@ -1,0 +1,84 @@
+"""What the faces and the links of one frontend stand on: made once, and handed around as one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+from frontend_svc.access.gate import Gate
+from frontend_svc.access.keys import watch_keys
+from frontend_svc.clock import loop_time
+from frontend_svc.config import FrontendSettings
+from frontend_svc.links.operations import OperationQueue
+from frontend_svc.links.orders import Orders
+from frontend_svc.metrics import Metrics
+from frontend_svc.models import ModelDirectory
+from frontend_svc.requests.processor import RequestProcessor
+from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.structured_output import FormCheck
+from frontend_svc.text.tokenizer import load_tokenizer
+from frontend_svc.tracing import TracedSessions
+from signalbox.telemetry import spans
+
+
+@dataclass(frozen=True)
+class Services:
+    """Of one process."""
+
+    settings: FrontendSettings
+    instance: str
+    """UUID of this process."""
+    tracer: spans.Tracer
+    metrics: Metrics
+    gate: Gate
+    directory: ModelDirectory
+    table: SessionTable
+    processor: RequestProcessor
+    orders: Orders
+    operations: OperationQueue
+    """What the scheduler has still to be told."""
+    form_check: FormCheck | None
+    """None: there is no tokenizer, and workers check."""
+
+    @property
+    def silence_s(self) -> float:
+        """For how long a scheduler may say nothing."""
+        return self.settings.scheduler_silence_ms / 1e3
+
+    def stop(self) -> None:
+        """Ends threads and processes; the last spans are sent, which may take a while."""
+        if self.form_check is not None:
+            self.form_check.close()
+        self.tracer.stop()
+
+
+def make_services(settings: FrontendSettings) -> Services:
+    """Raises StartupError when the model directory or the key file cannot be read."""
+    key_file = None if settings.key_file is None else watch_keys(settings.key_file)
+    gate = Gate(key_file, share_prefix_cache=settings.share_prefix_cache)
+    instance = uuid4().hex
+    tokenizer = form_check = None
+    if settings.model is not None:
+        tokenizer = load_tokenizer(settings.model)
+        form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
+    tracer = spans.start("frontend", settings.name or instance)
+    metrics = Metrics(settings.name, instance, tracer.counts)
+    directory = ModelDirectory(
+        tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
+        served_model_name=settings.served_model_name,
+    )
+    orders = Orders(loop_time, recent_s=2 * settings.scheduler_silence_ms / 1e3)
+    operations = OperationQueue(orders)
+    table = SessionTable(
+        operations,
+        TracedSessions(metrics) if tracer.is_on else metrics,
+        replay_limit=settings.replay_limit,
+        max_backlog_tokens=settings.max_backlog_tokens,
+        max_open_requests=settings.max_open_requests,
+        max_open_bytes=settings.max_open_bytes,
+    )
+    metrics.watch_open(lambda: len(table))
+    processor = RequestProcessor(table, directory, tokenizer, settings.limits, tracer, form_check, gate)
+    return Services(
+        settings, instance, tracer, metrics, gate, directory, table, processor, orders, operations, form_check
+    )

@@ -1,0 +1,37 @@
+"""Automata that hold outputs to their form: one per constrained slot, beside its tokens.
+
+An automaton has taken exactly the output tokens of its slot, prior ones included. A preemption leaves it alone.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+I32 = NDArray[np.int32]
+
+
+class GrammarError(Exception):
+    """The automaton can go no further; its request fails. The message is a sentence's end."""
+
+
+class Automaton(Protocol):
+    """One output, as far as it has come."""
+
+    @property
+    def is_complete(self) -> bool:
+        """The form is fulfilled, and nothing can follow but the end."""
+
+    def advance(self, token: int) -> None:
+        """Takes the next output token. Raises GrammarError when the form does not allow it."""
+
+    def legal_drafts(self, drafts: I32) -> int:
+        """How many of `drafts`, from the first on, the form allows; an end-of-sequence token is not counted."""
+
+    def fill(self, drafts: I32, masks: NDArray[np.uint32]) -> None:
+        """Fills `masks` `[1 + len(drafts), W]`: what may come next, and behind each of the legal `drafts`.
+
+        Bit t % 32 of word t // 32 is token t. Raises GrammarError.
+        """
