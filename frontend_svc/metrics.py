@@ -186,4 +186,4 @@ class _Spans(Collector):
 
 
 def _labels(session: Session) -> tuple[str, str, str]:
-    return session.given.operation, names.PROVIDER, session.given.model
+    return session.request.operation, names.PROVIDER, session.request.model

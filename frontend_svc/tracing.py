@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from frontend_svc.requests.events import Finished
-from frontend_svc.requests.generate_input import Asked, Trace
+from frontend_svc.requests.request import ClientRequest, Trace
 from frontend_svc.requests.session import Observer, Session
 from signalbox.errors import SignalboxError, code_of
 from signalbox.protocol.enums import FinishReason, LossCause
@@ -18,27 +18,29 @@ from signalbox.telemetry import trace_context
 from signalbox.telemetry.spans import Span, Tracer
 
 
-def begin(tracer: Tracer, asked: Asked) -> Span | None:
+def begin(tracer: Tracer, request: ClientRequest) -> Span | None:
     """The span of a request that has just come in; None: it is not traced."""
-    trace = asked.trace
-    return tracer.start(asked.operation, trace.traceparent, trace.tracestate, time.monotonic(), is_entry=True)
+    trace = request.trace
+    return tracer.start(
+        request.operation, trace.traceparent, trace.tracestate, time.monotonic(), is_entry=True
+    )
 
 
-def context_for_services(tracer: Tracer, asked: Asked, span: Span | None) -> Trace:
+def context_for_services(tracer: Tracer, request: ClientRequest, span: Span | None) -> Trace:
     """What scheduler and worker are told: our span if there is one; the client's when we do not trace ourselves;
     nothing for a request that is not sampled."""
     if span is not None:
         return Trace(span.context.traceparent, span.context.tracestate)
-    given = trace_context.parse(asked.trace.traceparent)
-    return asked.trace if given and given.is_sampled and not tracer.is_on else Trace()
+    theirs = trace_context.parse(request.trace.traceparent)
+    return request.trace if theirs and theirs.is_sampled and not tracer.is_on else Trace()
 
 
-def refuse(span: Span, asked: Asked, error: SignalboxError) -> None:
+def refuse(span: Span, request: ClientRequest, error: SignalboxError) -> None:
     """Ends the span of a request that did not become a session."""
     span.attributes |= {
-        names.GEN_AI_OPERATION_NAME: asked.operation,
+        names.GEN_AI_OPERATION_NAME: request.operation,
         names.GEN_AI_PROVIDER_NAME: names.PROVIDER,
-        names.GEN_AI_REQUEST_MODEL: asked.model,
+        names.GEN_AI_REQUEST_MODEL: request.model,
         names.ERROR_TYPE: code_of(error),
     }
     span.end(time.monotonic(), error.message)
@@ -61,14 +63,14 @@ class TracedSessions:
 
 
 def _end(span: Span, session: Session, finished: Finished) -> None:
-    given, error, now = session.given, finished.error, time.monotonic()
+    request, error, now = session.request, finished.error, time.monotonic()
     reason = finished.reason.name.lower()
-    span.name = f"{given.operation} {given.model}"
+    span.name = f"{request.operation} {request.model}"
     span.attributes |= {
-        names.GEN_AI_OPERATION_NAME: given.operation,
+        names.GEN_AI_OPERATION_NAME: request.operation,
         names.GEN_AI_PROVIDER_NAME: names.PROVIDER,
-        names.GEN_AI_REQUEST_MODEL: given.model,
-        names.GEN_AI_REQUEST_MAX_TOKENS: given.max_tokens,
+        names.GEN_AI_REQUEST_MODEL: request.model,
+        names.GEN_AI_REQUEST_MAX_TOKENS: request.max_tokens,
         names.GEN_AI_RESPONSE_ID: session.request_id,
         names.GEN_AI_RESPONSE_FINISH_REASONS: (reason,),
         names.GEN_AI_USAGE_INPUT_TOKENS: finished.num_prompt_tokens,

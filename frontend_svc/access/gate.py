@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from frontend_svc.access.keys import Key
 from frontend_svc.access.usage import Ticket, Usage
-from frontend_svc.requests.generate_input import Asked
+from frontend_svc.requests.request import ClientRequest
 from signalbox.api_keys import hash_key, id_of, is_same_hash, make_key
 from signalbox.errors import AuthenticationError, InternalError, PermissionDeniedError
 from signalbox.runtime.watched_file import WatchedFile
@@ -104,23 +104,23 @@ class Gate:
         usage = self.caller.usage
         return None if usage is None else usage.enter(num_requests)
 
-    def sign(self, asked: Asked) -> Asked:
-        """`asked` as its caller may have it. Raises PermissionDeniedError for a better priority than that.
+    def sign(self, request: ClientRequest) -> ClientRequest:
+        """`request` as its caller may have it. Raises PermissionDeniedError for a better priority than that.
 
         Priority 0 is what callers get who name none; it becomes their best one where that is worse.
         """
         caller = self.caller
         if caller is ANYBODY:
-            return asked
-        if asked.priority < caller.best_priority and asked.priority != 0:
+            return request
+        if request.priority < caller.best_priority and request.priority != 0:
             raise PermissionDeniedError(
-                f"{asked.priority_field} is {asked.priority}; the lowest number that this key may use is "
+                f"{request.priority_field} is {request.priority}; the lowest number that this key may use is "
                 f"{caller.best_priority}",
-                field=asked.priority_field,
+                field=request.priority_field,
             )
         return replace(
-            asked,
-            priority=max(asked.priority, caller.best_priority),
+            request,
+            priority=max(request.priority, caller.best_priority),
             tenant=caller.tenant,
             cache_tenant="" if self._share_prefix_cache else caller.tenant,
         )

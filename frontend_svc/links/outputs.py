@@ -41,10 +41,10 @@ def feed(batch: worker.OutputBatch, table: SessionTable, now: float, worker_id: 
 
 def _feed_prompts(batch: worker.OutputBatch, table: SessionTable) -> None:
     """What is known of prompts goes ahead of the tokens and ends of the same step."""
-    for given in batch.prompt_logprobs:
-        session = table.by_attempt(given.attempt)
+    for part in batch.prompt_logprobs:
+        session = table.by_attempt(part.attempt)
         if session is not None:
-            session.on_prompt_logprobs(given.attempt, given.start, given.tokens)
+            session.on_prompt_logprobs(part.attempt, part.start, part.tokens)
     for vector in batch.vectors:
         session = table.by_attempt(vector.attempt)
         if session is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontend_svc.models import Worker
-from frontend_svc.requests.generate_input import GenerateInput, Pooling, PoolingMode, StructuredOutput
+from frontend_svc.requests.request import CheckedRequest, Pooling, PoolingMode, StructuredOutput
 from frontend_svc.requests.session import Session
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.enums import WorkerReach
@@ -41,43 +41,44 @@ def make_unpause(session: Session) -> Operation:
 
 def make_submit(session: Session, now: float) -> Operation:
     """The current attempt: prompt plus output so far."""
-    token_ids = session.given.prompt + session.output.tobytes()
+    request = session.request
+    token_ids = request.prompt + session.output.tobytes()
     payload = generation.RequestPayload(
         token_ids=token_ids,
         num_prior_output_tokens=len(session.output),
-        sampling=make_sampling(session.given),
-        choice_index=session.given.choice_index,
+        sampling=make_sampling(request),
+        choice_index=request.choice_index,
         bad_token_sequences=[
-            generation.TokenSequence(token_ids=sequence) for sequence in session.given.bad_token_sequences
+            generation.TokenSequence(token_ids=sequence) for sequence in request.bad_token_sequences
         ],
-        pooling=None if session.given.pooling is None else make_pooling(session.given.pooling),
+        pooling=None if request.pooling is None else make_pooling(request.pooling),
     )
-    request = scheduler.SubmitRequest(
+    submit = scheduler.SubmitRequest(
         ref=make_ref(session),
         meta=make_meta(session, token_ids, now),
         payload=payload.SerializeToString(),
     )
-    return Operation(submit=request)
+    return Operation(submit=submit)
 
 
 def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.RequestMeta:
     """What the scheduler may see: counts, hashes and policy."""
-    given, hashes = session.given, session.hashes
+    request, hashes = session.request, session.hashes
     return scheduler.RequestMeta(
-        model=given.model,
-        num_prompt_tokens=given.num_prompt_tokens,
+        model=request.model,
+        num_prompt_tokens=request.num_prompt_tokens,
         num_prior_output_tokens=len(session.output),
-        max_tokens=given.max_tokens,
+        max_tokens=request.max_tokens,
         block_hashes=hashes.extend(token_ids) if hashes else b"",
         hash_block_size=hashes.block_size if hashes else 0,
         root_hash=hashes.root if hashes else b"",
-        tenant=given.tenant,
-        priority=given.priority,
-        kind=generation.REQUEST_KIND_GENERATE if given.pooling is None else generation.REQUEST_KIND_POOLING,
-        has_grammar=given.sampling.structured_output is not None,
-        wants_prompt_logprobs=given.sampling.prompt_logprobs is not None,
-        traceparent=given.trace.traceparent,
-        tracestate=given.trace.tracestate,
+        tenant=request.tenant,
+        priority=request.priority,
+        kind=generation.REQUEST_KIND_GENERATE if request.pooling is None else generation.REQUEST_KIND_POOLING,
+        has_grammar=request.sampling.structured_output is not None,
+        wants_prompt_logprobs=request.sampling.prompt_logprobs is not None,
+        traceparent=request.trace.traceparent,
+        tracestate=request.trace.tracestate,
         age_ms=int((now - session.arrival_s) * 1e3),
         num_losses=session.losses.num_losses,
         num_crashes=session.losses.num_crashes,
@@ -103,26 +104,26 @@ def make_worker_ref(worker: Worker) -> scheduler.WorkerRef:
     return scheduler.WorkerRef(worker_id=worker.worker_id, worker_instance=worker.instance)
 
 
-def make_sampling(given: GenerateInput) -> generation.SamplingParams:
+def make_sampling(request: CheckedRequest) -> generation.SamplingParams:
     """The parameters that the worker needs, with the seed drawn; stop strings are ours to find."""
-    asked = given.sampling
-    form = asked.structured_output
+    sampling = request.sampling
+    form = sampling.structured_output
     return generation.SamplingParams(
-        temperature=asked.temperature,
-        top_k=asked.top_k,
-        top_p=asked.top_p,
-        min_p=asked.min_p,
-        seed=given.seed,
-        max_tokens=given.max_tokens,
-        min_tokens=asked.min_tokens,
-        stop_token_ids=asked.stop_token_ids,
-        ignore_eos=asked.ignore_eos,
-        logprobs=asked.logprobs,
-        prompt_logprobs=asked.prompt_logprobs,
-        repetition_penalty=asked.repetition_penalty,
-        frequency_penalty=asked.frequency_penalty,
-        presence_penalty=asked.presence_penalty,
-        logit_bias=asked.logit_bias,
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=request.seed,
+        max_tokens=request.max_tokens,
+        min_tokens=sampling.min_tokens,
+        stop_token_ids=sampling.stop_token_ids,
+        ignore_eos=sampling.ignore_eos,
+        logprobs=sampling.logprobs,
+        prompt_logprobs=sampling.prompt_logprobs,
+        repetition_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        logit_bias=sampling.logit_bias,
         structured_output=None if form is None else make_structured_output(form),
     )
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from frontend_svc.requests.events import Delta
-from frontend_svc.requests.generate_input import Asked
 from frontend_svc.requests.processor import RequestProcessor
+from frontend_svc.requests.request import ClientRequest
 from frontend_svc.requests.session import Session
 from signalbox.errors import DeadlineExceededError, SignalboxError
 
@@ -25,7 +25,7 @@ class Choices:
     @property
     def num_prompt_tokens(self) -> int:
         """Of all prompts, each counted once."""
-        return sum(session.given.num_prompt_tokens for session in self.sessions[:: self.num_per_prompt])
+        return sum(session.request.num_prompt_tokens for session in self.sessions[:: self.num_per_prompt])
 
     @property
     def num_cached_tokens(self) -> int:
@@ -105,16 +105,19 @@ class Choices:
 
 
 async def open_choices(
-    processor: RequestProcessor, prompts: Sequence[Asked], num_per_prompt: int, timeout_s: float | None = None
+    processor: RequestProcessor,
+    prompts: Sequence[ClientRequest],
+    num_per_prompt: int,
+    timeout_s: float | None = None,
 ) -> Choices:
     """Opens all sessions of a call, or none. Raises the SignalboxError for which it is refused."""
     sessions: list[Session] = []
     ticket = processor.gate.admit(len(prompts) * num_per_prompt)
     try:
-        for index, asked in enumerate(prompts):
+        for index, request in enumerate(prompts):
             if index:
                 await asyncio.sleep(0)  # many prompts take their time to tokenize
-            sessions += await processor.open_choices(asked, num_per_prompt, ticket)
+            sessions += await processor.open_choices(request, num_per_prompt, ticket)
     except BaseException:
         for session in sessions:
             session.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontend_svc.requests.block_hashes import BlockHashes
-from frontend_svc.requests.generate_input import GenerateInput
+from frontend_svc.requests.request import CheckedRequest
 from signalbox.errors import RequestTooLargeError, limit_reached
 
 OPEN_RETRY_S = 1.0
@@ -19,13 +19,13 @@ class OpenBytes:
         self._shares: dict[int, list[int]] = {}
         """By the identity of the prompt: how many requests hold it, and the bytes that it counts for."""
 
-    def enter(self, given: GenerateInput, hashes: BlockHashes | None) -> None:
+    def enter(self, request: CheckedRequest, hashes: BlockHashes | None) -> None:
         """Raises ResourceExhaustedError when there is no room now, RequestTooLargeError when there never is."""
-        share = self._shares.get(id(given.prompt))
+        share = self._shares.get(id(request.prompt))
         if share is not None:
             share[0] += 1
             return
-        size = size_of(given, hashes)
+        size = size_of(request, hashes)
         if size > self._limit:
             raise RequestTooLargeError(
                 f"the request holds {size} bytes, more than max_open_bytes, {self._limit}"
@@ -33,20 +33,20 @@ class OpenBytes:
         if self.num_bytes + size > self._limit:
             held = f"open requests hold {self.num_bytes} of {self._limit} bytes here"
             raise limit_reached(f"max_open_bytes: {held}, and {size} more are asked for", OPEN_RETRY_S)
-        self._shares[id(given.prompt)] = [1, size]
+        self._shares[id(request.prompt)] = [1, size]
         self.num_bytes += size
 
-    def leave(self, given: GenerateInput) -> None:
+    def leave(self, request: CheckedRequest) -> None:
         """A request that has entered has ended."""
-        share = self._shares[id(given.prompt)]
+        share = self._shares[id(request.prompt)]
         share[0] -= 1
         if not share[0]:
             self.num_bytes -= share[1]
-            del self._shares[id(given.prompt)]
+            del self._shares[id(request.prompt)]
 
 
-def size_of(given: GenerateInput, hashes: BlockHashes | None) -> int:
+def size_of(request: CheckedRequest, hashes: BlockHashes | None) -> int:
     """What is held until a request ends, apart from its output."""
-    form = given.sampling.structured_output
+    form = request.sampling.structured_output
     num_form = 0 if form is None else len(form.text) + sum(map(len, form.choices))
-    return len(given.prompt) + num_form + (hashes.num_bytes if hashes else 0)
+    return len(request.prompt) + num_form + (hashes.num_bytes if hashes else 0)

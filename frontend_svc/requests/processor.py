@@ -14,7 +14,7 @@ from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory
 from frontend_svc.requests import validation
 from frontend_svc.requests.block_hashes import BlockHashes
-from frontend_svc.requests.generate_input import Asked, GenerateInput, StructuredOutput
+from frontend_svc.requests.request import CheckedRequest, ClientRequest, StructuredOutput
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable, make_request_id
 from frontend_svc.requests.structured_output import check_company
@@ -56,71 +56,73 @@ class RequestProcessor:
         self._tracer = tracer
         self._check_form = check_form
 
-    async def open(self, asked: Asked) -> Session:
+    async def open(self, request: ClientRequest) -> Session:
         """Raises the SignalboxError for which the request is refused."""
-        return (await self.open_choices(asked, 1))[0]
+        return (await self.open_choices(request, 1))[0]
 
-    async def open_choices(self, asked: Asked, count: int, ticket: Ticket | None = None) -> list[Session]:
+    async def open_choices(
+        self, request: ClientRequest, count: int, ticket: Ticket | None = None
+    ) -> list[Session]:
         """`count` sessions over one prompt, with one seed and an index each; all or none are opened.
 
         Log-probabilities of the prompt come with the first one only. `ticket` has to have places for all of them;
         None: nobody counts. Raises the SignalboxError for which the request is refused.
         """
-        spans = [tracing.begin(self._tracer, asked) for _ in range(count)]
+        spans = [tracing.begin(self._tracer, request) for _ in range(count)]
         try:
-            given, hashes = await self._prepare(self.gate.sign(asked))
+            checked, hashes = await self._prepare(self.gate.sign(request))
             if ticket is not None:
-                ticket.take_prompt(given.num_prompt_tokens)
-            return self._open_all(make_choices(given, count), hashes, spans, asked, ticket)
+                ticket.take_prompt(checked.num_prompt_tokens)
+            return self._open_all(make_choices(checked, count), hashes, spans, request, ticket)
         except SignalboxError as error:
             for span in spans:
                 if span is not None and not span.end_s:
-                    tracing.refuse(span, asked, error)
+                    tracing.refuse(span, request, error)
             raise
 
     def _open_all(
         self,
-        givens: Sequence[GenerateInput],
+        checked: Sequence[CheckedRequest],
         hashes: BlockHashes | None,
         spans: Sequence[Span | None],
-        asked: Asked,
+        request: ClientRequest,
         ticket: Ticket | None,
     ) -> list[Session]:
-        """Opens one session for each of `givens`."""
+        """Opens one session for each of `checked`."""
         sessions: list[Session] = []
         try:
-            for given, span in zip(givens, spans, strict=True):
-                trace = tracing.context_for_services(self._tracer, asked, span)
-                text = TextStream(self.tokenizer, asked.sampling.stop) if self.tokenizer else None
+            for each, span in zip(checked, spans, strict=True):
+                trace = tracing.context_for_services(self._tracer, request, span)
+                text = TextStream(self.tokenizer, request.sampling.stop) if self.tokenizer else None
                 own = hashes.copy() if hashes else None
-                sessions.append(self._table.open(replace(given, trace=trace), text, own, span, ticket))
+                sessions.append(self._table.open(replace(each, trace=trace), text, own, span, ticket))
         except SignalboxError:
             for session in sessions:
                 session.cancel()
             raise
         return sessions
 
-    async def _prepare(self, asked: Asked) -> tuple[GenerateInput, BlockHashes | None]:
+    async def _prepare(self, request: ClientRequest) -> tuple[CheckedRequest, BlockHashes | None]:
         """Checks, tokenizes and hashes."""
         self._check_open()
-        model = self._directory.resolve(asked.model)
-        validation.check_request(asked)
-        validation.check_sampling(asked, self.limits, model.vocab_size)
-        self._check_text(asked)
-        token_ids = await self._tokenize(asked)
-        validation.check_prompt_length(asked, len(token_ids), self.limits)
+        model = self._directory.resolve(request.model)
+        validation.check_request(request)
+        validation.check_sampling(request, self.limits, model.vocab_size)
+        self._check_text(request)
+        token_ids = await self._tokenize(request)
+        validation.check_prompt_length(request, len(token_ids), self.limits)
         if len(token_ids) < LONG_PROMPT_TOKENS:
-            prompt, hashes = prepare_prompt(asked, token_ids, model)
+            prompt, hashes = prepare_prompt(request, token_ids, model)
         else:
-            prompt, hashes = await asyncio.to_thread(prepare_prompt, asked, token_ids, model)
-        form = asked.sampling.structured_output
-        check_company(asked)
+            prompt, hashes = await asyncio.to_thread(prepare_prompt, request, token_ids, model)
+        form = request.sampling.structured_output
+        check_company(request)
         if form is not None and self._check_form is not None:
             await self._check_form(form)
-        bad_words = await self._tokenize_bad_words(asked)
-        given = replace(make_input(asked, model, prompt, len(token_ids)), bad_token_sequences=bad_words)
+        bad_words = await self._tokenize_bad_words(request)
+        checked = replace(make_checked(request, model, prompt, len(token_ids)), bad_token_sequences=bad_words)
         self._check_open()  # threads took their time
-        return given, hashes
+        return checked, hashes
 
     def require_tokenizer(self, field: str) -> Tokenizer:
         """Raises UnsupportedError, which names `field`, when there is none."""
@@ -132,65 +134,69 @@ class RequestProcessor:
         if self.stopping:
             raise UnavailableError("the server is stopping")
 
-    def _check_text(self, asked: Asked) -> None:
+    def _check_text(self, request: ClientRequest) -> None:
         if self.tokenizer is not None:
             return
-        if isinstance(asked.prompt, str):
+        if isinstance(request.prompt, str):
             raise UnsupportedError(
-                f"{asked.prompt_field} must be token ids: this server has no tokenizer",
-                field=asked.prompt_field,
+                f"{request.prompt_field} must be token ids: this server has no tokenizer",
+                field=request.prompt_field,
             )
         for name in ("stop", "bad_words", "structured_output"):
-            if getattr(asked.sampling, name):
-                self.require_tokenizer(asked.sampling_prefix + name)
+            if getattr(request.sampling, name):
+                self.require_tokenizer(request.sampling_prefix + name)
 
-    async def _tokenize(self, asked: Asked) -> Sequence[int]:
-        if not isinstance(asked.prompt, str):
-            return asked.prompt
+    async def _tokenize(self, request: ClientRequest) -> Sequence[int]:
+        if not isinstance(request.prompt, str):
+            return request.prompt
         assert self.tokenizer is not None
-        return await self.tokenizer.encode(asked.prompt, add_special_tokens=asked.add_special_tokens)
+        return await self.tokenizer.encode(request.prompt, add_special_tokens=request.add_special_tokens)
 
-    async def _tokenize_bad_words(self, asked: Asked) -> tuple[tuple[int, ...], ...]:
-        if not asked.sampling.bad_words:
+    async def _tokenize_bad_words(self, request: ClientRequest) -> tuple[tuple[int, ...], ...]:
+        if not request.sampling.bad_words:
             return ()
         assert self.tokenizer is not None
-        return await tokenize_bad_words(asked.sampling.bad_words, self.tokenizer)
+        return await tokenize_bad_words(request.sampling.bad_words, self.tokenizer)
 
 
-def prepare_prompt(asked: Asked, token_ids: Sequence[int], model: Model) -> tuple[bytes, BlockHashes | None]:
+def prepare_prompt(
+    request: ClientRequest, token_ids: Sequence[int], model: Model
+) -> tuple[bytes, BlockHashes | None]:
     """Checks the prompt's tokens; packs and hashes them."""
-    prompt = validation.check_prompt_tokens(asked, token_ids, model)
+    prompt = validation.check_prompt_tokens(request, token_ids, model)
     if not model.block_size:
         return prompt, None
-    hashes = BlockHashes(model.name, asked.cache_salt, model.block_size, asked.cache_tenant)
+    hashes = BlockHashes(model.name, request.cache_salt, model.block_size, request.cache_tenant)
     hashes.extend(prompt)
     return prompt, hashes
 
 
-def make_choices(given: GenerateInput, count: int) -> list[GenerateInput]:
+def make_choices(checked: CheckedRequest, count: int) -> list[CheckedRequest]:
     """The same input for each choice, but for index, name, and who gives log-probabilities of the prompt."""
-    others = replace(given, sampling=replace(given.sampling, prompt_logprobs=None))
-    return [given] + [
-        replace(others, request_id=f"{given.request_id}.{index}", choice_index=index)
+    others = replace(checked, sampling=replace(checked.sampling, prompt_logprobs=None))
+    return [checked] + [
+        replace(others, request_id=f"{checked.request_id}.{index}", choice_index=index)
         for index in range(1, count)
     ]
 
 
-def make_input(asked: Asked, model: Model, prompt: bytes, num_prompt_tokens: int) -> GenerateInput:
+def make_checked(
+    request: ClientRequest, model: Model, prompt: bytes, num_prompt_tokens: int
+) -> CheckedRequest:
     """Fills in what the client left open."""
-    seed = asked.sampling.seed
-    return GenerateInput(
-        request_id=asked.request_id or make_request_id(asked.id_prefix),
+    seed = request.sampling.seed
+    return CheckedRequest(
+        request_id=request.request_id or make_request_id(request.id_prefix),
         model=model.name,
         prompt=prompt,
         num_prompt_tokens=num_prompt_tokens,
-        max_tokens=1 if asked.pooling else validation.resolve_max_tokens(asked, num_prompt_tokens, model),
+        max_tokens=1 if request.pooling else validation.resolve_max_tokens(request, num_prompt_tokens, model),
         seed=secrets.randbits(64) if seed is None else seed,
-        sampling=asked.sampling,
-        priority=asked.priority,
-        tenant=asked.tenant,
-        cache_salt=asked.cache_salt,
-        operation=asked.operation,
-        pooling=asked.pooling,
-        request_id_field=asked.request_id_field,
+        sampling=request.sampling,
+        priority=request.priority,
+        tenant=request.tenant,
+        cache_salt=request.cache_salt,
+        operation=request.operation,
+        pooling=request.pooling,
+        request_id_field=request.request_id_field,
     )

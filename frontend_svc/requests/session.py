@@ -17,8 +17,8 @@ from frontend_svc.clock import Clock
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.delta_queue import DeltaQueue
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
-from frontend_svc.requests.generate_input import GenerateInput
 from frontend_svc.requests.losses import Losses
+from frontend_svc.requests.request import CheckedRequest
 from frontend_svc.text.prompt_logprobs import PromptLogprobs
 from frontend_svc.text.text_stream import TextStream
 from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
@@ -103,14 +103,14 @@ class Session:
 
     def __init__(
         self,
-        given: GenerateInput,
+        request: CheckedRequest,
         table: Owner,
         text: TextStream | None,
         hashes: BlockHashes | None,
         span: Span | None = None,
         ticket: Ticket | None = None,
     ) -> None:
-        self.given = given
+        self.request = request
         self.ticket = ticket
         """Its place among what its key may have open; None: nobody counts."""
         self.span = span
@@ -138,15 +138,15 @@ class Session:
         """When output last came; 0: none yet."""
         self._table = table
         self._text = text
-        wants_prompt = given.sampling.prompt_logprobs is not None
-        self._prompt_logprobs = PromptLogprobs(given.num_prompt_tokens - 1 if wants_prompt else 0)
+        wants_prompt = request.sampling.prompt_logprobs is not None
+        self._prompt_logprobs = PromptLogprobs(request.num_prompt_tokens - 1 if wants_prompt else 0)
         self._has_vector = False
         self._deltas = DeltaQueue()
 
     @property
     def request_id(self) -> str:
         """The client's or our own name of the request."""
-        return self.given.request_id
+        return self.request.request_id
 
     @property
     def was_submitted(self) -> bool:
@@ -206,7 +206,7 @@ class Session:
         self.status = SessionStatus.RUNNING
         self.worker_id = worker_id
         if self.losses.num_losses == 0:
-            self.num_cached_tokens = min(num_cached_tokens, self.given.num_prompt_tokens)
+            self.num_cached_tokens = min(num_cached_tokens, self.request.num_prompt_tokens)
         self._deltas.accept()
 
     def on_outputs(
@@ -224,7 +224,7 @@ class Session:
         if start > known:
             self.lose(f"output tokens {known} to {start - 1} are missing", LossCause.OUTPUT_LOST)
             return
-        if self.given.sampling.logprobs is None:
+        if self.request.sampling.logprobs is None:
             logprobs = ()
         elif len(logprobs) != len(token_ids):
             self.fail(InternalError("the worker sent tokens without their log-probabilities"))
@@ -266,7 +266,7 @@ class Session:
         if error is None and self._prompt_logprobs.is_missing:
             self.lose("log-probabilities of the prompt are missing", LossCause.OUTPUT_LOST)
             return
-        if error is None and self.given.pooling is not None and not self._has_vector:
+        if error is None and self.request.pooling is not None and not self._has_vector:
             error = InternalError("the worker ended the request without its vector")
         if error is not None:
             reason = FinishReason.ERROR if reason is not FinishReason.ABORT else reason
@@ -298,7 +298,7 @@ class Session:
         if self.span is not None:
             words = {REASON: reason, LOSS_CAUSE: cause.name.lower()}
             self.span.event(EVENT_LOST, self._table.clock(), words)
-        if self.given.pooling is None and len(self.output) >= self.given.max_tokens:
+        if self.request.pooling is None and len(self.output) >= self.request.max_tokens:
             # Only the terminal event was lost.
             self._end(FinishReason.STOP if (stop := self._flush_text()) else FinishReason.LENGTH, None, stop)
         elif error := self.losses.refuse(self._table.replay_limit, reason):
@@ -368,7 +368,9 @@ class Session:
     ) -> None:
         """The one place that emits the terminal event."""
         count = len(self.output) if num_output_tokens is None else num_output_tokens
-        finished = Finished(reason, self.given.num_prompt_tokens, count, self.num_cached_tokens, stop, error)
+        finished = Finished(
+            reason, self.request.num_prompt_tokens, count, self.num_cached_tokens, stop, error
+        )
         self.status = SessionStatus.ENDED
         self._table.forget(self)
         self._deltas.finish(finished)

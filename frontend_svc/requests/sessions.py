@@ -9,8 +9,8 @@ from uuid import uuid4
 from frontend_svc.access.usage import Ticket
 from frontend_svc.clock import Clock, loop_time
 from frontend_svc.requests.block_hashes import BlockHashes
-from frontend_svc.requests.generate_input import GenerateInput
 from frontend_svc.requests.open_bytes import OPEN_RETRY_S, OpenBytes
+from frontend_svc.requests.request import CheckedRequest
 from frontend_svc.requests.session import Observer, Operations, Session
 from frontend_svc.text.text_stream import TextStream
 from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
@@ -51,7 +51,7 @@ class SessionTable:
 
     def open(
         self,
-        given: GenerateInput,
+        request: CheckedRequest,
         text: TextStream | None = None,
         hashes: BlockHashes | None = None,
         span: Span | None = None,
@@ -62,21 +62,21 @@ class SessionTable:
         Raises DuplicateRequestError for an id that is still running, ResourceExhaustedError for too many,
         RequestTooLargeError for one that can never have room.
         """
-        if given.request_id in self._by_request_id:
+        if request.request_id in self._by_request_id:
             raise DuplicateRequestError(
-                f"the request id {given.request_id!r} belongs to a request that is still running",
-                field=given.request_id_field,
+                f"the request id {request.request_id!r} belongs to a request that is still running",
+                field=request.request_id_field,
             )
         if len(self) >= self._max_open_requests:
             most = self._max_open_requests
             raise limit_reached(
                 f"max_open_requests: {len(self)} of {most} requests are open here", OPEN_RETRY_S
             )
-        self.open_bytes.enter(given, hashes)
-        session = Session(given, self, text, hashes, span, ticket)
+        self.open_bytes.enter(request, hashes)
+        session = Session(request, self, text, hashes, span, ticket)
         if ticket is not None:
             ticket.start()
-        self._by_request_id[given.request_id] = session
+        self._by_request_id[request.request_id] = session
         session.begin_attempt()
         return session
 
@@ -144,7 +144,7 @@ class SessionTable:
         """The session has ended."""
         del self._by_attempt[session.attempt]
         del self._by_request_id[session.request_id]
-        self.open_bytes.leave(session.given)
+        self.open_bytes.leave(session.request)
         if session.ticket is not None:
             session.ticket.end(len(session.output))
 

@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from frontend_svc.requests.generate_input import Asked, StructuredOutput
+from frontend_svc.requests.request import ClientRequest, StructuredOutput
 from signalbox.errors import InternalError, InvalidRequestError, UnsupportedError, limit_reached
 from signalbox.grammar.form import Form, FormError
 from signalbox.grammar.vetting import Vetter, check_size
@@ -25,16 +25,16 @@ class FormCheck:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="form-check")
         self._num_waiting = 0
 
-    async def __call__(self, asked: StructuredOutput) -> None:
+    async def __call__(self, wanted: StructuredOutput) -> None:
         """Raises InvalidRequestError naming the field for a form that cannot be followed, ResourceExhaustedError when
         too many wait."""
-        form = Form(asked.form, asked.text, asked.choices)
+        form = Form(wanted.form, wanted.text, wanted.choices)
         try:
             check_size(form)
             if self._vetter.recall(form) is None:
-                await self._vet(form, asked.field)
+                await self._vet(form, wanted.field)
         except FormError as error:
-            raise InvalidRequestError(f"{asked.field} {error}", field=asked.field) from None
+            raise InvalidRequestError(f"{wanted.field} {error}", field=wanted.field) from None
 
     async def _vet(self, form: Form, field: str) -> None:
         if self._num_waiting >= MAX_WAITING:
@@ -56,14 +56,14 @@ class FormCheck:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def check_company(asked: Asked) -> None:
+def check_company(request: ClientRequest) -> None:
     """Refuses what contradicts a form: the form alone says when the output may end. Raises UnsupportedError."""
-    sampling = asked.sampling
+    sampling = request.sampling
     if sampling.structured_output is None:
         return
     for name in ("min_tokens", "ignore_eos"):
         if getattr(sampling, name):
-            field = asked.sampling_prefix + name
+            field = request.sampling_prefix + name
             raise UnsupportedError(
                 f"{field} cannot be combined with {sampling.structured_output.field}", field=field
             )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from frontend_svc.config import Limits
 from frontend_svc.models import Model
-from frontend_svc.requests.generate_input import Asked
+from frontend_svc.requests.request import ClientRequest
 from signalbox.errors import InvalidRequestError, RequestTooLargeError
 
 MAX_REQUEST_ID_CHARS = 128
@@ -39,53 +39,53 @@ _RANGES: dict[str, tuple[float, float]] = {
 _ZERO_EXCLUDED = ("top_p", "repetition_penalty")
 
 
-def check_request(asked: Asked) -> None:
+def check_request(request: ClientRequest) -> None:
     """What stands beside prompt and sampling parameters."""
-    if len(asked.request_id) > MAX_REQUEST_ID_CHARS or not asked.request_id.isprintable():
+    if len(request.request_id) > MAX_REQUEST_ID_CHARS or not request.request_id.isprintable():
         raise InvalidRequestError(
-            f"{asked.request_id_field} must be at most {MAX_REQUEST_ID_CHARS} printable characters",
-            field=asked.request_id_field,
+            f"{request.request_id_field} must be at most {MAX_REQUEST_ID_CHARS} printable characters",
+            field=request.request_id_field,
         )
-    if not -1000 <= asked.priority <= 1000:
+    if not -1000 <= request.priority <= 1000:
         raise InvalidRequestError(
-            f"{asked.priority_field} must be from -1000 to 1000, got {asked.priority}",
-            field=asked.priority_field,
+            f"{request.priority_field} must be from -1000 to 1000, got {request.priority}",
+            field=request.priority_field,
         )
-    if len(asked.cache_salt) > MAX_CACHE_SALT_CHARS:
+    if len(request.cache_salt) > MAX_CACHE_SALT_CHARS:
         raise InvalidRequestError(
             f"cache_salt must be at most {MAX_CACHE_SALT_CHARS} characters", field="cache_salt"
         )
 
 
-def check_sampling(asked: Asked, limits: Limits, vocab_size: int) -> None:
+def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
     """All bounds of SamplingParams."""
     for name, (low, high) in _RANGES.items():
-        value = getattr(asked.sampling, name)
+        value = getattr(request.sampling, name)
         # NaN fails every comparison, so it is outside too.
         if value is not None and not (low <= value <= high and (value != 0 or name not in _ZERO_EXCLUDED)):
-            field = asked.max_tokens_field if name == "max_tokens" else name
+            field = request.max_tokens_field if name == "max_tokens" else name
             above = "above " if name in _ZERO_EXCLUDED else "from "
-            raise _wrong(asked, field, f"must be {above}{low:g} to {high:g}, got {value}")
-    _check_strings(asked, "stop", limits.max_stop_strings, limits.max_stop_string_chars)
-    _check_strings(asked, "bad_words", limits.max_bad_words, limits.max_bad_word_chars)
-    if any(word.isspace() for word in asked.sampling.bad_words):
-        raise _wrong(asked, "bad_words", "has a string of nothing but spaces")
-    _check_stop_token_ids(asked, limits, vocab_size)
-    _check_logit_bias(asked, limits, vocab_size)
+            raise _wrong(request, field, f"must be {above}{low:g} to {high:g}, got {value}")
+    _check_strings(request, "stop", limits.max_stop_strings, limits.max_stop_string_chars)
+    _check_strings(request, "bad_words", limits.max_bad_words, limits.max_bad_word_chars)
+    if any(word.isspace() for word in request.sampling.bad_words):
+        raise _wrong(request, "bad_words", "has a string of nothing but spaces")
+    _check_stop_token_ids(request, limits, vocab_size)
+    _check_logit_bias(request, limits, vocab_size)
 
 
-def check_prompt_length(asked: Asked, num_tokens: int, limits: Limits) -> None:
+def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits) -> None:
     """What this server takes, whatever the model could."""
     if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
         raise RequestTooLargeError(
             f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",
-            field=asked.prompt_field,
+            field=request.prompt_field,
         )
 
 
-def check_prompt_tokens(asked: Asked, token_ids: Sequence[int], model: Model) -> bytes:
+def check_prompt_tokens(request: ClientRequest, token_ids: Sequence[int], model: Model) -> bytes:
     """The prompt as int32, little endian."""
-    field = asked.prompt_field
+    field = request.prompt_field
     if not token_ids:
         raise InvalidRequestError("the prompt is empty", field=field)
     if min(token_ids) < 0 or max(token_ids) >= model.vocab_size:
@@ -102,25 +102,25 @@ def check_prompt_tokens(asked: Asked, token_ids: Sequence[int], model: Model) ->
     return array("i", token_ids).tobytes()
 
 
-def resolve_max_tokens(asked: Asked, num_prompt_tokens: int, model: Model) -> int:
+def resolve_max_tokens(request: ClientRequest, num_prompt_tokens: int, model: Model) -> int:
     """Most output tokens to make: what was asked or the face's default, if it fits behind the prompt."""
     room = model.max_tokens - num_prompt_tokens
-    given = asked.sampling.max_tokens
-    if given is not None and given > model.max_tokens:
+    max_tokens = request.sampling.max_tokens
+    if max_tokens is not None and max_tokens > model.max_tokens:
         raise _wrong(
-            asked,
-            asked.max_tokens_field,
-            f"is {given}, but prompt and output can have {model.max_tokens} tokens {_limit_reason(model)}",
+            request,
+            request.max_tokens_field,
+            f"is {max_tokens}, but prompt and output can have {model.max_tokens} tokens {_limit_reason(model)}",
         )
-    wanted = given or asked.default_max_tokens or room
-    max_tokens = min(wanted, room)
-    if (asked.sampling.min_tokens or 0) > max_tokens:
+    wanted = max_tokens or request.default_max_tokens or room
+    most = min(wanted, room)
+    if (request.sampling.min_tokens or 0) > most:
         raise _wrong(
-            asked,
+            request,
             "min_tokens",
-            f"is {asked.sampling.min_tokens}, but at most {max_tokens} tokens can be made",
+            f"is {request.sampling.min_tokens}, but at most {most} tokens can be made",
         )
-    return max_tokens
+    return most
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
@@ -132,38 +132,40 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> No
             )
 
 
-def _check_strings(asked: Asked, name: str, max_strings: int, max_chars: int) -> None:
-    strings: Sequence[str] = getattr(asked.sampling, name)
+def _check_strings(request: ClientRequest, name: str, max_strings: int, max_chars: int) -> None:
+    strings: Sequence[str] = getattr(request.sampling, name)
     if len(strings) > max_strings:
-        raise _wrong(asked, name, f"has {len(strings)} strings, at most {max_strings} are allowed")
+        raise _wrong(request, name, f"has {len(strings)} strings, at most {max_strings} are allowed")
     if any(not string for string in strings):
-        raise _wrong(asked, name, "has an empty string")
+        raise _wrong(request, name, "has an empty string")
     if any(len(string) > max_chars for string in strings):
-        raise _wrong(asked, name, f"has a string of more than {max_chars} characters")
+        raise _wrong(request, name, f"has a string of more than {max_chars} characters")
 
 
-def _check_stop_token_ids(asked: Asked, limits: Limits, vocab_size: int) -> None:
-    token_ids = asked.sampling.stop_token_ids
+def _check_stop_token_ids(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
+    token_ids = request.sampling.stop_token_ids
     if len(token_ids) > limits.max_stop_token_ids:
         raise _wrong(
-            asked,
+            request,
             "stop_token_ids",
             f"has {len(token_ids)} ids, at most {limits.max_stop_token_ids} are allowed",
         )
-    check_token_ids(token_ids, vocab_size, asked.sampling_prefix + "stop_token_ids")
+    check_token_ids(token_ids, vocab_size, request.sampling_prefix + "stop_token_ids")
 
 
-def _check_logit_bias(asked: Asked, limits: Limits, vocab_size: int) -> None:
-    bias = asked.sampling.logit_bias
+def _check_logit_bias(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
+    bias = request.sampling.logit_bias
     if len(bias) > limits.max_logit_bias:
         raise _wrong(
-            asked, "logit_bias", f"has {len(bias)} tokens, at most {limits.max_logit_bias} are allowed"
+            request, "logit_bias", f"has {len(bias)} tokens, at most {limits.max_logit_bias} are allowed"
         )
     for token_id, value in bias.items():
         if not 0 <= token_id < vocab_size:
-            raise _wrong(asked, "logit_bias", f"has the id {token_id}, the model's are 0 to {vocab_size - 1}")
+            raise _wrong(
+                request, "logit_bias", f"has the id {token_id}, the model's are 0 to {vocab_size - 1}"
+            )
         if not -100 <= value <= 100:
-            raise _wrong(asked, "logit_bias", f"must be from -100 to 100, got {value} for token {token_id}")
+            raise _wrong(request, "logit_bias", f"must be from -100 to 100, got {value} for token {token_id}")
 
 
 def _limit_reason(model: Model) -> str:
@@ -172,6 +174,6 @@ def _limit_reason(model: Model) -> str:
     return "(the model's longest context)"
 
 
-def _wrong(asked: Asked, name: str, sentence: str) -> InvalidRequestError:
-    field = asked.sampling_prefix + name
+def _wrong(request: ClientRequest, name: str, sentence: str) -> InvalidRequestError:
+    field = request.sampling_prefix + name
     return InvalidRequestError(f"{field} {sentence}", field=field)

@@ -16,7 +16,7 @@ from signalbox.v1 import scheduler_pb2
 from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import until
 from tests.frontend_svc.scripted_cluster import Cluster, Row, ScriptedWorker
-from tests.frontend_svc.test_sessions import make_given
+from tests.frontend_svc.test_sessions import make_request
 
 
 async def reach_of(cluster: Cluster) -> WorkerReach:
@@ -28,7 +28,7 @@ async def reach_of(cluster: Cluster) -> WorkerReach:
 
 async def place(frontend: Frontend, cluster: Cluster, request_id: str = "r") -> Session:
     """An open request that runs on the worker."""
-    session = frontend.table.open(make_given(request_id))
+    session = frontend.table.open(make_request(request_id))
     cluster.scheduler.place((await cluster.scheduler.next("submit")).ref)
     await until(lambda: session.worker_id)
     return session

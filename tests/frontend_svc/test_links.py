@@ -19,7 +19,7 @@ from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from signalbox.v1.scheduler_pb2 import WorkerDirectory
 from tests.frontend_svc.helpers import character_ids, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row, make_batch
-from tests.frontend_svc.test_sessions import make_given
+from tests.frontend_svc.test_sessions import make_request
 
 
 async def generate(frontend: Frontend) -> str:
@@ -46,7 +46,7 @@ async def test_a_message_is_delivered_when_its_readers_have_had_it(
     monkeypatch.setattr(
         frontend.table.observer, "on_delivered", lambda seconds: told.append((len(read), seconds))
     )
-    sessions = [frontend.table.open(make_given(name)) for name in ("a", "b")]
+    sessions = [frontend.table.open(make_request(name)) for name in ("a", "b")]
 
     async def read_one(session: Session) -> None:
         read.append(await session.next_delta())

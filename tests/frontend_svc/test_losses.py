@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from frontend_svc.links.submission import make_submit
-from frontend_svc.requests.generate_input import Sampling
 from frontend_svc.requests.losses import MAX_WITHOUT_TOKEN
+from frontend_svc.requests.request import Sampling
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.errors import InternalError, ResourceExhaustedError, UnavailableError
 from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.v1 import scheduler_pb2
 from tests.frontend_svc.helpers import make_logprobs, until
-from tests.frontend_svc.test_sessions import Recorder, make_given, make_table, outputs, read_all
+from tests.frontend_svc.test_sessions import Recorder, make_request, make_table, outputs, read_all
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def table(recorder: Recorder) -> SessionTable:
 
 @pytest.fixture
 def session(table: SessionTable) -> Session:
-    return table.open(make_given())
+    return table.open(make_request())
 
 
 def lose(session: Session, cause: LossCause) -> None:
@@ -99,7 +99,7 @@ def test_an_end_behind_missing_output_is_a_hole(session: Session, recorder: Reco
 
 def test_missing_logprobs_of_the_prompt_are_a_hole(table: SessionTable, recorder: Recorder) -> None:
     """F4: they travel in chunks, and the first ones may stand in a log that was given up."""
-    session = table.open(make_given(sampling=Sampling(prompt_logprobs=1)))
+    session = table.open(make_request(sampling=Sampling(prompt_logprobs=1)))
     session.on_prompt_logprobs(1, 2, [make_logprobs(3)])
     assert recorder.said[-2:] == [("cancel", 1), ("submit", 2, 0)]
     outputs(session, 0, 10)
@@ -114,7 +114,7 @@ def test_missing_output_may_be_of_whoever_is_not_known_to_be_elsewhere(
     table: SessionTable, recorder: Recorder
 ) -> None:
     """F4: `placed` of an adopted request may have gone with the old scheduler."""
-    here, elsewhere, unknown, unsent = (table.open(make_given(name)) for name in "abcd")
+    here, elsewhere, unknown, unsent = (table.open(make_request(name)) for name in "abcd")
     for session in (here, elsewhere, unknown):
         session.submitted = True
     here.on_placed(here.attempt, "w1", 0)

@@ -13,7 +13,7 @@ from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import until
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 from tests.frontend_svc.test_heartbeats import place
-from tests.frontend_svc.test_sessions import Recorder, make_given, make_table
+from tests.frontend_svc.test_sessions import Recorder, make_request, make_table
 
 CANCEL, FINISH, PAUSE, UNPAUSE = Action
 
@@ -50,7 +50,7 @@ async def test_a_lost_attempt_waits_as_long_as_a_running_one(start: Start, clust
     await leave_alone(frontend, cluster)
     cluster.worker.emit(Row(lost.attempt, 3, [5]))  # behind a hole
     await until(lambda: lost.attempt > 1)
-    new = frontend.table.open(make_given("new"))
+    new = frontend.table.open(make_request("new"))
     await until(lambda: new.ended)
     assert not lost.ended
     await until(lambda: lost.ended)
@@ -113,7 +113,7 @@ class Told:
         self.heard: list[tuple[str, Order]] = []
         self.orders = Orders(lambda: self.now, recent_s=2.0)
         self.orders.connect(lambda worker_id, order: self.heard.append((worker_id, order)))
-        self.session: Session = make_table(Recorder()).open(make_given())
+        self.session: Session = make_table(Recorder()).open(make_request())
         self.session.worker_id = "w"
 
 

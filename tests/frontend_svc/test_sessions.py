@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from frontend_svc.links.submission import make_submit
 from frontend_svc.requests.events import Finished
-from frontend_svc.requests.generate_input import GenerateInput, Sampling
+from frontend_svc.requests.request import CheckedRequest, Sampling
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.text_stream import TextStream
@@ -86,8 +86,8 @@ def make_table(
     )
 
 
-def make_given(request_id: str = "r", **changes: Any) -> GenerateInput:
-    given = GenerateInput(
+def make_request(request_id: str = "r", **changes: Any) -> CheckedRequest:
+    request = CheckedRequest(
         request_id=request_id,
         model="toy",
         prompt=array("i", PROMPT).tobytes(),
@@ -96,7 +96,7 @@ def make_given(request_id: str = "r", **changes: Any) -> GenerateInput:
         seed=7,
         sampling=Sampling(),
     )
-    return replace(given, **changes)
+    return replace(request, **changes)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def table(recorder: Recorder) -> SessionTable:
 
 @pytest.fixture
 def session(table: SessionTable) -> Session:
-    return table.open(make_given())
+    return table.open(make_request())
 
 
 def outputs(session: Session, start: int, *token_ids: int, attempt: int | None = None) -> None:
@@ -194,7 +194,7 @@ async def test_a_replaced_worker_is_asked_about_whoever_may_have_been_there(
 
 
 async def test_a_loss_of_nothing_but_the_end(table: SessionTable, recorder: Recorder) -> None:
-    session = table.open(make_given(max_tokens=2))
+    session = table.open(make_request(max_tokens=2))
     outputs(session, 0, 10, 11)
     session.on_lost(1, "its worker died", GONE)
     assert (await read_all(session))[2].reason is FinishReason.LENGTH
@@ -213,7 +213,7 @@ async def test_a_stop_string_finishes_at_its_token(
 ) -> None:
     """Z2."""
     sampling = Sampling(stop=("ST",))
-    session = table.open(make_given(sampling=sampling), TextStream(tokenizer, sampling.stop))
+    session = table.open(make_request(sampling=sampling), TextStream(tokenizer, sampling.stop))
     ids = character_ids(tokenizer, "abSTcd")
     outputs(session, 0, *ids[:3])
     outputs(session, 3, *ids[3:])
@@ -249,43 +249,43 @@ async def test_a_stalled_client_is_cancelled(session: Session, table: SessionTab
 
 
 async def test_tokens_without_the_logprobs_asked_for_fail(table: SessionTable) -> None:
-    session = table.open(make_given(sampling=Sampling(logprobs=1)))
+    session = table.open(make_request(sampling=Sampling(logprobs=1)))
     outputs(session, 0, 10)
     assert (await read_all(session))[2].reason is FinishReason.ERROR
 
 
 async def test_ids_of_running_requests_are_taken(session: Session, table: SessionTable) -> None:
     with pytest.raises(DuplicateRequestError) as error:
-        table.open(make_given(request_id_field="x-request-id"))
+        table.open(make_request(request_id_field="x-request-id"))
     assert error.value.field == "x-request-id"
     session.cancel()
-    assert table.open(make_given()).attempt == 2
+    assert table.open(make_request()).attempt == 2
 
 
 async def test_open_requests_are_bounded(recorder: Recorder) -> None:
     table = make_table(recorder, max_open_requests=1)
-    table.open(make_given("a"))
+    table.open(make_request("a"))
     words = "max_open_requests: 1 of 1 requests are open here; try again in 1 s"
     with pytest.raises(ResourceExhaustedError, match=words):
-        table.open(make_given("b"))
+        table.open(make_request("b"))
 
 
 async def test_open_prompts_are_bounded_in_bytes(recorder: Recorder) -> None:
     """W1: choices share their prompt; who is refused is told when to try again."""
     table = make_table(recorder, max_open_bytes=1000)
-    shared = make_given("a", prompt=b"x" * 600)
+    shared = make_request("a", prompt=b"x" * 600)
     sessions = [table.open(shared), table.open(replace(shared, request_id="a.1", choice_index=1))]
     assert table.open_bytes.num_bytes == 600
     words = "max_open_bytes: open requests hold 600 of 1000 bytes here, and 401 more are asked for; try again in 1 s"
     with pytest.raises(ResourceExhaustedError, match=words):
-        table.open(make_given("b", prompt=b"y" * 401))
-    table.open(make_given("c", prompt=b"y" * 400)).cancel()
+        table.open(make_request("b", prompt=b"y" * 401))
+    table.open(make_request("c", prompt=b"y" * 400)).cancel()
     sessions[0].cancel()
     assert table.open_bytes.num_bytes == 600
     sessions[1].cancel()
     assert table.open_bytes.num_bytes == 0
     with pytest.raises(RequestTooLargeError, match="1001 bytes"):
-        table.open(make_given("d", prompt=b"y" * 1001))
+        table.open(make_request("d", prompt=b"y" * 1001))
     assert (len(table), table.open_bytes.num_bytes) == (0, 0)
 
 
@@ -296,7 +296,7 @@ class AnyOrder(RuleBasedStateMachine):
         super().__init__()
         self.recorder = Recorder()
         self.table = make_table(self.recorder, replay_limit=2)
-        self.session = self.table.open(make_given(max_tokens=6))
+        self.session = self.table.open(make_request(max_tokens=6))
         self.truth: list[int] = []
 
     attempts = st.integers(1, 4)
@@ -354,5 +354,5 @@ TestAnyOrder.settings = settings(max_examples=50, stateful_step_count=30, deadli
 def test_attempts_are_unique_and_rise(count: int) -> None:
     """I2."""
     table = make_table(Recorder())
-    attempts = [table.open(make_given(f"r{i}")).attempt for i in range(count)]
+    attempts = [table.open(make_request(f"r{i}")).attempt for i in range(count)]
     assert attempts == sorted(set(attempts))

@@ -12,8 +12,8 @@ import pytest
 from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory, Worker
 from frontend_svc.requests import validation
-from frontend_svc.requests.generate_input import Asked, Sampling, read_trace
 from frontend_svc.requests.processor import RequestProcessor
+from frontend_svc.requests.request import ClientRequest, Sampling, read_trace
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.tokenizer import Tokenizer
@@ -67,9 +67,11 @@ WORKER = Worker("w", "i", "127.0.0.1:1", "toy", 64, 4, 40, 400, "")
     ],
 )
 def test_bad_sampling_parameters_name_their_field(name: str, value: Any) -> None:
-    asked = Asked(prompt=[1], sampling=replace(Sampling(), **{name: value}), sampling_prefix="sampling.")
+    request = ClientRequest(
+        prompt=[1], sampling=replace(Sampling(), **{name: value}), sampling_prefix="sampling."
+    )
     with pytest.raises(InvalidRequestError, match=name) as caught:
-        validation.check_sampling(asked, LIMITS, MODEL.vocab_size)
+        validation.check_sampling(request, LIMITS, MODEL.vocab_size)
     assert caught.value.field == f"sampling.{name}"
 
 
@@ -88,7 +90,7 @@ def test_the_bounds_themselves_are_fine() -> None:
             stop_token_ids=(0, 99),
             logit_bias={0: -100, 99: 100},
         )
-        validation.check_sampling(Asked(prompt=[1], sampling=sampling), LIMITS, MODEL.vocab_size)
+        validation.check_sampling(ClientRequest(prompt=[1], sampling=sampling), LIMITS, MODEL.vocab_size)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +104,9 @@ def test_the_bounds_themselves_are_fine() -> None:
     ],
 )
 def test_bad_request_fields_are_named(name: str, value: Any) -> None:
-    asked = replace(Asked(prompt=[1], sampling=Sampling()), **{name: value})
+    request = replace(ClientRequest(prompt=[1], sampling=Sampling()), **{name: value})
     with pytest.raises(InvalidRequestError) as caught:
-        validation.check_request(asked)
+        validation.check_request(request)
     assert caught.value.field == name
 
 
@@ -121,7 +123,7 @@ def test_bad_request_fields_are_named(name: str, value: Any) -> None:
 def test_bad_prompts_name_the_prompt(token_ids: list[int], sentence: str) -> None:
     with pytest.raises(InvalidRequestError, match=sentence) as caught:
         validation.check_prompt_tokens(
-            Asked(token_ids, Sampling(), prompt_field="messages"), token_ids, MODEL
+            ClientRequest(token_ids, Sampling(), prompt_field="messages"), token_ids, MODEL
         )
     assert caught.value.field == "messages"
 
@@ -129,14 +131,14 @@ def test_bad_prompts_name_the_prompt(token_ids: list[int], sentence: str) -> Non
 def test_a_prompt_longer_than_the_model() -> None:
     model = replace(MODEL, max_request_tokens=1000)
     with pytest.raises(InvalidRequestError, match="longest context"):
-        validation.check_prompt_tokens(Asked([1] * 64, Sampling()), [1] * 64, model)
+        validation.check_prompt_tokens(ClientRequest([1] * 64, Sampling()), [1] * 64, model)
 
 
 def resolve(num_prompt_tokens: int, default: int | None = None, **sampling: Any) -> int:
-    asked = Asked(
+    request = ClientRequest(
         [1], Sampling(**sampling), max_tokens_field="max_completion_tokens", default_max_tokens=default
     )
-    return validation.resolve_max_tokens(asked, num_prompt_tokens, MODEL)
+    return validation.resolve_max_tokens(request, num_prompt_tokens, MODEL)
 
 
 def test_max_tokens() -> None:
@@ -153,7 +155,7 @@ def test_max_tokens() -> None:
     assert caught.value.field == "min_tokens"
 
 
-def make_intake(tokenizer: Tokenizer | None, table: SessionTable | None = None) -> RequestProcessor:
+def make_processor(tokenizer: Tokenizer | None, table: SessionTable | None = None) -> RequestProcessor:
     directory = ModelDirectory()
     directory.replace([WORKER])
     return RequestProcessor(table or make_table(Recorder()), directory, tokenizer, Limits())
@@ -161,66 +163,66 @@ def make_intake(tokenizer: Tokenizer | None, table: SessionTable | None = None) 
 
 async def test_an_open_session_has_everything_filled_in(tokenizer: Tokenizer) -> None:
     text = "the quick brown fox jumps"
-    asked = Asked(text, Sampling(), id_prefix="cmpl-", cache_salt="tenant", default_max_tokens=16)
-    session: Session = await make_intake(tokenizer).open(asked)
-    given, ids = session.given, tokenizer.fast.encode(text).ids
+    request = ClientRequest(text, Sampling(), id_prefix="cmpl-", cache_salt="tenant", default_max_tokens=16)
+    session: Session = await make_processor(tokenizer).open(request)
+    request, ids = session.request, tokenizer.fast.encode(text).ids
     prompt = array("i", ids).tobytes()
-    assert (given.prompt, given.num_prompt_tokens, given.model) == (prompt, len(ids), "toy")
-    assert given.request_id.startswith("cmpl-")
-    assert given.max_tokens == 16
+    assert (request.prompt, request.num_prompt_tokens, request.model) == (prompt, len(ids), "toy")
+    assert request.request_id.startswith("cmpl-")
+    assert request.max_tokens == 16
     assert session.hashes is not None
     assert session.hashes.extend(prompt) == chain_hashes(root_hash("toy", salt="tenant"), prompt, 4)
 
 
 async def test_hashes_go_on_over_prior_output(tokenizer: Tokenizer) -> None:
-    session = await make_intake(tokenizer).open(Asked([1, 2, 3, 4, 5], Sampling()))
+    session = await make_processor(tokenizer).open(ClientRequest([1, 2, 3, 4, 5], Sampling()))
     session.on_outputs(1, 0, (6, 7, 8, 9), (), 1.0)
-    known = session.given.prompt + session.output.tobytes()
+    known = session.request.prompt + session.output.tobytes()
     assert session.hashes is not None
     assert session.hashes.extend(known) == chain_hashes(root_hash("toy"), known, 4)
 
 
 async def test_seeds_are_drawn_unless_given(tokenizer: Tokenizer) -> None:
     """D1."""
-    processor = make_intake(tokenizer)
-    drawn = [(await processor.open(Asked([1], Sampling()))).given.seed for _ in range(2)]
+    processor = make_processor(tokenizer)
+    drawn = [(await processor.open(ClientRequest([1], Sampling()))).request.seed for _ in range(2)]
     assert drawn[0] != drawn[1]
-    assert (await processor.open(Asked([1], Sampling(seed=0)))).given.seed == 0
+    assert (await processor.open(ClientRequest([1], Sampling(seed=0)))).request.seed == 0
 
 
 async def test_long_prompts_go_through_threads(tokenizer: Tokenizer) -> None:
     directory = ModelDirectory()
     directory.replace([replace(WORKER, max_model_len=100_000, max_request_tokens=100_000)])
     processor = RequestProcessor(make_table(Recorder()), directory, tokenizer, Limits())
-    session = await processor.open(Asked("the lazy dog " * 4000, Sampling()))
-    assert session.given.prompt == array("i", tokenizer.fast.encode("the lazy dog " * 4000).ids).tobytes()
+    session = await processor.open(ClientRequest("the lazy dog " * 4000, Sampling()))
+    assert session.request.prompt == array("i", tokenizer.fast.encode("the lazy dog " * 4000).ids).tobytes()
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("prompt", "field"),
     [
-        (Asked("text", Sampling(), prompt_field="text"), "text"),
-        (Asked([1], Sampling(stop=("x",)), sampling_prefix="sampling."), "sampling.stop"),
+        (ClientRequest("text", Sampling(), prompt_field="text"), "text"),
+        (ClientRequest([1], Sampling(stop=("x",)), sampling_prefix="sampling."), "sampling.stop"),
     ],
 )
-async def test_text_needs_a_tokenizer(asked: Asked, field: str) -> None:
+async def test_text_needs_a_tokenizer(prompt: ClientRequest, field: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        await make_intake(None).open(asked)
+        await make_processor(None).open(prompt)
     assert caught.value.field == field
-    await make_intake(None).open(Asked([1], Sampling()))
+    await make_processor(None).open(ClientRequest([1], Sampling()))
 
 
 async def test_nothing_is_accepted_while_stopping(tokenizer: Tokenizer) -> None:
-    processor = make_intake(tokenizer)
+    processor = make_processor(tokenizer)
     processor.stopping = True
     with pytest.raises(UnavailableError):
-        await processor.open(Asked([1], Sampling()))
+        await processor.open(ClientRequest([1], Sampling()))
 
 
 async def test_a_refused_request_leaves_nothing_behind(tokenizer: Tokenizer) -> None:
     table = make_table(Recorder())
     with pytest.raises(SignalboxError):
-        await make_intake(tokenizer, table).open(Asked("", Sampling()))
+        await make_processor(tokenizer, table).open(ClientRequest("", Sampling()))
     assert len(table) == 0
 
 

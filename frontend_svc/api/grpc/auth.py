@@ -31,10 +31,10 @@ class GrpcAuth(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if handler_call_details.method.startswith(OPEN_PREFIXES):
             return await continuation(handler_call_details)
         metadata = handler_call_details.invocation_metadata or ()
-        given = [value for name, value in metadata if name == FIELD and isinstance(value, str)]
+        values = [value for name, value in metadata if name == FIELD and isinstance(value, str)]
         try:
             with self._metrics.counting_refusals():
-                self._gate.identify(given)
+                self._gate.identify(values)
         except SignalboxError as error:
             return _make_refusal(error)
         return await continuation(handler_call_details)

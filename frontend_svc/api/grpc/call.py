@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from frontend_svc.requests.choices import Choices, open_choices
-from frontend_svc.requests.generate_input import Asked, Trace, read_trace
+from frontend_svc.requests.request import ClientRequest, Trace, read_trace
 from frontend_svc.services import Services
 from signalbox.errors import InternalError, SignalboxError
 from signalbox.links import rpc
@@ -16,16 +16,18 @@ from signalbox.links import rpc
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-async def accept(services: Services, read: Callable[[], tuple[Asked, int]], context: Context) -> Choices:
+async def accept(
+    services: Services, read: Callable[[], tuple[ClientRequest, int]], context: Context
+) -> Choices:
     """The choices once the first is placed; a refusal ends the call with its status.
 
-    `read` returns what is asked and for how many choices, or raises the SignalboxError that refuses it.
+    `read` returns the request and for how many choices it is, or raises the SignalboxError that refuses it.
     """
     choices = None
     try:
         with services.metrics.counting_refusals():
-            asked, count = read()
-            choices = await open_choices(services.processor, [asked], count)
+            request, count = read()
+            choices = await open_choices(services.processor, [request], count)
         await choices.wait_accepted()
         return choices
     except SignalboxError as error:

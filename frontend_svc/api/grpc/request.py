@@ -6,8 +6,8 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from frontend_svc.api.grpc.call import Context, trace_of
-from frontend_svc.requests.generate_input import (
-    Asked,
+from frontend_svc.requests.request import (
+    ClientRequest,
     Pooling,
     PoolingMode,
     Sampling,
@@ -44,15 +44,15 @@ _POOLING_MODES: dict[int, PoolingMode | None] = {
 }
 
 
-def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[Asked, int]:
-    """What is asked, and for how many choices."""
+def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[ClientRequest, int]:
+    """The request of a client, and for how many choices it is."""
     refuse_unknown_fields(request)
     if request.n > MAX_CHOICES:
         raise InvalidRequestError(f"n must be from 1 to {MAX_CHOICES}, got {request.n}", field="n")
     prompt = request.WhichOneof("prompt")
     if prompt is None:
         raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
-    asked = Asked(
+    read = ClientRequest(
         prompt=request.text if prompt == "text" else list(request.token_ids.ids),
         sampling=_read_sampling(request.sampling),
         model=request.model,
@@ -63,25 +63,25 @@ def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[
         cache_salt=request.cache_salt,
         trace=trace_of(context),
     )
-    return asked, request.n or 1
+    return read, request.n or 1
 
 
-def read_embed(request: frontend.EmbedRequest, context: Context) -> list[Asked]:
-    """What is asked for each input."""
+def read_embed(request: frontend.EmbedRequest, context: Context) -> list[ClientRequest]:
+    """A request for each input."""
     refuse_unknown_fields(request)
     if not request.inputs:
         raise InvalidRequestError("inputs is empty", field="inputs")
     pooling = _read_pooling(request.pooling)
     trace = trace_of(context)
-    asked = []
-    for index, given in enumerate(request.inputs):
-        kind = given.WhichOneof("input")
+    prompts = []
+    for index, prompt in enumerate(request.inputs):
+        kind = prompt.WhichOneof("input")
         if kind is None:
             field = f"inputs[{index}]"
             raise InvalidRequestError(f"{field} needs one of text and token_ids", field=field)
-        asked.append(
-            Asked(
-                prompt=given.text if kind == "text" else list(given.token_ids.ids),
+        prompts.append(
+            ClientRequest(
+                prompt=prompt.text if kind == "text" else list(prompt.token_ids.ids),
                 sampling=Sampling(),
                 model=request.model,
                 prompt_field=f"inputs[{index}].{kind}",
@@ -92,7 +92,7 @@ def read_embed(request: frontend.EmbedRequest, context: Context) -> list[Asked]:
                 pooling=pooling,
             )
         )
-    return asked
+    return prompts
 
 
 def refuse_unknown_fields(message: Message, path: str = "") -> None:
@@ -110,10 +110,10 @@ def refuse_unknown_fields(message: Message, path: str = "") -> None:
 
 
 def _read_sampling(params: generation.SamplingParams) -> Sampling:
-    given = {name: getattr(params, name) for name in _OPTIONAL if params.HasField(name)}  # type: ignore[arg-type]
+    options = {name: getattr(params, name) for name in _OPTIONAL if params.HasField(name)}  # type: ignore[arg-type]
     form = _read_form(params.structured_output) if params.HasField("structured_output") else None
     return Sampling(
-        **given,
+        **options,
         stop_token_ids=tuple(params.stop_token_ids),
         stop=tuple(params.stop),
         ignore_eos=params.ignore_eos,
@@ -123,13 +123,13 @@ def _read_sampling(params: generation.SamplingParams) -> Sampling:
     )
 
 
-def _read_form(given: generation.StructuredOutput) -> StructuredOutput:
-    name = given.WhichOneof("form")
+def _read_form(message: generation.StructuredOutput) -> StructuredOutput:
+    name = message.WhichOneof("form")
     if name is None:
         field = "sampling.structured_output"
         raise InvalidRequestError(f"{field} names no form", field=field)
     field = f"sampling.structured_output.{name}"
-    value = getattr(given, name)
+    value = getattr(message, name)
     if name == "choice":
         choices = tuple(value.values)
         if not choices or "" in choices:

@@ -14,8 +14,8 @@ from signalbox.v1 import generation_pb2 as generation
 
 def make_accepted(choices: Choices) -> frontend.GenerateResponse:
     """The first message."""
-    given = choices.sessions[0].given
-    accepted = frontend.Accepted(request_id=given.request_id, num_prompt_tokens=given.num_prompt_tokens)
+    request = choices.sessions[0].request
+    accepted = frontend.Accepted(request_id=request.request_id, num_prompt_tokens=request.num_prompt_tokens)
     return frontend.GenerateResponse(accepted=accepted)
 
 

@@ -8,7 +8,7 @@ from frontend_svc.api.grpc.call import Context, accept
 from frontend_svc.api.grpc.request import read_embed, read_generate, refuse_unknown_fields
 from frontend_svc.api.grpc.response import make_accepted, make_embeddings, make_responses
 from frontend_svc.requests.choices import open_choices
-from frontend_svc.requests.generate_input import Asked
+from frontend_svc.requests.request import ClientRequest
 from frontend_svc.requests.validation import check_token_ids
 from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError
@@ -47,9 +47,9 @@ class GenerationServicer(GenerationServiceServicer):
 
         async def embed() -> frontend.EmbedResponse:
             with self._services.metrics.counting_refusals():
-                asked = read_embed(request, context)
-                self._check_count(asked)
-                choices = await open_choices(self._processor, asked, 1)
+                inputs = read_embed(request, context)
+                self._check_count(inputs)
+                choices = await open_choices(self._processor, inputs, 1)
             try:
                 return make_embeddings(choices, await choices.collect())
             finally:
@@ -98,7 +98,7 @@ class GenerationServicer(GenerationServiceServicer):
             ]
         )
 
-    def _check_count(self, inputs: list[Asked]) -> None:
+    def _check_count(self, inputs: list[ClientRequest]) -> None:
         most = self._processor.limits.max_choices
         if len(inputs) > most:
             raise InvalidRequestError(f"inputs has {len(inputs)}, at most {most} are allowed", field="inputs")

@@ -19,7 +19,7 @@ from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.http.half_close import say_events
 from frontend_svc.requests.choices import Choices, open_choices
 from frontend_svc.requests.events import Delta
-from frontend_svc.requests.generate_input import Asked, Trace, read_trace
+from frontend_svc.requests.request import ClientRequest, Trace, read_trace
 from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError, SignalboxError
 
@@ -59,7 +59,7 @@ async def read_body(services: Services, request: Request, schema: type[B]) -> B:
 
 
 async def open_call(
-    services: Services, request: Request, prompts: Sequence[Asked], num_per_prompt: int = 1
+    services: Services, request: Request, prompts: Sequence[ClientRequest], num_per_prompt: int = 1
 ) -> Choices:
     """Opens the sessions of the call, with the id and priority and under the time limit that its headers give."""
     most = services.settings.limits.max_choices
@@ -140,49 +140,49 @@ def trace_of(request: Request) -> Trace:
     return read_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
 
 
-def read_priority(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]:
+def read_priority(request: Request, prompts: Sequence[ClientRequest]) -> Sequence[ClientRequest]:
     """`prompts` with the priority of X-Priority, if that is there; the body may then say the same or nothing."""
-    given = request.headers.get(PRIORITY_HEADER)
-    if given is None:
+    text = request.headers.get(PRIORITY_HEADER)
+    if text is None:
         return prompts
     try:
-        priority = int(given)
+        priority = int(text)
     except ValueError:
         raise InvalidRequestError(
-            f"{PRIORITY_HEADER} must be a whole number, got {given!r}", field=PRIORITY_HEADER
+            f"{PRIORITY_HEADER} must be a whole number, got {text!r}", field=PRIORITY_HEADER
         ) from None
-    for asked in prompts:
-        if asked.priority not in (0, priority):
+    for each in prompts:
+        if each.priority not in (0, priority):
             raise InvalidRequestError(
-                f"{PRIORITY_HEADER} is {priority}, but {asked.priority_field} is {asked.priority}",
+                f"{PRIORITY_HEADER} is {priority}, but {each.priority_field} is {each.priority}",
                 field=PRIORITY_HEADER,
             )
-    return [replace(asked, priority=priority, priority_field=PRIORITY_HEADER) for asked in prompts]
+    return [replace(each, priority=priority, priority_field=PRIORITY_HEADER) for each in prompts]
 
 
-def read_request_id(request: Request, prompts: Sequence[Asked]) -> Sequence[Asked]:
+def read_request_id(request: Request, prompts: Sequence[ClientRequest]) -> Sequence[ClientRequest]:
     """`prompts` with the id of X-Request-Id, if that is there: the client then knows it while the request waits."""
-    given = request.headers.get(REQUEST_ID_HEADER)
-    if not given:
+    name = request.headers.get(REQUEST_ID_HEADER)
+    if not name:
         return prompts
     return [
-        replace(asked, request_id=f"{given}:{index}" if index else given, request_id_field=REQUEST_ID_HEADER)
-        for index, asked in enumerate(prompts)
+        replace(each, request_id=f"{name}:{index}" if index else name, request_id_field=REQUEST_ID_HEADER)
+        for index, each in enumerate(prompts)
     ]
 
 
 def read_timeout(request: Request) -> float | None:
     """Seconds that the call may take, from X-Request-Timeout; None: as long as it takes."""
-    given = request.headers.get(TIMEOUT_HEADER)
-    if given is None:
+    text = request.headers.get(TIMEOUT_HEADER)
+    if text is None:
         return None
     try:
-        timeout_s = float(given)
+        timeout_s = float(text)
     except ValueError:
         timeout_s = math.nan
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise InvalidRequestError(
-            f"{TIMEOUT_HEADER} must be seconds, above 0 to {MAX_TIMEOUT_S:g}, got {given!r}",
+            f"{TIMEOUT_HEADER} must be seconds, above 0 to {MAX_TIMEOUT_S:g}, got {text!r}",
             field=TIMEOUT_HEADER,
         )
     return timeout_s

@@ -11,7 +11,7 @@ from pydantic import Field
 from frontend_svc.api.openai.messages import Message, render_messages
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
-from frontend_svc.requests.generate_input import Asked, StructuredOutput, Trace
+from frontend_svc.requests.request import ClientRequest, StructuredOutput, Trace
 from frontend_svc.requests.validation import MAX_LOGPROBS
 from frontend_svc.text.chat_template import ChatTemplate
 from frontend_svc.text.tokenizer import Tokenizer
@@ -77,19 +77,19 @@ class ChatBody(CommonBody):
 
     def read_form(self) -> StructuredOutput | None:
         """See CommonBody; a forced call is a form too."""
-        asked, forced = super().read_form(), self.toolbox.form()
-        if asked is not None and forced is not None:
+        form, forced = super().read_form(), self.toolbox.form()
+        if form is not None and forced is not None:
             raise InvalidRequestError(
-                f"{asked.field} does not go with a forced call of a tool", field=asked.field
+                f"{form.field} does not go with a forced call of a tool", field=form.field
             )
-        return asked or forced
+        return form or forced
 
-    def read(self, tokenizer: Tokenizer | None, trace: Trace) -> Asked:
-        """What is asked, unchecked but for what this endpoint alone can see."""
+    def read(self, tokenizer: Tokenizer | None, trace: Trace) -> ClientRequest:
+        """The request of the body, unchecked but for what this endpoint alone can see."""
         self.check()
         name = "max_completion_tokens" if self.max_completion_tokens is not None else "max_tokens"
         sampling = self.make_sampling(getattr(self, name), self._num_logprobs())
-        return Asked(
+        return ClientRequest(
             prompt=self._render(template_of(tokenizer)),
             sampling=replace(sampling, structured_output=self.read_form()),
             model=self.model or "",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import Discriminator, Tag
 
 from frontend_svc.api.openai.schema import CommonBody
-from frontend_svc.requests.generate_input import Asked, Trace
+from frontend_svc.requests.request import ClientRequest, Trace
 from frontend_svc.requests.sessions import make_request_id
 from signalbox.errors import InvalidRequestError, UnsupportedError
 
@@ -75,8 +75,8 @@ class CompletionBody(CommonBody):
                 "echo with logprobs cannot be streamed for more than one choice", field="echo"
             )
 
-    def read(self, trace: Trace) -> list[Asked]:
-        """What is asked for each prompt, unchecked but for what this endpoint alone can see."""
+    def read(self, trace: Trace) -> list[ClientRequest]:
+        """A request for each prompt, unchecked but for what this endpoint alone can see."""
         self.check()
         base = make_request_id("cmpl-")
         sampling = self.make_sampling(1 if self.only_prompt else self.max_tokens, self.logprobs)
@@ -85,7 +85,7 @@ class CompletionBody(CommonBody):
         if self.echo and self.logprobs is not None:
             sampling = replace(sampling, prompt_logprobs=max(self.logprobs, self.prompt_logprobs or 0))
         return [
-            Asked(
+            ClientRequest(
                 prompt=prompt,
                 sampling=sampling,
                 model=self.model or "",

@@ -104,7 +104,7 @@ class CompletionFormat(Format):
         reason = None if delta.finished is None else reason_of(delta.finished)
         made = None
         if self._body.logprobs is not None:
-            prompt = memoryview(self._choices.sessions[index].given.prompt).cast("i").tolist()
+            prompt = memoryview(self._choices.sessions[index].request.prompt).cast("i").tolist()
             made = self.make_logprobs(
                 index, prompt + delta.token_ids, [None, *prompt_logprobs, *delta.logprobs]
             )

@@ -12,7 +12,7 @@ from frontend_svc.api.openai.completion_body import Prompts, split_prompts
 from frontend_svc.api.openai.schema import Body
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, read_vector
-from frontend_svc.requests.generate_input import Asked, Pooling, Sampling, Trace
+from frontend_svc.requests.request import ClientRequest, Pooling, Sampling, Trace
 from frontend_svc.requests.sessions import make_request_id
 from signalbox.errors import InvalidRequestError
 from signalbox.telemetry.attributes import OPERATION_EMBEDDINGS
@@ -33,15 +33,15 @@ class EmbeddingsBody(Body):
     priority: int | None = None
     cache_salt: str | None = None
 
-    def read(self, trace: Trace) -> list[Asked]:
-        """What is asked for each input, unchecked but for what this endpoint alone can see."""
+    def read(self, trace: Trace) -> list[ClientRequest]:
+        """A request for each input, unchecked but for what this endpoint alone can see."""
         if self.dimensions is not None and not 1 <= self.dimensions <= MAX_DIMENSIONS:
             raise InvalidRequestError(
                 f"dimensions must be from 1 to {MAX_DIMENSIONS}, got {self.dimensions}", field="dimensions"
             )
         base = make_request_id("embd-")
         return [
-            Asked(
+            ClientRequest(
                 prompt=prompt,
                 sampling=Sampling(),
                 model=self.model or "",
@@ -65,7 +65,7 @@ class EmbeddingsBody(Body):
         ]
         count = choices.num_prompt_tokens
         usage = {"prompt_tokens": count, "total_tokens": count}
-        model = choices.sessions[0].given.model
+        model = choices.sessions[0].request.model
         return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
 
 

@@ -60,8 +60,8 @@ class OpenAIApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ChatBody)
-            asked = body.read(services.processor.tokenizer, trace_of(request))
-            choices = await open_call(services, request, [asked], body.num_choices)
+            prompt = body.read(services.processor.tokenizer, trace_of(request))
+            choices = await open_call(services, request, [prompt], body.num_choices)
         make_form = partial(ChatFormat, body, choices, services.processor.tokenizer)
         return await answer(request, choices, make_form, stream=bool(body.stream))
 

@@ -27,12 +27,12 @@ class Format:
     """`object` of a chunk."""
 
     def __init__(self, choices: Choices, tokenizer: Tokenizer | None, usages: Usages = Usages.NONE) -> None:
-        given = choices.sessions[0].given
+        request = choices.sessions[0].request
         self._head = {
-            "id": given.request_id,
+            "id": request.request_id,
             "object": self.kind,
             "created": int(time.time()),
-            "model": given.model,
+            "model": request.model,
         }
         self._choices = choices
         self._tokenizer = tokenizer
@@ -122,7 +122,7 @@ class Format:
     def make_prompt_logprobs(self, index: int, delta: Delta, num_top: int) -> list[dict[str, Any] | None]:
         """vLLM's: by token id, the prompt's own token included; nothing for the first one."""
         made: list[dict[str, Any] | None] = [None]
-        prompt = memoryview(self._choices.sessions[index].given.prompt).cast("i")
+        prompt = memoryview(self._choices.sessions[index].request.prompt).cast("i")
         for token_id, item in zip(prompt[1:], delta.prompt_logprobs, strict=True):
             entries = {token_id: (item.logprob, item.rank)}
             top = zip(item.top_token_ids[:num_top], item.top_logprobs, strict=False)

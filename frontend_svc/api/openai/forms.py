@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from frontend_svc.requests.generate_input import StructuredOutput
+from frontend_svc.requests.request import StructuredOutput
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
 
@@ -59,9 +59,9 @@ class StructuralTagFormat(BaseModel):
     type: Literal["structural_tag"]
 
 
-def kind_of(given: Any) -> str | None:
+def kind_of(part: Any) -> str | None:
     """Chooses the alternative by its `type`."""
-    kind = given.get("type") if isinstance(given, dict) else None
+    kind = part.get("type") if isinstance(part, dict) else None
     return f"as {kind}" if isinstance(kind, str) else None
 
 
@@ -126,14 +126,14 @@ def to_json(value: Any, field: str) -> str:
         raise InvalidRequestError(f"{field} cannot be written as JSON: {error}", field=field) from None
 
 
-def _read_response_format(given: ResponseFormat | None) -> StructuredOutput | None:
-    match given:
+def _read_response_format(chosen: ResponseFormat | None) -> StructuredOutput | None:
+    match chosen:
         case JsonObjectFormat():
             return _any_object("response_format")
         case JsonSchemaFormat():
-            return _of_json(given.json_schema.schema_, "response_format.json_schema.schema")
+            return _of_json(chosen.json_schema.schema_, "response_format.json_schema.schema")
         case StructuralTagFormat():
-            tag = to_json(given.model_dump(), "response_format")
+            tag = to_json(chosen.model_dump(), "response_format")
             return StructuredOutput(FormKind.STRUCTURAL_TAG, tag, field="response_format")
     return None
 

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from frontend_svc.api.openai.chat_body import template_of
 from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, to_json
 from frontend_svc.api.openai.schema import Body, refuse_unsupported
-from frontend_svc.requests.generate_input import Asked, Sampling, StructuredOutput, Trace
+from frontend_svc.requests.request import ClientRequest, Sampling, StructuredOutput, Trace
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
@@ -142,10 +142,10 @@ class ResponsesBody(Body):
             "truncation": (None, "disabled"),
         }
 
-    def read(self, tokenizer: Tokenizer | None, trace: Trace) -> Asked:
-        """What is asked, unchecked but for what this endpoint alone can see."""
+    def read(self, tokenizer: Tokenizer | None, trace: Trace) -> ClientRequest:
+        """The request of the body, unchecked but for what this endpoint alone can see."""
         refuse_unsupported(self, self.harmless_values())
-        return Asked(
+        return ClientRequest(
             prompt=template_of(tokenizer, "input").render(self._messages(), field="input"),
             sampling=Sampling(
                 temperature=self.temperature,

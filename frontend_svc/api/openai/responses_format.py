@@ -24,7 +24,7 @@ class ResponsesFormat:
         session = choices.sessions[0]
         self._id = session.request_id
         self._message_id = f"msg_{secrets.token_hex(16)}"
-        self._model = session.given.model
+        self._model = session.request.model
         self._body = body
         self._created_s = int(time.time())
         self._usage = Usage(choices)

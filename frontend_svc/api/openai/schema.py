@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
 from frontend_svc.api.openai.forms import JsonText, ResponseFormat, StructuredOutputs, read_form
 from frontend_svc.api.openai.usage import Usages
-from frontend_svc.requests.generate_input import Sampling, StructuredOutput
+from frontend_svc.requests.request import Sampling, StructuredOutput
 from signalbox.errors import InvalidRequestError, UnsupportedError
 
 TAG = "as "

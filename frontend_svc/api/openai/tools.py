@@ -9,7 +9,7 @@ from pydantic import Discriminator, Tag
 
 from frontend_svc.api.openai.forms import to_json
 from frontend_svc.api.openai.schema import Body
-from frontend_svc.requests.generate_input import StructuredOutput
+from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.tool_calls import Calls, ListedCalls, NamedCall, TaggedCalls
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind

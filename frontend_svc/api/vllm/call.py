@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from frontend_svc.api.grpc.call import Context
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta
-from frontend_svc.requests.generate_input import StructuredOutput
+from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.requests.session import Session
 from frontend_svc.services import Services
 from signalbox import __version__
@@ -37,9 +37,9 @@ def abort(services: Services, request_ids: Iterable[str]) -> None:
     """Cancels the open requests that their clients named so, all choices of each; others' are unknown to the caller."""
     wanted, caller = set(request_ids), services.gate.caller
     for session in services.table:
-        if not caller.may_cancel(session.given.tenant):
+        if not caller.may_cancel(session.request.tenant):
             continue
-        name, is_later_choice = session.request_id, session.given.choice_index > 0
+        name, is_later_choice = session.request_id, session.request.choice_index > 0
         if (name.rpartition(".")[0] if is_later_choice else name) in wanted:
             session.cancel()
 
@@ -73,4 +73,4 @@ def read_form(message: Any, oneof: str, path: str) -> StructuredOutput | None:
 def matched_token(session: Session) -> int | None:
     """The stop token that ended a request that stopped without a stop string; None: it was the end of sequence."""
     last = session.output[-1] if session.output else None
-    return last if last in session.given.sampling.stop_token_ids else None
+    return last if last in session.request.sampling.stop_token_ids else None

@@ -8,7 +8,7 @@ from frontend_svc.api.grpc.call import Context, trace_of
 from frontend_svc.api.grpc.request import MAX_CHOICES, refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
-from frontend_svc.requests.generate_input import Asked, Sampling
+from frontend_svc.requests.request import ClientRequest, Sampling
 from frontend_svc.requests.session import Session
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.enums import FinishReason
@@ -25,21 +25,21 @@ _SERVED_PARAMS = (
 _REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.ABORT: "abort"}
 
 
-def read_request(request: engine.GenerateRequest, context: Context) -> tuple[Asked, int]:
+def read_request(request: engine.GenerateRequest, context: Context) -> tuple[ClientRequest, int]:
     """What smg asks and for how many choices, unchecked but for what this face alone can see."""
     refuse(request)
-    given = request.WhichOneof("input")
-    if given is None:
+    kind = request.WhichOneof("input")
+    if kind is None:
         raise InvalidRequestError("one of tokenized and text must be given", field="input")
-    asked = Asked(
-        prompt=request.text if given == "text" else list(request.tokenized.input_ids),
+    read = ClientRequest(
+        prompt=request.text if kind == "text" else list(request.tokenized.input_ids),
         sampling=_read_sampling(request.sampling_params),
-        prompt_field="text" if given == "text" else "tokenized.input_ids",
+        prompt_field="text" if kind == "text" else "tokenized.input_ids",
         sampling_prefix=PARAMS,
         request_id=request.request_id,
         trace=trace_of(context),
     )
-    return asked, request.sampling_params.n or 1
+    return read, request.sampling_params.n or 1
 
 
 def refuse(request: engine.GenerateRequest) -> None:
@@ -87,7 +87,7 @@ def make_responses(
 def _make_chunk(index: int, delta: Delta, session: Session) -> engine.GenerateStreamChunk:
     return engine.GenerateStreamChunk(
         token_ids=delta.token_ids,
-        prompt_tokens=session.given.num_prompt_tokens,
+        prompt_tokens=session.request.num_prompt_tokens,
         completion_tokens=len(delta.token_ids),
         cached_tokens=session.num_cached_tokens,
         output_logprobs=_make_logprobs(delta),

@@ -8,7 +8,7 @@ from frontend_svc.api.grpc.call import Context, accept, metadata_of, trace_of
 from frontend_svc.api.grpc.request import refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
-from frontend_svc.requests.generate_input import Asked, Sampling
+from frontend_svc.requests.request import ClientRequest, Sampling
 from frontend_svc.requests.session import Session
 from frontend_svc.services import Services
 from frontend_svc.text.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ class InferenceServicer(Servicer):
         choices = await accept(self._services, lambda: self._read(request, context), context)
         (session,) = choices.sessions
         try:
-            prompt = inference.PromptInfo(num_prompt_tokens=session.given.num_prompt_tokens)
+            prompt = inference.PromptInfo(num_prompt_tokens=session.request.num_prompt_tokens)
             yield inference.GenerateResponse(prompt_info=prompt)
             while news := await next_deltas(choices, context):
                 for _, delta in news:
@@ -66,7 +66,7 @@ class InferenceServicer(Servicer):
         finally:
             choices.cancel()  # the client left, or its deadline passed
 
-    def _read(self, request: inference.GenerateRequest, context: Context) -> tuple[Asked, int]:
+    def _read(self, request: inference.GenerateRequest, context: Context) -> tuple[ClientRequest, int]:
         refuse(request)
         if metadata_of(context).get(RANK_HEADER, "0") != "0":
             raise UnsupportedError(f"{RANK_HEADER} must be 0: there is one rank", field=RANK_HEADER)
@@ -98,12 +98,12 @@ def wants_text(request: inference.GenerateRequest) -> bool:
     return request.response.output_text or not request.response.HasField("output_text")
 
 
-def read_request(request: inference.GenerateRequest, context: Context) -> Asked:
+def read_request(request: inference.GenerateRequest, context: Context) -> ClientRequest:
     """What the router asks, unchecked but for what this face alone can see."""
     prompt = request.WhichOneof("prompt")
     if prompt is None:
         raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
-    return Asked(
+    return ClientRequest(
         prompt=request.text if prompt == "text" else list(request.token_ids.ids),
         sampling=_read_sampling(request),
         model=request.model,

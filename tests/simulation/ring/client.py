@@ -10,8 +10,8 @@ import numpy as np
 
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.events import Delta, Finished, read_vector
-from frontend_svc.requests.generate_input import (
-    GenerateInput,
+from frontend_svc.requests.request import (
+    CheckedRequest,
     Pooling,
     PoolingMode,
     Sampling,
@@ -21,8 +21,8 @@ from frontend_svc.text.stop_strings import Found
 from signalbox.errors import SignalboxError
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.enums import FinishReason
-from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.nodes import FrontendNode
+from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import MODEL
 from tests.simulation.vectors import expected_vector
 from worker_svc.core.requests import pooling as worker_pooling
@@ -52,8 +52,8 @@ class _StopAfter:
 class Client:
     """A client and what it has got."""
 
-    def __init__(self, ring: Ring, node: FrontendNode, asked: Asked) -> None:
-        self.ring, self.node, self.asked = ring, node, asked
+    def __init__(self, ring: Ring, node: FrontendNode, request: RingRequest) -> None:
+        self.ring, self.node, self.request = ring, node, request
         self.frontend_number = node.num_starts
         self.output: list[int] = []
         self.finished: Finished | None = None
@@ -84,22 +84,22 @@ class Client:
         if self.finished is not None:
             state = f"{self.finished.reason.name} {self.finished.error or ''}"
         attempt = self.session.attempt if self.session is not None else 0
-        return f"{self.asked.request_id} at {self.node.name}, attempt {attempt}, {len(self.output)} tokens: {state}"
+        return f"{self.request.request_id} at {self.node.name}, attempt {attempt}, {len(self.output)} tokens: {state}"
 
     async def run(self) -> None:
         """From its request to the end."""
         assert self.node.frontend is not None
         self.began_at = self._read_at = self.ring.world.now
-        asked = self.asked
+        request = self.request
         hashes = BlockHashes(MODEL, "", self.ring.setup.block_size)
-        text: Any = None if asked.stop_after is None else _StopAfter(asked.stop_after)
+        text: Any = None if request.stop_after is None else _StopAfter(request.stop_after)
         try:
-            self.session = self.node.frontend.table.open(make_input(asked), text, hashes)
+            self.session = self.node.frontend.table.open(make_checked(request), text, hashes)
         except SignalboxError as error:
             self.refusal = error
             return
-        if asked.leaves_after_s is not None:
-            asyncio.get_running_loop().call_later(asked.leaves_after_s, self.session.cancel)
+        if request.leaves_after_s is not None:
+            asyncio.get_running_loop().call_later(request.leaves_after_s, self.session.cancel)
         while self.finished is None:
             delta = await self.session.next_delta()
             try:
@@ -108,16 +108,16 @@ class Client:
                 self.ring.findings.append(f"{self.ring.world.now:.3f} {error}")
                 self.is_wrong = True
                 return
-            if asked.think_s and self.finished is None:
-                await asyncio.sleep(asked.think_s)
+            if request.think_s and self.finished is None:
+                await asyncio.sleep(request.think_s)
 
     def _take(self, delta: Delta) -> None:
         now = self.ring.world.now
         self.gap_s, self._read_at = max(self.gap_s, now - self._read_at), now
         if delta.token_ids:
-            self.ring.trace.note(self.node.name, f"{self.asked.request_id}: tokens {delta.token_ids}")
+            self.ring.trace.note(self.node.name, f"{self.request.request_id}: tokens {delta.token_ids}")
         self.output += delta.token_ids
-        expected = self.ring.expected(self.asked)
+        expected = self.ring.expected(self.request)
         assert self.output == expected[: len(self.output)], f"{self}: {self.output} instead of {expected}"
         self.finished = delta.finished
         if delta.vector:
@@ -130,36 +130,36 @@ class Client:
         """Asserts that what it was told at the end is true."""
         if self.finished is None:
             return
-        expected = self.ring.expected(self.asked)
+        expected = self.ring.expected(self.request)
         finished = self.finished
         assert finished.num_output_tokens == len(self.output), f"{self}: {finished.num_output_tokens} counted"
         if finished.reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return
         assert self.output == expected, f"{self}: {self.output} instead of {expected}"
-        if self.asked.pooling:
-            mode = worker_pooling.PoolingMode[self.asked.pooling.upper()]
-            wanted = expected_vector(list(self.asked.prompt), mode)
+        if self.request.pooling:
+            mode = worker_pooling.PoolingMode[self.request.pooling.upper()]
+            wanted = expected_vector(list(self.request.prompt), mode)
             assert abs(self.vector[0] - wanted) <= 1e-3 * abs(wanted), f"{self}: {self.vector}, not {wanted}"
 
 
-def make_input(asked: Asked) -> GenerateInput:
+def make_checked(request: RingRequest) -> CheckedRequest:
     """The request as the frontend's processor would make it."""
-    form = None if asked.rule is None else StructuredOutput(FormKind.REGEX, asked.rule.text)
-    given: dict[str, Any] = {
-        "request_id": asked.request_id,
+    form = None if request.rule is None else StructuredOutput(FormKind.REGEX, request.rule.text)
+    fields: dict[str, Any] = {
+        "request_id": request.request_id,
         "model": MODEL,
-        "prompt": np.array(asked.prompt, "<i4").tobytes(),
-        "num_prompt_tokens": len(asked.prompt),
-        "max_tokens": 1 if asked.pooling else asked.max_tokens,
-        "seed": asked.seed,
+        "prompt": np.array(request.prompt, "<i4").tobytes(),
+        "num_prompt_tokens": len(request.prompt),
+        "max_tokens": 1 if request.pooling else request.max_tokens,
+        "seed": request.seed,
         "sampling": Sampling(
-            temperature=1.0 if asked.is_drawn else 0.0,
-            stop_token_ids=asked.stop_token_ids,
-            repetition_penalty=2.0 if asked.never_repeats else None,
+            temperature=1.0 if request.is_drawn else 0.0,
+            stop_token_ids=request.stop_token_ids,
+            repetition_penalty=2.0 if request.never_repeats else None,
             structured_output=form,
         ),
-        "priority": asked.priority,
-        "tenant": asked.tenant,
-        "pooling": Pooling(PoolingMode(asked.pooling), raw=True) if asked.pooling else None,
+        "priority": request.priority,
+        "tenant": request.tenant,
+        "pooling": Pooling(PoolingMode(request.pooling), raw=True) if request.pooling else None,
     }
-    return GenerateInput(**given)
+    return CheckedRequest(**fields)

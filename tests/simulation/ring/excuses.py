@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from signalbox import errors
-from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.client import Client
+from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Fault, Loss, Plot
 
 HARMLESS = {"set_clock", "slow", "reset_links", "reset_cache", "share_lease", "store_clock", "slow_steps"}
@@ -22,18 +22,18 @@ def unexcused(plot: Plot, client: Client) -> str:
 
 
 def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> bool:
-    asked: Asked = client.asked
+    request: RingRequest = client.request
     if isinstance(error, errors.CancelledError):
-        return asked.leaves_after_s is not None
+        return request.leaves_after_s is not None
     if isinstance(error, errors.ResourceExhaustedError):
         is_limited = bool(plot.setup.tenants) or int(plot.setup.scheduler.get("max_waiting", 100_000)) < 1000
         is_new = not client.output and not client.session.losses.num_losses  # F3: only those
         return is_limited and is_new and error.retry_after_s is not None
     if isinstance(error, errors.InvalidRequestError):
-        return asked.rule is not None and plot.setup.grammar_failures > 0
+        return request.rule is not None and plot.setup.grammar_failures > 0
     if isinstance(error, errors.InternalError):
         kinds = [fault.kind for fault in plot.faults]
-        return asked.fails or asked.is_poison or asked.is_nan or kinds.count("lose_device") > 1
+        return request.fails or request.is_poison or request.is_nan or kinds.count("lose_device") > 1
     if isinstance(error, errors.UnavailableError):
         return _may_be_unavailable(plot, client)
     return False
@@ -46,8 +46,8 @@ def _may_drain(plot: Plot) -> bool:
 
 
 def _may_be_unavailable(plot: Plot, client: Client) -> bool:
-    asked = client.asked
-    if asked.is_poison:
+    request = client.request
+    if request.is_poison:
         return True
     kinds = [fault.kind for fault in plot.faults]
     if any(fault.kind == "terminate" and fault.targets[0][0] == "f" for fault in plot.faults):
@@ -73,8 +73,8 @@ def _is_walled_off(plot: Plot, frontend: str) -> bool:
 
 def _num_ends(plot: Plot) -> int:
     """How many processes of workers may end because of what they are asked."""
-    asked = [planned.asked for planned in plot.requests]
-    return 2 * any(each.is_poison for each in asked) + (sum(each.is_nan for each in asked) > 2)
+    request = [planned.request for planned in plot.requests]
+    return 2 * any(each.is_poison for each in request) + (sum(each.is_nan for each in request) > 2)
 
 
 def _patience_s(plot: Plot) -> float:
@@ -98,8 +98,8 @@ GENTLE = HARMLESS | {"safe_mode", "drain", "terminate", "kill", "freeze", "fail_
 def may_lose(plot: Plot, loss: Loss) -> bool:
     """Whether the plot allows that an attempt was lost: a pause was promised where only schedulers and links go, and
     nothing at all where nothing does (docs/liveness.md, E)."""
-    asked = [planned.asked for planned in plot.requests]
-    if loss.request_id == "odd" or any(each.is_poison or each.is_nan for each in asked):
+    request = [planned.request for planned in plot.requests]
+    if loss.request_id == "odd" or any(each.is_poison or each.is_nan for each in request):
         return True
     if not plot.faults:
         return False

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.penalties import first_unseen
-from tests.simulation.ring.asked import draw
+from tests.simulation.ring.request import draw
 from tests.simulation.vectors import PoolingSimRunner
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
 from worker_svc.runner.sim.model import U64, next_token

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.checks import Checks
 from tests.simulation.ring.client import Client
 from tests.simulation.ring.clock import World
@@ -18,6 +17,7 @@ from tests.simulation.ring.faults import Faults
 from tests.simulation.ring.lease import SharedLease
 from tests.simulation.ring.network import Network
 from tests.simulation.ring.nodes import FrontendNode, Node, RelayNode, SchedulerNode, WorkerNode
+from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Loss, Planned, Plot
 from tests.simulation.ring.surroundings import inside
 from tests.simulation.ring.trace import Trace, TraceLog
@@ -68,8 +68,8 @@ class Ring:
         self.checks = Checks(self)
         self.faults = Faults(self)
         self.lease = SharedLease(self.world)
-        self.expected: Callable[[Asked], list[int]] = lru_cache(
-            lambda asked: asked.expected(setup.vocab_size, setup.limit)
+        self.expected: Callable[[RingRequest], list[int]] = lru_cache(
+            lambda request: request.expected(setup.vocab_size, setup.limit)
         )
 
     @property
@@ -151,15 +151,15 @@ class Ring:
 
     def _call(self, planned: Planned) -> None:
         """A client comes, unless its frontend is away."""
-        node, asked = self.frontends[planned.frontend], planned.asked
+        node, request = self.frontends[planned.frontend], planned.request
         if not node.is_running or node.frontend is None or node.frontend.processor.stopping:
             return
         process = node.process
         assert process is not None
-        client = Client(self, node, asked)
+        client = Client(self, node, request)
         self.clients.append(client)
-        size = f"{len(asked.prompt)} tokens, up to {asked.max_tokens} more"
-        self.trace.note(node.name, f"{asked.request_id} comes: {size}")
+        size = f"{len(request.prompt)} tokens, up to {request.max_tokens} more"
+        self.trace.note(node.name, f"{request.request_id} comes: {size}")
         self.world.at(0.0, lambda: process.spawn(client.run()), process=process)
 
     def _outcome(self) -> Outcome:
@@ -169,7 +169,7 @@ class Ring:
             num_losses=len(self.losses),
             num_requests=len(self.clients),
             errors=[
-                f"{client.asked.request_id}: {client.finished.error}"
+                f"{client.request.request_id}: {client.finished.error}"
                 for client in self.clients
                 if client.finished is not None and client.finished.error is not None
             ],

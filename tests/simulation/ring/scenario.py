@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.simulation.ring.asked import Asked
 from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.model import FAILING, NAN, POISON
+from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
 
 FIRST_S = 0.8
@@ -160,19 +160,21 @@ def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tu
     prefixes = [tuple(rng.randrange(900) for _ in range(24)) for _ in range(2)]
     planned = []
     for number in range(rng.randint(*profile.requests)):
-        asked = _draw_asked(rng, setup, prefixes, f"q{number}")
+        request = _draw_request(rng, setup, prefixes, f"q{number}")
         if profile.again and planned and rng.random() < profile.again:
-            asked = replace(asked, prompt=rng.choice(planned).asked.prompt)
+            request = replace(request, prompt=rng.choice(planned).request.prompt)
         if profile.is_slow and (profile.long == 1.0 or rng.random() < profile.long):
-            asked = replace(asked, max_tokens=40, stop_token_ids=(), leaves_after_s=None)
+            request = replace(request, max_tokens=40, stop_token_ids=(), leaves_after_s=None)
         at = FIRST_S + rng.uniform(0, profile.spread_s)
-        planned.append(Planned(at, rng.randrange(setup.num_frontends), asked))
+        planned.append(Planned(at, rng.randrange(setup.num_frontends), request))
     if rng.random() < 0.3:
         at = FIRST_S + rng.uniform(0, 1.0)
         for number in range(rng.randint(2, 6)):
             own = tuple(rng.randrange(900) for _ in range(rng.choice((0, 0, 3))))
-            asked = Asked(f"crowd{number}", (prefixes[0] + own)[: setup.limit - 1], rng.randint(1, 10))
-            planned.append(Planned(at + rng.choice((0.0, 0.0, 0.005)), 0, asked))
+            request = RingRequest(
+                f"crowd{number}", (prefixes[0] + own)[: setup.limit - 1], rng.randint(1, 10)
+            )
+            planned.append(Planned(at + rng.choice((0.0, 0.0, 0.005)), 0, request))
     if rng.random() < profile.odd:
         planned += _draw_odd(rng, setup, profile, prefixes[0])
     return tuple(planned)
@@ -185,21 +187,23 @@ def _draw_odd(
     kind = rng.choice(profile.odd_kinds)
     at = FIRST_S + rng.uniform(0, 1.0)
     if kind == "poison":
-        return [Planned(at, 0, Asked("odd", (POISON, *prefix[:3]), 5, is_poison=True))]
+        return [Planned(at, 0, RingRequest("odd", (POISON, *prefix[:3]), 5, is_poison=True))]
     if kind == "failing":
-        return [Planned(at, 0, Asked("odd", (FAILING, *prefix[:3]), 5, fails=True))]
+        return [Planned(at, 0, RingRequest("odd", (FAILING, *prefix[:3]), 5, fails=True))]
     planned = []
     for number in range(rng.randint(1, 4)):
         prompt = (*prefix[: rng.randrange(0, 20)], NAN, *prefix[:3])[: setup.limit - 1]
-        asked = Asked(f"nan{number}", prompt, rng.randint(1, 10), is_nan=NAN in prompt)
-        planned.append(Planned(at + rng.uniform(0, 0.5), 0, asked))
+        request = RingRequest(f"nan{number}", prompt, rng.randint(1, 10), is_nan=NAN in prompt)
+        planned.append(Planned(at + rng.uniform(0, 0.5), 0, request))
     return planned
 
 
-def _draw_asked(rng: random.Random, setup: RingSetup, prefixes: list[tuple[int, ...]], name: str) -> Asked:
+def _draw_request(
+    rng: random.Random, setup: RingSetup, prefixes: list[tuple[int, ...]], name: str
+) -> RingRequest:
     shared = rng.choice(prefixes)[: rng.randrange(0, 25)]
     own = tuple(rng.randrange(900) for _ in range(rng.randint(1, 15)))
-    asked = Asked(
+    request = RingRequest(
         name,
         (shared + own)[: setup.limit - 1],
         rng.choice((rng.randint(1, 12), rng.randint(1, 12), rng.randint(8, 40))),
@@ -211,18 +215,18 @@ def _draw_asked(rng: random.Random, setup: RingSetup, prefixes: list[tuple[int, 
     )
     kind = rng.random()
     if kind < 0.15:
-        return replace(asked, pooling=rng.choice(("mean", "last", "cls")))
+        return replace(request, pooling=rng.choice(("mean", "last", "cls")))
     if kind < 0.35:
-        asked = replace(asked, rule=Rule(rng.choice((2, 3)), rng.randint(1, 30)))
+        request = replace(request, rule=Rule(rng.choice((2, 3)), rng.randint(1, 30)))
     elif kind < 0.45:
-        asked = replace(asked, never_repeats=True)
+        request = replace(request, never_repeats=True)
     if rng.random() < 0.3:
-        asked = replace(asked, is_drawn=True)
+        request = replace(request, is_drawn=True)
     if rng.random() < 0.15:
-        asked = replace(asked, stop_token_ids=tuple(rng.randrange(1000) for _ in range(150)))
+        request = replace(request, stop_token_ids=tuple(rng.randrange(1000) for _ in range(150)))
     if rng.random() < 0.1:
-        asked = replace(asked, stop_after=rng.randint(1, 15))
-    return asked
+        request = replace(request, stop_after=rng.randint(1, 15))
+    return request
 
 
 # -- faults --

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from signalbox.protocol.enums import RequestKind
-from tests.simulation.ring.asked import Asked
+from tests.simulation.ring.request import RingRequest
 from worker_svc.core.batch import RunnerInfo
 
 MODEL = "sim"
@@ -92,7 +92,7 @@ class Planned:
 
     at: float
     frontend: int
-    asked: Asked
+    request: RingRequest
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a client asks of a ring, and what an undisturbed run would give it."""
+"""What a client of a simulated ring requests, and what an undisturbed run would give it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker_svc.runner.sim.model import content, mix, next_token
 
 
 @dataclass(frozen=True)
-class Asked:
+class RingRequest:
     """One request."""
 
     request_id: str

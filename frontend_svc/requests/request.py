@@ -1,4 +1,4 @@
-"""A request on its way in: as a client asked, and as it was understood."""
+"""A request on its way in: as a client sent it, and as it was understood."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a client asked for, before any check. `prompt` is text, or token ids."""
+class ClientRequest:
+    """One prompt of a client's call, before any check. `prompt` is text, or token ids."""
 
     prompt: str | Sequence[int]
     sampling: Sampling
@@ -130,8 +130,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class GenerateInput:
-    """A request that was checked and can be submitted, once or again after a loss."""
+class CheckedRequest:
+    """A request that was checked and completed: it can be submitted, and again after a loss."""
 
     request_id: str
     model: str
