@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from scheduler_svc.core.integrity import check_worker
+from scheduler_svc.core.integrity import check_requests, check_worker
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 
@@ -61,10 +61,12 @@ class IdleCheck:
 
     def _check(self, worker_id: str) -> bool:
         try:
+            core = self._core
             if worker_id:
-                check_worker(self._core.workers[worker_id], self._core.requests)
+                check_worker(core.workers[worker_id], core.requests)
             else:
-                self._core.check_requests()
+                suspects = core.register.suspects.keys()
+                check_requests(core.requests, core.workers, core.queues, suspects, core.level)
         except Exception:  # whatever a table that cannot be runs into
             self.counts[worker_id] += 1
             of = f"the state of worker {worker_id}" if worker_id else "the list of all requests"

@@ -9,6 +9,13 @@ from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 
 
+def check_workers(workers: Mapping[str, Worker], requests: Mapping[RequestKey, Request]) -> None:
+    """Asserts the invariants of all but those whose snapshot is still on its way."""
+    for worker in workers.values():
+        if not worker.is_arriving:
+            check_worker(worker, requests)
+
+
 def check_worker(worker: Worker, requests: Mapping[RequestKey, Request]) -> None:
     """Asserts the invariants of a worker, and that what runs there is among `requests`."""
     worker.check_integrity()

@@ -16,7 +16,7 @@ from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.integrity import check_requests, check_worker
+from scheduler_svc.core.integrity import check_requests, check_workers
 from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
 from scheduler_svc.core.liveness.solo import absolve
@@ -346,15 +346,8 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Asserts all invariants."""
-        for worker in self.workers.values():
-            if not worker.is_arriving:
-                check_worker(worker, self.requests)
-        self.check_requests()
-
-    def check_requests(self) -> None:
-        """Asserts those of all requests together."""
-        suspects = self.register.suspects.keys()
-        check_requests(self.requests, self.workers, self.queues, suspects, self.level)
+        check_workers(self.workers, self.requests)
+        check_requests(self.requests, self.workers, self.queues, self.register.suspects.keys(), self.level)
 
     # -- inside --
 
