@@ -37,7 +37,7 @@ class Frontend:
         """Raises StartupError when the model directory or the key file cannot be read."""
         self._settings = settings
         services = self._services = make_services(settings)
-        self.gate, self.metrics, self.directory = services.gate, services.metrics, services.directory
+        self.access, self.metrics, self.directory = services.access, services.metrics, services.directory
         self.table, self.processor = services.table, services.processor
         self.workers = WorkerLinks(services)
         self.metrics.watch_reach(self.workers.reach)
@@ -54,7 +54,7 @@ class Frontend:
         settings = self._settings
         server = rpc.Server(
             [SERVICE, *(faces.SERVICES if settings.vllm_faces else ())],
-            [GrpcAuth(self.gate, self.metrics)] if self.gate.has_keys else [],
+            [GrpcAuth(self.access, self.metrics)] if self.access.has_keys else [],
             reuse_port=settings.reuse_port,
             max_receive_bytes=settings.max_request_bytes,
         )
@@ -87,8 +87,8 @@ class Frontend:
             asyncio.create_task(self._keep_health()),
             asyncio.create_task(self._keep_cancelling_stalled()),
         ]
-        if self.gate.has_keys:
-            self._tasks.append(asyncio.create_task(self.gate.keep_current()))
+        if self.access.has_keys:
+            self._tasks.append(asyncio.create_task(self.access.keep_current()))
         elif public := [at for at in (self._settings.http, self._settings.grpc) if not is_loopback(at)]:
             log.warning("without --key-file anybody who reaches %s may call", " or ".join(public))
         settle_memory()

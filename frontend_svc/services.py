@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import uuid4
 
-from frontend_svc.access.gate import Gate
+from frontend_svc.access.access_control import AccessControl
 from frontend_svc.access.keys import watch_keys
 from frontend_svc.clock import loop_time
 from frontend_svc.config import FrontendSettings
@@ -30,7 +30,7 @@ class Services:
     """UUID of this process."""
     tracer: spans.Tracer
     metrics: Metrics
-    gate: Gate
+    access: AccessControl
     directory: ModelDirectory
     table: SessionTable
     processor: RequestProcessor
@@ -55,7 +55,7 @@ class Services:
 def make_services(settings: FrontendSettings) -> Services:
     """Raises StartupError when the model directory or the key file cannot be read."""
     key_file = None if settings.key_file is None else watch_keys(settings.key_file)
-    gate = Gate(key_file, share_prefix_cache=settings.share_prefix_cache)
+    access = AccessControl(key_file, share_prefix_cache=settings.share_prefix_cache)
     instance = uuid4().hex
     tokenizer = form_check = None
     if settings.model is not None:
@@ -78,7 +78,17 @@ def make_services(settings: FrontendSettings) -> Services:
         max_open_bytes=settings.max_open_bytes,
     )
     metrics.watch_open(lambda: len(table))
-    processor = RequestProcessor(table, directory, tokenizer, settings.limits, tracer, form_check, gate)
+    processor = RequestProcessor(table, directory, tokenizer, settings.limits, tracer, form_check, access)
     return Services(
-        settings, instance, tracer, metrics, gate, directory, table, processor, orders, operations, form_check
+        settings,
+        instance,
+        tracer,
+        metrics,
+        access,
+        directory,
+        table,
+        processor,
+        orders,
+        operations,
+        form_check,
     )

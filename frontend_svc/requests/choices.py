@@ -112,19 +112,19 @@ async def open_choices(
 ) -> Choices:
     """Opens all sessions of a call, or none. Raises the SignalboxError for which it is refused."""
     sessions: list[Session] = []
-    ticket = processor.gate.admit(len(prompts) * num_per_prompt)
+    lease = processor.access.admit(len(prompts) * num_per_prompt)
     try:
         for index, request in enumerate(prompts):
             if index:
                 await asyncio.sleep(0)  # many prompts take their time to tokenize
-            sessions += await processor.open_choices(request, num_per_prompt, ticket)
+            sessions += await processor.open_choices(request, num_per_prompt, lease)
     except BaseException:
         for session in sessions:
             session.cancel()
         raise
     finally:
-        if ticket is not None:
-            ticket.close()
+        if lease is not None:
+            lease.close()
     choices = Choices(sessions, num_per_prompt)
     if timeout_s is not None:
         choices.limit_time(timeout_s)

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from frontend_svc import tracing
-from frontend_svc.access.gate import Gate
-from frontend_svc.access.usage import Ticket
+from frontend_svc.access.access_control import AccessControl
+from frontend_svc.access.quota import QuotaLease
 from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory
 from frontend_svc.requests import validation
@@ -42,11 +42,11 @@ class RequestProcessor:
         limits: Limits,
         tracer: Tracer = OFF,
         check_form: FormCheck | None = None,
-        gate: Gate | None = None,
+        access: AccessControl | None = None,
     ) -> None:
         """`check_form` raises InvalidRequestError for a structure that cannot be followed; None: workers check.
-        Without a `gate` anybody may do everything."""
-        self.gate = gate or Gate()
+        Without `access` anybody may do everything."""
+        self.access = access or AccessControl()
         self.tokenizer = tokenizer
         self.stopping = False
         """No request is accepted any more."""
@@ -61,19 +61,19 @@ class RequestProcessor:
         return (await self.open_choices(request, 1))[0]
 
     async def open_choices(
-        self, request: ClientRequest, count: int, ticket: Ticket | None = None
+        self, request: ClientRequest, count: int, lease: QuotaLease | None = None
     ) -> list[Session]:
         """`count` sessions over one prompt, with one seed and an index each; all or none are opened.
 
-        Log-probabilities of the prompt come with the first one only. `ticket` has to have places for all of them;
+        Log-probabilities of the prompt come with the first one only. `lease` has to have places for all of them;
         None: nobody counts. Raises the SignalboxError for which the request is refused.
         """
         spans = [tracing.begin(self._tracer, request) for _ in range(count)]
         try:
-            checked, hashes = await self._prepare(self.gate.sign(request))
-            if ticket is not None:
-                ticket.take_prompt(checked.num_prompt_tokens)
-            return self._open_all(make_choices(checked, count), hashes, spans, request, ticket)
+            checked, hashes = await self._prepare(self.access.authorize(request))
+            if lease is not None:
+                lease.take_prompt(checked.num_prompt_tokens)
+            return self._open_all(make_choices(checked, count), hashes, spans, request, lease)
         except SignalboxError as error:
             for span in spans:
                 if span is not None and not span.end_s:
@@ -86,7 +86,7 @@ class RequestProcessor:
         hashes: BlockHashes | None,
         spans: Sequence[Span | None],
         request: ClientRequest,
-        ticket: Ticket | None,
+        lease: QuotaLease | None,
     ) -> list[Session]:
         """Opens one session for each of `checked`."""
         sessions: list[Session] = []
@@ -95,7 +95,7 @@ class RequestProcessor:
                 trace = tracing.context_for_services(self._tracer, request, span)
                 text = TextStream(self.tokenizer, request.sampling.stop) if self.tokenizer else None
                 own = hashes.copy() if hashes else None
-                sessions.append(self._table.open(replace(each, trace=trace), text, own, span, ticket))
+                sessions.append(self._table.open(replace(each, trace=trace), text, own, span, lease))
         except SignalboxError:
             for session in sessions:
                 session.cancel()

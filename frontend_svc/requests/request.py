@@ -115,7 +115,7 @@ class ClientRequest:
     id_prefix: str = ""
     """Of a name that we make."""
     priority: int = 0
-    """Lower runs first. The gate decides what its caller may have, and whose it is; faces leave the tenants alone."""
+    """Lower runs first; 0: the client named none. `AccessControl` makes it what the caller may have."""
     priority_field: str = "priority"
     """How this face calls it, for errors."""
     tenant: str = ""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from frontend_svc.access.usage import Ticket
+from frontend_svc.access.quota import QuotaLease
 from frontend_svc.clock import Clock
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.delta_queue import DeltaQueue
@@ -108,10 +108,10 @@ class Session:
         text: TextStream | None,
         hashes: BlockHashes | None,
         span: Span | None = None,
-        ticket: Ticket | None = None,
+        lease: QuotaLease | None = None,
     ) -> None:
         self.request = request
-        self.ticket = ticket
+        self.lease = lease
         """Its place among what its key may have open; None: nobody counts."""
         self.span = span
         """Being recorded; None: the request is not traced."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from uuid import uuid4
 
-from frontend_svc.access.usage import Ticket
+from frontend_svc.access.quota import QuotaLease
 from frontend_svc.clock import Clock, loop_time
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.open_bytes import OPEN_RETRY_S, OpenBytes
@@ -55,9 +55,9 @@ class SessionTable:
         text: TextStream | None = None,
         hashes: BlockHashes | None = None,
         span: Span | None = None,
-        ticket: Ticket | None = None,
+        lease: QuotaLease | None = None,
     ) -> Session:
-        """Starts a request and submits it; `ticket` hears of its begin and end.
+        """Starts a request and submits it; `lease` hears of its begin and end.
 
         Raises DuplicateRequestError for an id that is still running, ResourceExhaustedError for too many,
         RequestTooLargeError for one that can never have room.
@@ -73,9 +73,9 @@ class SessionTable:
                 f"max_open_requests: {len(self)} of {most} requests are open here", OPEN_RETRY_S
             )
         self.open_bytes.enter(request, hashes)
-        session = Session(request, self, text, hashes, span, ticket)
-        if ticket is not None:
-            ticket.start()
+        session = Session(request, self, text, hashes, span, lease)
+        if lease is not None:
+            lease.start()
         self._by_request_id[request.request_id] = session
         session.begin_attempt()
         return session
@@ -145,8 +145,8 @@ class SessionTable:
         del self._by_attempt[session.attempt]
         del self._by_request_id[session.request_id]
         self.open_bytes.leave(session.request)
-        if session.ticket is not None:
-            session.ticket.end(len(session.output))
+        if session.lease is not None:
+            session.lease.end(len(session.output))
 
     def check_integrity(self) -> None:
         """Asserts that both maps name the same sessions, none of which has ended."""

@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from frontend_svc.access import gate
+from frontend_svc.access import access_control
 from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer, load_tokenizer
@@ -126,7 +126,7 @@ def smg(channel: grpc.aio.Channel) -> Any:
 @pytest.fixture
 def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeyRing:
     """Keys of two tenants, with nothing special."""
-    monkeypatch.setattr(gate, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(access_control, "LOOK_EVERY_S", 0.02)
     ring = KeyRing(tmp_path / "keys.toml")
     ring.add("acme")
     ring.add("other", tenant="other")

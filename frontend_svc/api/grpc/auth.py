@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from frontend_svc.access.gate import FIELD, Gate
+from frontend_svc.access.access_control import FIELD, AccessControl
 from frontend_svc.api.grpc.call import Context
 from frontend_svc.metrics import Metrics
 from signalbox.errors import SignalboxError
@@ -20,8 +20,8 @@ OPEN_PREFIXES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 class GrpcAuth(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """What is not open needs a key. Context variables set here are seen by the handler: both run in the call's task."""
 
-    def __init__(self, gate: Gate, metrics: Metrics) -> None:
-        self._gate = gate
+    def __init__(self, access: AccessControl, metrics: Metrics) -> None:
+        self._access = access
         self._metrics = metrics
 
     async def intercept_service(
@@ -34,7 +34,7 @@ class GrpcAuth(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         values = [value for name, value in metadata if name == FIELD and isinstance(value, str)]
         try:
             with self._metrics.counting_refusals():
-                self._gate.identify(values)
+                self._access.identify(values)
         except SignalboxError as error:
             return _make_refusal(error)
         return await continuation(handler_call_details)

@@ -28,11 +28,11 @@ class HttpApi:
     def __init__(
         self, services: Services, *, is_ready: Callable[[], bool], page: WebPage | None = None
     ) -> None:
-        settings, gate = services.settings, services.gate
+        settings, access = services.settings, services.access
         self._metrics = services.metrics
         self._is_ready = is_ready
         self._name = settings.name
-        auth = Middleware(HttpAuth, gate, self._metrics, metrics_need_key=settings.metrics_need_key)
+        auth = Middleware(HttpAuth, access, self._metrics, metrics_need_key=settings.metrics_need_key)
         self.app = Starlette(
             routes=[
                 *OpenAIApi(services).routes,
@@ -43,7 +43,7 @@ class HttpApi:
                 Route("/version", self.version, methods=["GET"]),
                 *(page.routes if page is not None else ()),
             ],
-            middleware=[auth] if gate.has_keys else [],
+            middleware=[auth] if access.has_keys else [],
             exception_handlers={
                 SignalboxError: answer_error,
                 HTTPException: answer_http_error,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from frontend_svc.access.gate import FIELD, Caller, Gate
+from frontend_svc.access.access_control import FIELD, AccessControl, Caller
 from frontend_svc.api.http.errors import answer_error
 from frontend_svc.metrics import Metrics
 from signalbox.errors import SignalboxError
@@ -21,9 +21,11 @@ ADMIN_PREFIX = "/board/"
 class HttpAuth:
     """ASGI middleware. What is not open needs a key, paths that do not exist included."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, metrics: Metrics, *, metrics_need_key: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, access: AccessControl, metrics: Metrics, *, metrics_need_key: bool
+    ) -> None:
         self._app = app
-        self._gate = gate
+        self._access = access
         self._metrics = metrics
         self._open = OPEN - {METRICS} if metrics_need_key else OPEN
         self._admin = (ADMIN_PREFIX, METRICS) if metrics_need_key else (ADMIN_PREFIX,)
@@ -44,7 +46,7 @@ class HttpAuth:
         await self._app(scope, receive, send)
 
     def _check(self, request: Request, path: str) -> Caller:
-        caller = self._gate.identify(request.headers.getlist(FIELD))
+        caller = self._access.identify(request.headers.getlist(FIELD))
         if path.startswith(self._admin):
             caller.require_admin(path)
         return caller

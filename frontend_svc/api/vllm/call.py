@@ -35,7 +35,7 @@ async def next_deltas(choices: Choices, context: Context) -> list[tuple[int, Del
 
 def abort(services: Services, request_ids: Iterable[str]) -> None:
     """Cancels the open requests that their clients named so, all choices of each; others' are unknown to the caller."""
-    wanted, caller = set(request_ids), services.gate.caller
+    wanted, caller = set(request_ids), services.access.caller
     for session in services.table:
         if not caller.may_cancel(session.request.tenant):
             continue

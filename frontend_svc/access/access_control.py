@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from frontend_svc.access.keys import Key
-from frontend_svc.access.usage import Ticket, Usage
+from frontend_svc.access.quota import KeyQuota, QuotaLease
 from frontend_svc.requests.request import ClientRequest
 from signalbox.api_keys import hash_key, id_of, is_same_hash, make_key
 from signalbox.errors import AuthenticationError, InternalError, PermissionDeniedError
@@ -21,7 +21,7 @@ from signalbox.runtime.watched_file import WatchedFile
 
 FIELD = "authorization"
 LOOK_EVERY_S = 1.0
-"""For a change of the key file."""
+"""How often the key file is looked at for a change, in seconds."""
 KeyFile = WatchedFile[Mapping[str, Key]]
 """By id."""
 _SCHEME = "bearer"
@@ -31,13 +31,13 @@ _NOBODY = Key(hash=make_key().hash, tenant="nobody")
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever made a call."""
+    """Who made a call, and what they may do."""
 
     tenant: str = ""
     """Empty: there are no tenants here."""
     best_priority: int = -1000
     is_admin: bool = True
-    usage: Usage | None = None
+    quota: KeyQuota | None = None
     """None: no limits."""
 
     def require_admin(self, what: str) -> None:
@@ -55,14 +55,14 @@ ANYBODY = Caller()
 _caller: ContextVar[Caller] = ContextVar("caller")
 
 
-class Gate:
+class AccessControl:
     """Knows the keys and what they have used."""
 
     def __init__(self, key_file: KeyFile | None = None, *, share_prefix_cache: bool = False) -> None:
         """Without a file everybody may do everything. `share_prefix_cache`: tenants may use each other's blocks."""
         self._file = key_file
         self._share_prefix_cache = share_prefix_cache
-        self._usages: dict[str, Usage] = {}
+        self._quotas: dict[str, KeyQuota] = {}
 
     @property
     def has_keys(self) -> bool:
@@ -71,7 +71,7 @@ class Gate:
 
     @property
     def caller(self) -> Caller:
-        """Of the call that runs."""
+        """Who made the call that runs."""
         if self._file is None:
             return ANYBODY
         try:
@@ -92,19 +92,19 @@ class Gate:
         key = self._file.content.get(key_id, _NOBODY)
         if not is_same_hash(hash_key(text), key.hash):
             raise AuthenticationError("the API key is not known", field=FIELD)
-        caller = Caller(key.tenant, key.best_priority, key.admin, self._usage_of(key_id, key))
+        caller = Caller(key.tenant, key.best_priority, key.admin, self._quota_of(key_id, key))
         _caller.set(caller)
         return caller
 
-    def admit(self, num_requests: int) -> Ticket | None:
-        """Lets so many requests of the running call in; None: nobody counts.
+    def admit(self, num_requests: int) -> QuotaLease | None:
+        """Takes the places of so many requests from the quota of the running call's key; None: nobody counts.
 
         Raises ResourceExhaustedError or PermissionDeniedError.
         """
-        usage = self.caller.usage
-        return None if usage is None else usage.enter(num_requests)
+        quota = self.caller.quota
+        return None if quota is None else quota.take(num_requests)
 
-    def sign(self, request: ClientRequest) -> ClientRequest:
+    def authorize(self, request: ClientRequest) -> ClientRequest:
         """`request` as its caller may have it. Raises PermissionDeniedError for a better priority than that.
 
         Priority 0 is what callers get who name none; it becomes their best one where that is worse.
@@ -136,14 +136,14 @@ class Gate:
     def _follow(self) -> None:
         """The limits may have changed. A key that is gone keeps what it has used: it may come back."""
         assert self._file is not None
-        for key_id, usage in self._usages.items():
+        for key_id, quota in self._quotas.items():
             if key_id in self._file.content:
-                usage.follow(self._file.content[key_id])
+                quota.follow(self._file.content[key_id])
 
-    def _usage_of(self, key_id: str, key: Key) -> Usage:
-        if key_id not in self._usages:
-            self._usages[key_id] = Usage(key)
-        return self._usages[key_id]
+    def _quota_of(self, key_id: str, key: Key) -> KeyQuota:
+        if key_id not in self._quotas:
+            self._quotas[key_id] = KeyQuota(key)
+        return self._quotas[key_id]
 
 
 def _read_bearer(authorization: Sequence[str]) -> str:

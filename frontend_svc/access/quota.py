@@ -11,11 +11,11 @@ from signalbox.errors import PermissionDeniedError, limit_reached
 from signalbox.runtime.token_bucket import TokenBucket
 
 AT_ONCE_RETRY_S = 1.0
-"""Nobody knows when a request ends."""
+"""What a client is told to wait, in seconds: nobody knows when a request ends."""
 
 
-class Usage:
-    """Of one key, over all changes of its entry. A bucket holds a minute's worth."""
+class KeyQuota:
+    """What one key may still take, over all changes of its entry. A bucket holds a minute's worth."""
 
     def __init__(self, key: Key, clock: Callable[[], float] = time.monotonic) -> None:
         self.num_open = 0
@@ -33,8 +33,8 @@ class Usage:
         self._requests = _adjust(self._requests, key.requests_per_minute, now)
         self._tokens = _adjust(self._tokens, key.tokens_per_minute, now)
 
-    def enter(self, count: int) -> Ticket:
-        """Lets `count` requests in, all or none, before anything is known of them.
+    def take(self, count: int) -> QuotaLease:
+        """Takes the places of `count` requests, all or none, before anything is known of them.
 
         Raises ResourceExhaustedError with the time to wait, PermissionDeniedError for more than can ever run at once.
         """
@@ -51,7 +51,7 @@ class Usage:
         if self._requests is not None:
             self._requests.take(count)
         self.num_open += count
-        return Ticket(self, count)
+        return QuotaLease(self, count)
 
     def take_prompt(self, num_tokens: int) -> None:
         """Raises ResourceExhaustedError when the prompt has to wait."""
@@ -60,22 +60,23 @@ class Usage:
         self.take_tokens(num_tokens)
 
     def take_tokens(self, num_tokens: int) -> None:
-        """Of an output, which was not known before."""
+        """Takes the tokens of an output, which were not known before; it may go below zero."""
         if self._tokens is not None:
             self._tokens.refill(self._clock())
             self._tokens.take(num_tokens)
 
 
-class Ticket:
-    """Lets the requests of one call in; each gives its place back when it ends, the others when the call is open."""
+class QuotaLease:
+    """Places of one call among the open requests of its key: each is given back when its request ends, those without a
+    request when the call is open."""
 
-    def __init__(self, usage: Usage, count: int) -> None:
-        self._usage = usage
+    def __init__(self, quota: KeyQuota, count: int) -> None:
+        self._quota = quota
         self._num_unused = count
 
     def take_prompt(self, num_tokens: int) -> None:
         """The prompt of one or more choices, counted once. Raises ResourceExhaustedError when it has to wait."""
-        self._usage.take_prompt(num_tokens)
+        self._quota.take_prompt(num_tokens)
 
     def start(self) -> None:
         """A request of the call has begun; it calls `end`."""
@@ -84,12 +85,12 @@ class Ticket:
 
     def end(self, num_output_tokens: int) -> None:
         """A request that has begun has ended."""
-        self._usage.num_open -= 1
-        self._usage.take_tokens(num_output_tokens)
+        self._quota.num_open -= 1
+        self._quota.take_tokens(num_output_tokens)
 
     def close(self) -> None:
         """No more requests begin."""
-        self._usage.num_open -= self._num_unused
+        self._quota.num_open -= self._num_unused
         self._num_unused = 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frontend_svc.access.keys import Key
-from frontend_svc.access.usage import Usage
+from frontend_svc.access.quota import KeyQuota
 from signalbox.api_keys import make_key
 from signalbox.errors import PermissionDeniedError, ResourceExhaustedError
 
@@ -20,8 +20,8 @@ class Clock:
         return self.now
 
 
-def make(clock: Clock, **limits: Any) -> Usage:
-    return Usage(entry(**limits), clock)
+def make(clock: Clock, **limits: Any) -> KeyQuota:
+    return KeyQuota(entry(**limits), clock)
 
 
 def entry(**limits: Any) -> Key:
@@ -29,78 +29,78 @@ def entry(**limits: Any) -> Key:
 
 
 def test_requests_at_once() -> None:
-    usage = make(Clock(), requests_at_once=3)
-    first = usage.enter(2)
+    quota = make(Clock(), requests_at_once=3)
+    first = quota.take(2)
     with pytest.raises(ResourceExhaustedError, match="2 of 3 requests at once") as caught:
-        usage.enter(2)
+        quota.take(2)
     assert caught.value.retry_after_s == 1
     assert caught.value.message == (
         "requests_at_once: this key has 2 of 3 requests at once, and 2 more are asked for; try again in 1 s"
     )
     first.start()
     first.close()
-    assert usage.num_open == 1, "one of two began"
+    assert quota.num_open == 1, "one of two began"
     first.end(5)
-    assert usage.num_open == 0
+    assert quota.num_open == 0
 
 
 def test_more_than_ever_run_at_once_is_not_a_matter_of_waiting() -> None:
     with pytest.raises(PermissionDeniedError, match="asks for 4 choices"):
-        make(Clock(), requests_at_once=3).enter(4)
+        make(Clock(), requests_at_once=3).take(4)
 
 
 def test_requests_per_minute() -> None:
     clock = Clock()
-    usage = make(clock, requests_per_minute=2)
+    quota = make(clock, requests_per_minute=2)
     for _ in range(2):
-        usage.enter(1).close()
+        quota.take(1).close()
     with pytest.raises(ResourceExhaustedError) as caught:
-        usage.enter(1)
+        quota.take(1)
     assert caught.value.retry_after_s == pytest.approx(30)
     assert caught.value.message == (
         "requests_per_minute: this key has 0 left of its 2 requests per minute, and 1 more are asked for; "
         "try again in 30 s"
     )
     clock.now += 30
-    usage.enter(1)
+    quota.take(1)
 
 
 def test_outputs_are_paid_for_afterwards() -> None:
     clock = Clock()
-    usage = make(clock, tokens_per_minute=100)
-    ticket = usage.enter(1)
-    ticket.take_prompt(90)
-    ticket.start()
-    ticket.end(70)
+    quota = make(clock, tokens_per_minute=100)
+    lease = quota.take(1)
+    lease.take_prompt(90)
+    lease.start()
+    lease.end(70)
     with pytest.raises(ResourceExhaustedError, match="100 tokens per minute") as caught:
-        usage.enter(1)
+        quota.take(1)
     assert caught.value.retry_after_s == pytest.approx(61 * 60 / 100)
 
 
 def test_a_refused_prompt_costs_nothing() -> None:
-    usage = make(Clock(), tokens_per_minute=100)
-    ticket = usage.enter(2)
-    ticket.take_prompt(60)
+    quota = make(Clock(), tokens_per_minute=100)
+    lease = quota.take(2)
+    lease.take_prompt(60)
     with pytest.raises(ResourceExhaustedError):
-        ticket.take_prompt(60)
-    ticket.take_prompt(40)
+        lease.take_prompt(60)
+    lease.take_prompt(40)
 
 
 def test_other_limits_do_not_forget_what_was_taken() -> None:
-    usage = make(Clock(), requests_per_minute=10)
-    usage.enter(8)
-    usage.follow(entry(requests_per_minute=9, requests_at_once=9))
-    usage.enter(1)
+    quota = make(Clock(), requests_per_minute=10)
+    quota.take(8)
+    quota.follow(entry(requests_per_minute=9, requests_at_once=9))
+    quota.take(1)
     with pytest.raises(ResourceExhaustedError):
-        usage.enter(1)
-    usage.follow(entry())
-    usage.enter(1000)
+        quota.take(1)
+    quota.follow(entry())
+    quota.take(1000)
 
 
 def test_what_is_left_is_never_said_to_be_more_than_it_is() -> None:
     clock = Clock()
-    usage = make(clock, requests_per_minute=60)
-    usage.enter(60)
+    quota = make(clock, requests_per_minute=60)
+    quota.take(60)
     clock.now += 0.9
     with pytest.raises(ResourceExhaustedError, match="has 0 left of its 60 requests per minute, and 1 more"):
-        usage.enter(1)
+        quota.take(1)
