@@ -114,9 +114,9 @@ class AccessControl:
             return request
         if request.priority < caller.best_priority and request.priority != 0:
             raise PermissionDeniedError(
-                f"{request.priority_field} is {request.priority}; the lowest number that this key may use is "
+                f"{request.names.priority} is {request.priority}; the lowest number that this key may use is "
                 f"{caller.best_priority}",
-                field=request.priority_field,
+                field=request.names.priority,
             )
         return replace(
             request,

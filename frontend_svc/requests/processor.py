@@ -139,12 +139,12 @@ class RequestProcessor:
             return
         if isinstance(request.prompt, str):
             raise UnsupportedError(
-                f"{request.prompt_field} must be token ids: this server has no tokenizer",
-                field=request.prompt_field,
+                f"{request.names.prompt} must be token ids: this server has no tokenizer",
+                field=request.names.prompt,
             )
         for name in ("stop", "bad_words", "structured_output"):
             if getattr(request.sampling, name):
-                self.require_tokenizer(request.sampling_prefix + name)
+                self.require_tokenizer(request.names.sampling_prefix + name)
 
     async def _tokenize(self, request: ClientRequest) -> Sequence[int]:
         if not isinstance(request.prompt, str):
@@ -198,5 +198,5 @@ def make_checked(
         cache_salt=request.cache_salt,
         operation=request.operation,
         pooling=request.pooling,
-        request_id_field=request.request_id_field,
+        names=request.names,
     )

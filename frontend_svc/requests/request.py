@@ -92,6 +92,18 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class FieldNames:
+    """How a face calls the fields of its requests, for errors."""
+
+    prompt: str = "prompt"
+    sampling_prefix: str = ""
+    """Path to the sampling parameters: "sampling." or empty."""
+    max_tokens: str = "max_tokens"
+    request_id: str = "request_id"
+    priority: str = "priority"
+
+
+@dataclass(frozen=True)
 class ClientRequest:
     """One prompt of a client's call, before any check. `prompt` is text, or token ids."""
 
@@ -99,25 +111,17 @@ class ClientRequest:
     sampling: Sampling
     model: str = ""
     """Empty: the only one served."""
-    prompt_field: str = "prompt"
-    """How this face calls the prompt, for errors."""
-    sampling_prefix: str = ""
-    """Path to the sampling parameters on this face, for errors: "sampling." or empty."""
-    max_tokens_field: str = "max_tokens"
+    names: FieldNames = FieldNames()
     default_max_tokens: int | None = None
     """When sampling.max_tokens is None; None: all that fit the context."""
     add_special_tokens: bool = True
     """Whether the tokenizer puts its own tokens around the text; a chat template has put them already."""
     request_id: str = ""
     """The client's own name for it; empty: we make one."""
-    request_id_field: str = "request_id"
-    """How this face calls that, for errors."""
     id_prefix: str = ""
     """Of a name that we make."""
     priority: int = 0
     """Lower runs first; 0: the client named none. `AccessControl` makes it what the caller may have."""
-    priority_field: str = "priority"
-    """How this face calls it, for errors."""
     tenant: str = ""
     cache_tenant: str = ""
     """Who alone may use the blocks again; empty: anybody."""
@@ -155,5 +159,4 @@ class CheckedRequest:
     """Made of `sampling.bad_words`."""
     pooling: Pooling | None = None
     """None: makes output tokens."""
-    request_id_field: str = "request_id"
-    """How its client's face calls that, for errors."""
+    names: FieldNames = FieldNames()

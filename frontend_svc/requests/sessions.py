@@ -65,7 +65,7 @@ class SessionTable:
         if request.request_id in self._by_request_id:
             raise DuplicateRequestError(
                 f"the request id {request.request_id!r} belongs to a request that is still running",
-                field=request.request_id_field,
+                field=request.names.request_id,
             )
         if len(self) >= self._max_open_requests:
             most = self._max_open_requests

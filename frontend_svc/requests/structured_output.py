@@ -63,7 +63,7 @@ def check_company(request: ClientRequest) -> None:
         return
     for name in ("min_tokens", "ignore_eos"):
         if getattr(sampling, name):
-            field = request.sampling_prefix + name
+            field = request.names.sampling_prefix + name
             raise UnsupportedError(
                 f"{field} cannot be combined with {sampling.structured_output.field}", field=field
             )

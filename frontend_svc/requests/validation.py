@@ -43,13 +43,13 @@ def check_request(request: ClientRequest) -> None:
     """What stands beside prompt and sampling parameters."""
     if len(request.request_id) > MAX_REQUEST_ID_CHARS or not request.request_id.isprintable():
         raise InvalidRequestError(
-            f"{request.request_id_field} must be at most {MAX_REQUEST_ID_CHARS} printable characters",
-            field=request.request_id_field,
+            f"{request.names.request_id} must be at most {MAX_REQUEST_ID_CHARS} printable characters",
+            field=request.names.request_id,
         )
     if not -1000 <= request.priority <= 1000:
         raise InvalidRequestError(
-            f"{request.priority_field} must be from -1000 to 1000, got {request.priority}",
-            field=request.priority_field,
+            f"{request.names.priority} must be from -1000 to 1000, got {request.priority}",
+            field=request.names.priority,
         )
     if len(request.cache_salt) > MAX_CACHE_SALT_CHARS:
         raise InvalidRequestError(
@@ -63,7 +63,7 @@ def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> N
         value = getattr(request.sampling, name)
         # NaN fails every comparison, so it is outside too.
         if value is not None and not (low <= value <= high and (value != 0 or name not in _ZERO_EXCLUDED)):
-            field = request.max_tokens_field if name == "max_tokens" else name
+            field = request.names.max_tokens if name == "max_tokens" else name
             above = "above " if name in _ZERO_EXCLUDED else "from "
             raise _wrong(request, field, f"must be {above}{low:g} to {high:g}, got {value}")
     _check_strings(request, "stop", limits.max_stop_strings, limits.max_stop_string_chars)
@@ -79,13 +79,13 @@ def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits)
     if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
         raise RequestTooLargeError(
             f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",
-            field=request.prompt_field,
+            field=request.names.prompt,
         )
 
 
 def check_prompt_tokens(request: ClientRequest, token_ids: Sequence[int], model: Model) -> bytes:
     """The prompt as int32, little endian."""
-    field = request.prompt_field
+    field = request.names.prompt
     if not token_ids:
         raise InvalidRequestError("the prompt is empty", field=field)
     if min(token_ids) < 0 or max(token_ids) >= model.vocab_size:
@@ -109,7 +109,7 @@ def resolve_max_tokens(request: ClientRequest, num_prompt_tokens: int, model: Mo
     if max_tokens is not None and max_tokens > model.max_tokens:
         raise _wrong(
             request,
-            request.max_tokens_field,
+            request.names.max_tokens,
             f"is {max_tokens}, but prompt and output can have {model.max_tokens} tokens {_limit_reason(model)}",
         )
     wanted = max_tokens or request.default_max_tokens or room
@@ -150,7 +150,7 @@ def _check_stop_token_ids(request: ClientRequest, limits: Limits, vocab_size: in
             "stop_token_ids",
             f"has {len(token_ids)} ids, at most {limits.max_stop_token_ids} are allowed",
         )
-    check_token_ids(token_ids, vocab_size, request.sampling_prefix + "stop_token_ids")
+    check_token_ids(token_ids, vocab_size, request.names.sampling_prefix + "stop_token_ids")
 
 
 def _check_logit_bias(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
@@ -175,5 +175,5 @@ def _limit_reason(model: Model) -> str:
 
 
 def _wrong(request: ClientRequest, name: str, sentence: str) -> InvalidRequestError:
-    field = request.sampling_prefix + name
+    field = request.names.sampling_prefix + name
     return InvalidRequestError(f"{field} {sentence}", field=field)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from frontend_svc.links.submission import make_submit
 from frontend_svc.requests.events import Finished
-from frontend_svc.requests.request import CheckedRequest, Sampling
+from frontend_svc.requests.request import CheckedRequest, FieldNames, Sampling
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.text_stream import TextStream
@@ -256,7 +256,7 @@ async def test_tokens_without_the_logprobs_asked_for_fail(table: SessionTable) -
 
 async def test_ids_of_running_requests_are_taken(session: Session, table: SessionTable) -> None:
     with pytest.raises(DuplicateRequestError) as error:
-        table.open(make_request(request_id_field="x-request-id"))
+        table.open(make_request(names=FieldNames(request_id="x-request-id")))
     assert error.value.field == "x-request-id"
     session.cancel()
     assert table.open(make_request()).attempt == 2

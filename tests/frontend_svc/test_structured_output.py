@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from frontend_svc.requests import structured_output
-from frontend_svc.requests.request import ClientRequest, Sampling, StructuredOutput
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, StructuredOutput
 from frontend_svc.requests.structured_output import FormCheck, check_company
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
@@ -84,7 +84,7 @@ async def test_a_check_that_cannot_be_made_is_no_fault_of_the_client() -> None:
 @pytest.mark.parametrize("options", [{"min_tokens": 1}, {"ignore_eos": True}])
 def test_what_contradicts_a_form_is_refused_by_name(options: dict[str, int]) -> None:
     request = ClientRequest(
-        "x", Sampling(structured_output=regex("a"), **options), sampling_prefix="sampling."
+        "x", Sampling(structured_output=regex("a"), **options), names=FieldNames(sampling_prefix="sampling.")
     )  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError) as refusal:
         check_company(request)

@@ -13,7 +13,7 @@ from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory, Worker
 from frontend_svc.requests import validation
 from frontend_svc.requests.processor import RequestProcessor
-from frontend_svc.requests.request import ClientRequest, Sampling, read_trace
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, read_trace
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.tokenizer import Tokenizer
@@ -68,7 +68,9 @@ WORKER = Worker("w", "i", "127.0.0.1:1", "toy", 64, 4, 40, 400, "")
 )
 def test_bad_sampling_parameters_name_their_field(name: str, value: Any) -> None:
     request = ClientRequest(
-        prompt=[1], sampling=replace(Sampling(), **{name: value}), sampling_prefix="sampling."
+        prompt=[1],
+        sampling=replace(Sampling(), **{name: value}),
+        names=FieldNames(sampling_prefix="sampling."),
     )
     with pytest.raises(InvalidRequestError, match=name) as caught:
         validation.check_sampling(request, LIMITS, MODEL.vocab_size)
@@ -123,7 +125,7 @@ def test_bad_request_fields_are_named(name: str, value: Any) -> None:
 def test_bad_prompts_name_the_prompt(token_ids: list[int], sentence: str) -> None:
     with pytest.raises(InvalidRequestError, match=sentence) as caught:
         validation.check_prompt_tokens(
-            ClientRequest(token_ids, Sampling(), prompt_field="messages"), token_ids, MODEL
+            ClientRequest(token_ids, Sampling(), names=FieldNames(prompt="messages")), token_ids, MODEL
         )
     assert caught.value.field == "messages"
 
@@ -136,7 +138,10 @@ def test_a_prompt_longer_than_the_model() -> None:
 
 def resolve(num_prompt_tokens: int, default: int | None = None, **sampling: Any) -> int:
     request = ClientRequest(
-        [1], Sampling(**sampling), max_tokens_field="max_completion_tokens", default_max_tokens=default
+        [1],
+        Sampling(**sampling),
+        names=FieldNames(max_tokens="max_completion_tokens"),
+        default_max_tokens=default,
     )
     return validation.resolve_max_tokens(request, num_prompt_tokens, MODEL)
 
@@ -201,8 +206,11 @@ async def test_long_prompts_go_through_threads(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("prompt", "field"),
     [
-        (ClientRequest("text", Sampling(), prompt_field="text"), "text"),
-        (ClientRequest([1], Sampling(stop=("x",)), sampling_prefix="sampling."), "sampling.stop"),
+        (ClientRequest("text", Sampling(), names=FieldNames(prompt="text")), "text"),
+        (
+            ClientRequest([1], Sampling(stop=("x",)), names=FieldNames(sampling_prefix="sampling.")),
+            "sampling.stop",
+        ),
     ],
 )
 async def test_text_needs_a_tokenizer(prompt: ClientRequest, field: str) -> None:

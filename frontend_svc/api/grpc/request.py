@@ -8,6 +8,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from frontend_svc.api.grpc.call import Context, trace_of
 from frontend_svc.requests.request import (
     ClientRequest,
+    FieldNames,
     Pooling,
     PoolingMode,
     Sampling,
@@ -56,8 +57,7 @@ def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[
         prompt=request.text if prompt == "text" else list(request.token_ids.ids),
         sampling=_read_sampling(request.sampling),
         model=request.model,
-        prompt_field=prompt,
-        sampling_prefix="sampling.",
+        names=FieldNames(prompt=prompt, sampling_prefix="sampling."),
         request_id=request.request_id,
         priority=request.priority,
         cache_salt=request.cache_salt,
@@ -84,7 +84,7 @@ def read_embed(request: frontend.EmbedRequest, context: Context) -> list[ClientR
                 prompt=prompt.text if kind == "text" else list(prompt.token_ids.ids),
                 sampling=Sampling(),
                 model=request.model,
-                prompt_field=f"inputs[{index}].{kind}",
+                names=FieldNames(prompt=f"inputs[{index}].{kind}"),
                 priority=request.priority,
                 cache_salt=request.cache_salt,
                 trace=trace,

@@ -67,7 +67,7 @@ async def open_call(
         raise InvalidRequestError(
             f"{len(prompts)} prompts with {num_per_prompt} choices each are too many: "
             f"at most {most} choices are allowed",
-            field=prompts[0].prompt_field,
+            field=prompts[0].names.prompt,
         )
     prompts = read_request_id(request, read_priority(request, prompts))
     return await open_choices(services.processor, prompts, num_per_prompt, read_timeout(request))
@@ -154,10 +154,13 @@ def read_priority(request: Request, prompts: Sequence[ClientRequest]) -> Sequenc
     for each in prompts:
         if each.priority not in (0, priority):
             raise InvalidRequestError(
-                f"{PRIORITY_HEADER} is {priority}, but {each.priority_field} is {each.priority}",
+                f"{PRIORITY_HEADER} is {priority}, but {each.names.priority} is {each.priority}",
                 field=PRIORITY_HEADER,
             )
-    return [replace(each, priority=priority, priority_field=PRIORITY_HEADER) for each in prompts]
+    return [
+        replace(each, priority=priority, names=replace(each.names, priority=PRIORITY_HEADER))
+        for each in prompts
+    ]
 
 
 def read_request_id(request: Request, prompts: Sequence[ClientRequest]) -> Sequence[ClientRequest]:
@@ -166,7 +169,11 @@ def read_request_id(request: Request, prompts: Sequence[ClientRequest]) -> Seque
     if not name:
         return prompts
     return [
-        replace(each, request_id=f"{name}:{index}" if index else name, request_id_field=REQUEST_ID_HEADER)
+        replace(
+            each,
+            request_id=f"{name}:{index}" if index else name,
+            names=replace(each.names, request_id=REQUEST_ID_HEADER),
+        )
         for index, each in enumerate(prompts)
     ]
 

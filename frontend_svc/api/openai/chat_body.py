@@ -11,7 +11,7 @@ from pydantic import Field
 from frontend_svc.api.openai.messages import Message, render_messages
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
-from frontend_svc.requests.request import ClientRequest, StructuredOutput, Trace
+from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
 from frontend_svc.requests.validation import MAX_LOGPROBS
 from frontend_svc.text.chat_template import ChatTemplate
 from frontend_svc.text.tokenizer import Tokenizer
@@ -93,8 +93,7 @@ class ChatBody(CommonBody):
             prompt=self._render(template_of(tokenizer)),
             sampling=replace(sampling, structured_output=self.read_form()),
             model=self.model or "",
-            prompt_field="messages",
-            max_tokens_field=name,
+            names=FieldNames(prompt="messages", max_tokens=name),
             add_special_tokens=False,
             id_prefix="chatcmpl-",
             priority=self.priority or 0,

@@ -12,7 +12,7 @@ from frontend_svc.api.openai.completion_body import Prompts, split_prompts
 from frontend_svc.api.openai.schema import Body
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, read_vector
-from frontend_svc.requests.request import ClientRequest, Pooling, Sampling, Trace
+from frontend_svc.requests.request import ClientRequest, FieldNames, Pooling, Sampling, Trace
 from frontend_svc.requests.sessions import make_request_id
 from signalbox.errors import InvalidRequestError
 from signalbox.telemetry.attributes import OPERATION_EMBEDDINGS
@@ -45,7 +45,7 @@ class EmbeddingsBody(Body):
                 prompt=prompt,
                 sampling=Sampling(),
                 model=self.model or "",
-                prompt_field="input",
+                names=FieldNames(prompt="input"),
                 request_id=f"{base}:{index}" if index else base,
                 priority=self.priority or 0,
                 cache_salt=self.cache_salt or "",

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from frontend_svc.api.openai.chat_body import template_of
 from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, to_json
 from frontend_svc.api.openai.schema import Body, refuse_unsupported
-from frontend_svc.requests.request import ClientRequest, Sampling, StructuredOutput, Trace
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, StructuredOutput, Trace
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
@@ -154,8 +154,7 @@ class ResponsesBody(Body):
                 structured_output=None if self.text is None else self.text.read_form(),
             ),
             model=self.model or "",
-            prompt_field="input",
-            max_tokens_field="max_output_tokens",
+            names=FieldNames(prompt="input", max_tokens="max_output_tokens"),
             add_special_tokens=False,
             id_prefix="resp_",
             trace=trace,

@@ -8,7 +8,7 @@ from frontend_svc.api.grpc.call import Context, trace_of
 from frontend_svc.api.grpc.request import MAX_CHOICES, refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
-from frontend_svc.requests.request import ClientRequest, Sampling
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling
 from frontend_svc.requests.session import Session
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.enums import FinishReason
@@ -34,8 +34,7 @@ def read_request(request: engine.GenerateRequest, context: Context) -> tuple[Cli
     read = ClientRequest(
         prompt=request.text if kind == "text" else list(request.tokenized.input_ids),
         sampling=_read_sampling(request.sampling_params),
-        prompt_field="text" if kind == "text" else "tokenized.input_ids",
-        sampling_prefix=PARAMS,
+        names=FieldNames(prompt="text" if kind == "text" else "tokenized.input_ids", sampling_prefix=PARAMS),
         request_id=request.request_id,
         trace=trace_of(context),
     )

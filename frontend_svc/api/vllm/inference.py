@@ -8,7 +8,7 @@ from frontend_svc.api.grpc.call import Context, accept, metadata_of, trace_of
 from frontend_svc.api.grpc.request import refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
-from frontend_svc.requests.request import ClientRequest, Sampling
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling
 from frontend_svc.requests.session import Session
 from frontend_svc.services import Services
 from frontend_svc.text.tokenizer import Tokenizer
@@ -107,8 +107,7 @@ def read_request(request: inference.GenerateRequest, context: Context) -> Client
         prompt=request.text if prompt == "text" else list(request.token_ids.ids),
         sampling=_read_sampling(request),
         model=request.model,
-        prompt_field=prompt,
-        max_tokens_field="max_new_tokens",
+        names=FieldNames(prompt=prompt, max_tokens="max_new_tokens"),
         request_id=request.request_id,
         priority=request.priority,
         cache_salt=request.kv.cache_salt,
