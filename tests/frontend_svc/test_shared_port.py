@@ -13,7 +13,7 @@ from frontend_svc.api.http.server import HttpServer
 from tests.ports import free_ports
 
 
-class Face:
+class NamedServer:
     """An HTTP server that answers with its name."""
 
     def __init__(self, name: str, *, reuse_port: bool = True) -> None:
@@ -27,10 +27,10 @@ class Face:
 
 
 @pytest.fixture
-async def faces() -> AsyncIterator[tuple[Face, Face, str]]:
+async def servers() -> AsyncIterator[tuple[NamedServer, NamedServer, str]]:
     """One that is to leave, another one, and their address."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    old, new = Face("old"), Face("new")
+    old, new = NamedServer("old"), NamedServer("new")
     await old.server.start(address)
     await new.server.start(address)
     yield old, new, address
@@ -44,8 +44,10 @@ async def ask(address: str) -> str:
         return (await http.get(f"http://{address}/", timeout=10)).text
 
 
-async def test_no_connection_breaks_when_one_of_two_leaves(faces: tuple[Face, Face, str]) -> None:
-    old, _, address = faces
+async def test_no_connection_breaks_when_one_of_two_leaves(
+    servers: tuple[NamedServer, NamedServer, str],
+) -> None:
+    old, _, address = servers
     answers: list[str] = []
 
     async def keep_asking() -> None:
@@ -63,9 +65,9 @@ async def test_no_connection_breaks_when_one_of_two_leaves(faces: tuple[Face, Fa
     assert {await ask(address) for _ in range(20)} == {"new"}
 
 
-async def test_what_waits_to_be_accepted_is_served(faces: tuple[Face, Face, str]) -> None:
+async def test_what_waits_to_be_accepted_is_served(servers: tuple[NamedServer, NamedServer, str]) -> None:
     """The kernel has shared them out before; closing the port would break those of whoever leaves."""
-    old, _, address = faces
+    old, _, address = servers
     host, port = address.split(":")
     dialling = [asyncio.open_connection(host, int(port)) for _ in range(40)]
     connections = asyncio.gather(*dialling)
@@ -81,7 +83,7 @@ async def test_what_waits_to_be_accepted_is_served(faces: tuple[Face, Face, str]
 
 
 async def test_an_open_connection_ends_with_its_next_answer() -> None:
-    face = Face("only", reuse_port=False)
+    face = NamedServer("only", reuse_port=False)
     port = await face.server.start("127.0.0.1:0")
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         assert "connection" not in (await http.get("/")).headers

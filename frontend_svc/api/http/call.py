@@ -34,7 +34,7 @@ STREAM_HEADERS = [
 ]
 
 
-class Answer(Protocol):
+class Renderer(Protocol):
     """How an endpoint tells what the choices make."""
 
     def render_first(self) -> bytes:
@@ -74,32 +74,32 @@ async def open_call(
 
 
 async def answer(
-    request: Request, choices: Choices, make_form: Callable[[], Answer], *, stream: bool
+    request: Request, choices: Choices, make_renderer: Callable[[], Renderer], *, stream: bool
 ) -> Response:
-    """The answer once the request is accepted. A client that leaves, or a form that fails, cancels it."""
+    """The answer once the request is accepted. A client that leaves, or a renderer that fails, cancels it."""
     async with watching(request.receive, choices):
-        form = make_form()
+        renderer = make_renderer()
         await choices.wait_accepted()
         if stream:
-            return StreamAnswer(choices, form)
-        return Response(form.render_whole(await choices.collect()), media_type=JSON)
+            return StreamAnswer(choices, renderer)
+        return Response(renderer.render_whole(await choices.collect()), media_type=JSON)
 
 
 class StreamAnswer(Response):
     """Server-sent events of one call. A client that leaves cancels it."""
 
-    def __init__(self, choices: Choices, form: Answer) -> None:
+    def __init__(self, choices: Choices, renderer: Renderer) -> None:
         self.status_code = HTTPStatus.OK
         self.background = None
         self._choices = choices
-        self._form = form
+        self._renderer = renderer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of this answer."""
         say_events(scope)
         async with watching(receive, self._choices):
             await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-            if first := self._form.render_first():
+            if first := self._renderer.render_first():
                 await send({"type": "http.response.body", "body": first, "more_body": True})
             while not self._choices.all_ended:
                 if chunk := await self._next_chunk():
@@ -111,9 +111,9 @@ class StreamAnswer(Response):
         for _, delta in news:
             if delta.finished is not None and delta.finished.error is not None:
                 self._choices.abandon()
-                return self._form.render_error(delta.finished.error)
-        chunk = self._form.render_deltas(news)
-        return chunk + self._form.render_end() if self._choices.all_ended else chunk
+                return self._renderer.render_error(delta.finished.error)
+        chunk = self._renderer.render_deltas(news)
+        return chunk + self._renderer.render_end() if self._choices.all_ended else chunk
 
 
 @contextlib.asynccontextmanager

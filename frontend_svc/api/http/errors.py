@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frontend_svc.api.openai.format import make_error
+from frontend_svc.api.openai.renderer import make_error
 from signalbox.errors import (
     AuthenticationError,
     InternalError,

@@ -14,12 +14,12 @@ from starlette.routing import Route
 from frontend_svc.api.http.call import answer, open_call, read_body, trace_of, watching
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.openai.chat_body import ChatBody
-from frontend_svc.api.openai.chat_format import ChatFormat
+from frontend_svc.api.openai.chat_renderer import ChatRenderer
 from frontend_svc.api.openai.completion_body import CompletionBody
-from frontend_svc.api.openai.completion_format import CompletionFormat
+from frontend_svc.api.openai.completion_renderer import CompletionRenderer
 from frontend_svc.api.openai.embeddings import EmbeddingsBody
 from frontend_svc.api.openai.responses_body import ResponsesBody
-from frontend_svc.api.openai.responses_format import ResponsesFormat
+from frontend_svc.api.openai.responses_renderer import ResponsesRenderer
 from frontend_svc.api.openai.tokenize import DetokenizeBody, TokenizeBody
 from frontend_svc.models import Model
 from frontend_svc.services import Services
@@ -52,8 +52,8 @@ class OpenAIApi:
             if body.echo:
                 services.processor.require_tokenizer("echo")
             choices = await open_call(services, request, prompts, body.num_sampled)
-        make_form = partial(CompletionFormat, body, choices, services.processor.tokenizer)
-        return await answer(request, choices, make_form, stream=bool(body.stream))
+        make_renderer = partial(CompletionRenderer, body, choices, services.processor.tokenizer)
+        return await answer(request, choices, make_renderer, stream=bool(body.stream))
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
@@ -62,8 +62,8 @@ class OpenAIApi:
             body = await read_body(services, request, ChatBody)
             prompt = body.read(services.processor.tokenizer, trace_of(request))
             choices = await open_call(services, request, [prompt], body.num_choices)
-        make_form = partial(ChatFormat, body, choices, services.processor.tokenizer)
-        return await answer(request, choices, make_form, stream=bool(body.stream))
+        make_renderer = partial(ChatRenderer, body, choices, services.processor.tokenizer)
+        return await answer(request, choices, make_renderer, stream=bool(body.stream))
 
     async def respond(self, request: Request) -> Response:
         """POST /v1/responses."""
@@ -74,7 +74,7 @@ class OpenAIApi:
                 services, request, [body.read(services.processor.tokenizer, trace_of(request))]
             )
         return await answer(
-            request, choices, partial(ResponsesFormat, body, choices), stream=bool(body.stream)
+            request, choices, partial(ResponsesRenderer, body, choices), stream=bool(body.stream)
         )
 
     async def embed(self, request: Request) -> Response:

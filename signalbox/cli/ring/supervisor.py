@@ -108,10 +108,10 @@ class Child:
         """(level, line) since the last call; the level of a line that has none is that of the line above."""
         return self._reader.new_lines()
 
-    def obituary(self) -> str:
-        """How the service ended and its last words."""
+    def exit_report(self) -> str:
+        """How the service ended, and the last lines of its log."""
         self._reader.new_lines()
-        return f"{self.name} {_ending(self.process.returncode)}{self._reader.last_words()}\n(log: {self.log})"
+        return f"{self.name} {_ending(self.process.returncode)}{self._reader.last_lines()}\n(log: {self.log})"
 
 
 class _LogReader:
@@ -139,7 +139,7 @@ class _LogReader:
             self._level = match[1]
         return self._level
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         """The one sentence of a service that could not start, or the last lines of one that crashed."""
         if self._reason:
             return f": {self._reason}"
@@ -208,14 +208,14 @@ class Supervisor:
     def _start_again(self, child: Child) -> Child:
         """The next process of a service that has ended; the same one while it has to wait. Raises UnavailableError."""
         if not self.ready or not (child.service.restarts or self._has_stand_in(child)):
-            raise UnavailableError(child.obituary())
+            raise UnavailableError(child.exit_report())
         ended, now = child.ended_at, time.monotonic()
         doubled = child.num_early_ends if child.service.restarts else 0
         if now - child.started_at < min(RESTART_S * 2**doubled, LONGEST_RESTART_S):
             return child
         if child.service.restarts and not child.is_alone and now - ended < BEQUEST_S:
             return child
-        self._say(f"{child.obituary()}\n{child.name} is started again")
+        self._say(f"{child.exit_report()}\n{child.name} is started again")
         child.send(signal.SIGKILL)  # for what it left behind in its group
         num_early_ends = child.num_early_ends + 1 if ended - child.started_at < SETTLED_S else 0
         return self._start(child.service, is_new=False, num_early_ends=num_early_ends)

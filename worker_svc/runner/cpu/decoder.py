@@ -1,4 +1,4 @@
-"""All layers of a decoder of Llama's form as one module, which computes them in one native call."""
+"""All layers of a decoder of Llama's kind as one module, which computes them in one native call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FusedDecoder(nn.Module):
     """Stands in the model's list of layers for all of them, in bfloat16 on a CPU with the bfloat16 dot product."""
 
     def __init__(self, layers: nn.ModuleList, kernels: Kernels) -> None:
-        """NotFusableError if the layers are not of a known form. Their own weights are not kept."""
+        """NotFusableError if the layers are not of a known kind. Their own weights are not kept."""
         super().__init__()
         first: Any = layers[0]
         self._kernels = kernels
@@ -118,7 +118,7 @@ def make_call(layer: Any) -> DecoderCall:
 def pack_layer(layer: Any) -> PackedLayer:
     """One layer's weights as the kernel reads them."""
     if not is_decoder_layer(layer):
-        raise NotFusableError(f"{type(layer).__name__} is not of a known form")
+        raise NotFusableError(f"{type(layer).__name__} is not of a known kind")
     attn, mlp = layer.self_attn, layer.mlp
     norms = [layer.input_layernorm, layer.post_attention_layernorm]
     norms += [getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)]

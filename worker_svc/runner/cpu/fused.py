@@ -34,7 +34,7 @@ ACTIVATIONS = {
     "GELUTanh": Activation.GELU_TANH,
     "PytorchGELUTanh": Activation.GELU_TANH,
 }
-NORM_FORMS = ((0.0, True), (0.0, False), (1.0, False))
+NORM_VARIANTS = ((0.0, True), (0.0, False), (1.0, False))
 """(added to the weight, whether it rounds before the multiplication): Llama, OLMo 2 and gpt-oss, Gemma."""
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 """As in packed_linear, for the parts that are checked one by one."""
@@ -52,7 +52,7 @@ class FusedNorm(nn.Module):
         self.weight = norm.weight
         self.epsilon = norm_epsilon(norm)
         self._kernels = kernels
-        self.weight_offset, self._rounds = self._find_form(norm)
+        self.weight_offset, self._rounds = self._find_variant(norm)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., D]` to `[..., D]`."""
@@ -61,14 +61,14 @@ class FusedNorm(nn.Module):
     def _norm(self, x: torch.Tensor, offset: float, rounds: bool) -> torch.Tensor:
         return self._kernels.rms_norm(x.contiguous(), self.weight, self.epsilon, offset, rounds)
 
-    def _find_form(self, norm: Any) -> tuple[float, bool]:
-        """The form that gives what `norm` gives."""
+    def _find_variant(self, norm: Any) -> tuple[float, bool]:
+        """The variant that gives what `norm` gives."""
         probe = probe_rows(len(self.weight), self.weight.dtype)
         expected = norm(probe)
-        errors = [relative_error(self._norm(probe, *form), expected) for form in NORM_FORMS]
+        errors = [relative_error(self._norm(probe, *variant), expected) for variant in NORM_VARIANTS]
         if not min(errors) <= TOLERANCES[self.weight.dtype]:
-            raise NotFusableError("it is no root mean square norm of a known form")
-        return NORM_FORMS[errors.index(min(errors))]
+            raise NotFusableError("it is no root mean square norm of a known kind")
+        return NORM_VARIANTS[errors.index(min(errors))]
 
 
 class FusedMLP(nn.Module):
@@ -187,7 +187,7 @@ def is_gated_mlp(module: nn.Module) -> bool:
 
 
 def is_rms_norm(module: nn.Module) -> bool:
-    """True for a norm with one weight vector and an epsilon; its form is found by numbers."""
+    """True for a norm with one weight vector and an epsilon; its variant is found by numbers."""
     known = type(module).__name__.endswith("RMSNorm")
     has_epsilon = hasattr(module, "variance_epsilon") or hasattr(module, "eps")
     return known and has_epsilon and isinstance(getattr(module, "weight", None), nn.Parameter)

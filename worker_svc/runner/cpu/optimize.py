@@ -57,7 +57,7 @@ def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
 
 
 def decoder_swap(kernels: Kernels) -> Swap:
-    """One module in the place of all layers, if they are of the form that it knows."""
+    """One module in the place of all layers, if they are of the kind that it knows."""
 
     def swap(module: nn.Module) -> nn.Module | None:
         if not isinstance(module, nn.ModuleList) or not len(module) or not is_decoder_layer(module[0]):

@@ -10,7 +10,7 @@ from torch import nn
 
 from worker_svc.runner.cpu.fused import (
     ACTIVATIONS,
-    NORM_FORMS,
+    NORM_VARIANTS,
     TOLERANCES,
     JoinedAttention,
     NotFusableError,
@@ -48,10 +48,10 @@ class TritonNorm(nn.Module):
         self._kernels = kernels
         probe = probe_rows(len(self.weight), self.weight.dtype).to(self.weight.device)
         expected = norm(probe)
-        errors = [relative_error(self._norm(probe, *form), expected) for form in NORM_FORMS]
+        errors = [relative_error(self._norm(probe, *variant), expected) for variant in NORM_VARIANTS]
         if not min(errors) <= TOLERANCES[probe.dtype]:
-            raise NotFusableError("it is no root mean square norm of a known form")
-        self.weight_offset, self._rounds = NORM_FORMS[errors.index(min(errors))]
+            raise NotFusableError("it is no root mean square norm of a known kind")
+        self.weight_offset, self._rounds = NORM_VARIANTS[errors.index(min(errors))]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., D]` to `[..., D]`."""

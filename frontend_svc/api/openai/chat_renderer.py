@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 
 from frontend_svc.api.openai.chat_body import ChatBody
-from frontend_svc.api.openai.format import Format, reason_of
+from frontend_svc.api.openai.renderer import ChoiceRenderer, reason_of
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, TokenLogprobs
 from frontend_svc.text.tokenizer import Tokenizer
 from frontend_svc.text.tool_call_reader import CallArguments, CallStart, Event, Text
 
 
-class ChatFormat(Format):
+class ChatRenderer(ChoiceRenderer):
     """Text, and calls of tools if there are tools."""
 
     kind = "chat.completion"
@@ -30,7 +30,7 @@ class ChatFormat(Format):
     def make_choice(
         self, index: int, text: str, logprobs: Any, reason: str | None, *, chunk: bool
     ) -> dict[str, Any]:
-        """See Format."""
+        """One element of `choices`, as this endpoint has it."""
         if not chunk:
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
             return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason}
@@ -60,7 +60,7 @@ class ChatFormat(Format):
         )
 
     def render_delta(self, index: int, delta: Delta) -> bytes:
-        """See Format."""
+        """The events of one choice's delta."""
         calls = self._calls[index]
         if calls is None:
             return super().render_delta(index, delta)
@@ -80,7 +80,7 @@ class ChatFormat(Format):
         return b"".join(map(self.render_choice, chunks))
 
     def render_whole(self, outputs: Sequence[Delta]) -> bytes:
-        """See Format."""
+        """The body of an answer that is not streamed."""
         choices = []
         for index, delta in enumerate(outputs):
             self._usage.add(index, delta)

@@ -18,8 +18,8 @@ from signalbox.protocol.enums import FinishReason
 DONE = b"data: [DONE]\n\n"
 
 
-class Format:
-    """What differs between the endpoints, and the answers of one call."""
+class ChoiceRenderer:
+    """Renders the choices of one call, whole or as chunks; each endpoint says how one choice looks."""
 
     kind = ""
     """`object` of a whole answer."""

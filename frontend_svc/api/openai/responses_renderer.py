@@ -17,7 +17,7 @@ from signalbox.errors import SignalboxError, code_of
 from signalbox.protocol.enums import FinishReason
 
 
-class ResponsesFormat:
+class ResponsesRenderer:
     """The `response.*` events of a stream, numbered from 0, or the object that the last of them carries."""
 
     def __init__(self, body: ResponsesBody, choices: Choices) -> None:
@@ -113,9 +113,9 @@ class ResponsesFormat:
 
     def _make_response(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
         body = self._body
-        form: dict[str, Any] = {"type": "text"}
+        text_format: dict[str, Any] = {"type": "text"}
         if body.text is not None and body.text.format is not None:
-            form = body.text.format.model_dump(by_alias=True, exclude_none=True)
+            text_format = body.text.format.model_dump(by_alias=True, exclude_none=True)
         return {
             "id": self._id,
             "object": "response",
@@ -134,7 +134,7 @@ class ResponsesFormat:
             "reasoning": {"effort": None, "summary": None},
             "store": False,
             "temperature": 1.0 if body.temperature is None else body.temperature,
-            "text": {"format": form},
+            "text": {"format": text_format},
             "tool_choice": body.tool_choice or "auto",
             "tools": [],
             "top_p": 1.0 if body.top_p is None else body.top_p,

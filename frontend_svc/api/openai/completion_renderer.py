@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 
 from frontend_svc.api.openai.completion_body import CompletionBody, split_prompts
-from frontend_svc.api.openai.format import Format, reason_of
+from frontend_svc.api.openai.renderer import ChoiceRenderer, reason_of
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, TokenLogprobs
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.protocol.enums import FinishReason
 
 
-class CompletionFormat(Format):
+class CompletionRenderer(ChoiceRenderer):
     """With `echo`, the prompt's text and log-probabilities go ahead of the output's."""
 
     kind = chunk_kind = "text_completion"
@@ -32,7 +32,7 @@ class CompletionFormat(Format):
     def make_choice(
         self, index: int, text: str, logprobs: Any, reason: str | None, *, chunk: bool
     ) -> dict[str, Any]:
-        """See Format."""
+        """One element of `choices`, as this endpoint has it."""
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
     def make_logprobs(
@@ -54,7 +54,7 @@ class CompletionFormat(Format):
         }
 
     def render_delta(self, index: int, delta: Delta) -> bytes:
-        """See Format."""
+        """The events of one choice's delta."""
         if self._body.only_prompt:
             delta = without_output(delta)
         if self._echoed[index]:
@@ -64,7 +64,7 @@ class CompletionFormat(Format):
         return self.render_choice(self._make_echoed(index, delta, delta.prompt_logprobs, chunk=True))
 
     def render_whole(self, outputs: Sequence[Delta]) -> bytes:
-        """See Format."""
+        """The body of an answer that is not streamed."""
         if self._body.only_prompt:
             outputs = [without_output(delta) for delta in outputs]
         for index, delta in enumerate(outputs):
