@@ -31,7 +31,7 @@ def wait_for(probe: str, pods: Sequence[Running], limit_s: Callable[[Document], 
         while (answer := running.check(probe)) != "SERVING":
             for other in pods:
                 if not other.child.running:
-                    raise RehearsalError(other.child.obituary())
+                    raise RehearsalError(other.child.exit_report())
             if time.monotonic() > give_up:
                 raise RehearsalError(
                     f"the {probe} of {running.pod.name} still answers {answer}; its log is {running.child.log}"
@@ -113,7 +113,7 @@ def stop(pods: Sequence[Running]) -> None:
                 )
             time.sleep(POLL_S)
         if running.child.process.returncode:
-            raise RehearsalError(running.child.obituary())
+            raise RehearsalError(running.child.exit_report())
         say(f"{running.pod.name}: stopped, preStop {pre_stop_s:.0f} s, within {grace_s} s")
 
 
