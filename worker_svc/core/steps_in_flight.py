@@ -70,8 +70,8 @@ class StepsInFlight:
         if sampled is not None:
             return step, sampled, {}
         fill_in(self._table, step.batch)
-        aside = None if step.side_copies is None else partial(self._copy_aside, step.side_copies)
-        return step, *run_step(self._runner, step.copies, step.batch, aside)
+        side_copies = None if step.side_copies is None else partial(self._copy_aside, step.side_copies)
+        return step, *run_step(self._runner, step.copies, step.batch, side_copies)
 
     def _launch(self, step: RunningStep) -> Launched | None:
         if self._ahead is None or not may_launch(step):

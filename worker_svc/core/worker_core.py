@@ -14,8 +14,8 @@ from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.batch_builder import build_batch, ready_rows
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.drafting import Drafting, DraftTotals
-from worker_svc.core.faults.aside import Aside
 from worker_svc.core.faults.bad_streak import BadStreak
+from worker_svc.core.faults.solo import SoloSteps
 from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.grammar import GrammarTable
@@ -60,7 +60,7 @@ class WorkerCore:
         self.last_scheduled_step_id = 0
         """Last step of that scheduler; those behind it are our own. 0: none."""
         self.loan = Loan(info.num_blocks)
-        self.aside = Aside()
+        self.solo = SoloSteps()
         self.drafting = Drafting(info, num_slots, drafter) if drafter is not None else None
         self._settling: list[int] = []
         """Slots whose final chunk was named in the last step: decode rows from the next one on."""
@@ -173,7 +173,7 @@ class WorkerCore:
         if not delta.is_own:
             self.last_scheduled_step_id = delta.step_id
             self.loan.withdraw(delta)
-            self.aside.note(delta)
+            self.solo.note(delta)
 
     def _settle(self) -> None:
         for slot in self._settling:
@@ -338,7 +338,7 @@ class WorkerCore:
             self._refused.remove(slot)
         self._grammars.clear(slot)
         self._sorter.remove(slot)
-        self.aside.suspects.discard(slot)
+        self.solo.suspects.discard(slot)
         if self.drafting is not None:
             self.drafting.forget(slot)
         self.table.clear(slot)

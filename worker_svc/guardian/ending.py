@@ -1,4 +1,4 @@
-"""How a process ended, judged from what it left behind: its last words, its status, and the memory of its machine."""
+"""How a process ended, judged from what it left behind: its exit report, its status, and the memory of its machine."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Ending:
     """For a log: where all threads were."""
 
 
-def last_words(ending: Ending) -> bytes:
-    """What a process writes when it is about to end."""
+def exit_report(ending: Ending) -> bytes:
+    """What a process writes to its guardian when it is about to end."""
     reason = ending.reason.replace("\n", " ")
     return END + f"{ending.exit.name} {reason}\n".encode()
 
 
-def judge(words: bytes, status: int | None, is_out_of_memory: bool) -> Ending:
-    """words: what the process wrote. status: as from `os.waitpid`; None: it could not be seen. is_out_of_memory: the
+def judge(report: bytes, status: int | None, is_out_of_memory: bool) -> Ending:
+    """report: what the process wrote. status: as from `os.waitpid`; None: it could not be seen. is_out_of_memory: the
     kernel has just killed somebody for want of memory."""
-    _, has_ended, text = words.partition(END)
+    _, has_ended, text = report.partition(END)
     if has_ended:
         name, _, reason = text.partition(b"\n")[0].decode(errors="replace").partition(" ")
         return Ending(WorkerExit[name], reason)
-    if FATAL in words:
-        details = words[words.rindex(FATAL) :].decode(errors="replace")
+    if FATAL in report:
+        details = report[report.rindex(FATAL) :].decode(errors="replace")
         return Ending(WorkerExit.CRASHED, details.partition("\n")[0], details)
     if is_out_of_memory and (status is None or status == signal.SIGKILL):
         return Ending(WorkerExit.CRASHED, "it was killed for want of memory")

@@ -28,7 +28,7 @@ class GuardedService:
     def __init__(self, load: Callable[[], Serve]) -> None:
         self._load = load
         self._instance = uuid.uuid4().hex
-        self._words: guardian.LastWords | None = None
+        self._exit_report: guardian.ExitReport | None = None
         self._serve: Serve | None = None
 
     def prepare(self, settings: WorkerSettings) -> None:
@@ -36,7 +36,7 @@ class GuardedService:
         ward = Ward(settings.worker_id, self._instance, read_addresses(settings.scheduler))
         if sys.platform == "linux":
             try:
-                self._words = guardian.start(ward, is_parent=os.getpid() == 1)
+                self._exit_report = guardian.start(ward, is_parent=os.getpid() == 1)
             except OSError as error:  # some sandboxes know no pidfd_open
                 logger.warning("there is no guardian, so a crash is found out late: %s", error)
         self._serve = self._load()
@@ -51,8 +51,8 @@ class GuardedService:
             ending = ending_of(error)
             raise
         finally:
-            if self._words is not None:
-                self._words.say(ending)
+            if self._exit_report is not None:
+                self._exit_report.say(ending)
 
 
 def ending_of(error: BaseException) -> Ending:

@@ -19,19 +19,19 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from signalbox.protocol.enums import WorkerExit
-from worker_svc.guardian.ending import Ending, last_words
+from worker_svc.guardian.ending import Ending, exit_report
 from worker_svc.guardian.telling import Ward, tell
 from worker_svc.guardian.watching import status_of, watch
 
 logger = logging.getLogger(__name__)
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-MOST_WORDS = 4000
+MAX_REASON_CHARS = 4000
 """Characters: fewer than a pipe takes at once."""
 
 
-class LastWords:
-    """The worker's end of the pipe to its guardian."""
+class ExitReport:
+    """Tells the guardian how its worker ends: the worker's end of their pipe."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -39,12 +39,12 @@ class LastWords:
         faulthandler.enable(pipe)
 
     def say(self, ending: Ending) -> None:
-        """The process is about to end. Only the first words count."""
+        """The process is about to end. Only the first report counts."""
         with suppress(OSError):  # nobody listens
-            os.write(self._pipe, last_words(Ending(ending.exit, ending.reason[:MOST_WORDS])))
+            os.write(self._pipe, exit_report(Ending(ending.exit, ending.reason[:MAX_REASON_CHARS])))
 
 
-def start(ward: Ward, *, is_parent: bool) -> LastWords:
+def start(ward: Ward, *, is_parent: bool) -> ExitReport:
     """Forks, and returns in the worker only. is_parent: the guardian keeps our pid, not the worker. OSError, and no
     fork, where the system has no handles of processes."""
     worker = os.getpid()
@@ -64,7 +64,7 @@ def start(ward: Ward, *, is_parent: bool) -> LastWords:
     if is_parent:
         _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     gc.unfreeze()
-    return LastWords(writing)
+    return ExitReport(writing)
 
 
 def _prctl(option: int, argument: Any) -> None:
@@ -74,20 +74,20 @@ def _prctl(option: int, argument: Any) -> None:
 # -- in the guardian --
 
 
-def _guard_parent(ward: Ward, worker: int, pidfd: int, words: int) -> NoReturn:
+def _guard_parent(ward: Ward, worker: int, pidfd: int, pipe: int) -> NoReturn:
     """The worker is our parent, and somebody else sees its status."""
     try:
         for number in HANDED_ON:
             signal.signal(number, signal.SIG_IGN)  # what a whole group is sent is the worker's to obey
         _prctl(PR_SET_NAME, b"guardian")
-        _conclude(ward, watch(words, pidfd, lambda: status_of(worker, pidfd)))
+        _conclude(ward, watch(pipe, pidfd, lambda: status_of(worker, pidfd)))
     except BaseException:
         logger.exception("the guardian of %s failed", ward.worker_id)
     finally:
         os._exit(0)
 
 
-def _guard_child(ward: Ward, worker: int, words: int) -> NoReturn:
+def _guard_child(ward: Ward, worker: int, pipe: int) -> NoReturn:
     """The worker is our child."""
     statuses: dict[int, int] = {}
 
@@ -106,7 +106,7 @@ def _guard_child(ward: Ward, worker: int, words: int) -> NoReturn:
         signal.signal(signal.SIGCHLD, reap)
         for number in HANDED_ON:
             signal.signal(number, lambda number, frame: os.kill(worker, number))
-        _conclude(ward, watch(words, pidfd, status))
+        _conclude(ward, watch(pipe, pidfd, status))
     except BaseException:
         logger.exception("the guardian of %s failed", ward.worker_id)
     finally:

@@ -13,29 +13,28 @@ from worker_svc.guardian.ending import Ending, count_oom_kills, judge
 
 LOOK_S = 5.0
 """How old the count of kills for want of memory may be that a later one is compared with."""
-MOST_WORDS_BYTES = 1 << 16
+MAX_REPORT_BYTES = 1 << 16
 PF_EXITING = 0x4
 PIDFD_GET_INFO, PIDFD_INFO_EXIT = 0xC040FF0B, 1 << 3
 """Linux 6.15 (include/uapi/linux/pidfd.h): the status of a process that may have been reaped already."""
 
 
-def watch(words: int, pidfd: int, read_status: Callable[[], int | None]) -> Ending:
-    """Until the process of `pidfd` ends. words: what it writes there is kept, the last of it. read_status: its status
+def watch(pipe: int, pidfd: int, read_status: Callable[[], int | None]) -> Ending:
+    """Until the process of `pidfd` ends. pipe: what it writes there is kept, the last of it. read_status: its status
     as from `os.waitpid` once it has ended, None where it cannot be had."""
     poller, heard, status = select.poll(), b"", None
-    poller.register(words, select.POLLIN)
+    poller.register(pipe, select.POLLIN)
     poller.register(pidfd, select.POLLIN)
     num_kills = count_oom_kills()
     while True:
         ready = dict(poller.poll(LOOK_S * 1e3))
-        if words in ready:
-            part = os.read(words, MOST_WORDS_BYTES)
-            heard = (heard + part)[-MOST_WORDS_BYTES:]
+        if pipe in ready:
+            part = os.read(pipe, MAX_REPORT_BYTES)
+            heard = (heard + part)[-MAX_REPORT_BYTES:]
             if part:
                 continue
-            poller.unregister(
-                words
-            )  # closed: the process is ending, or some code of it closes what it does not know
+            # Closed: the process is ending, or some code of it closes what it does not know.
+            poller.unregister(pipe)
             status = read_status()
         if pidfd in ready:
             status = status if status is not None else read_status()

@@ -8,10 +8,10 @@ from prometheus_client.core import Metric
 
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import Samples, counter, gauge
-from worker_svc.relay.scheduler_link import SchedulerLink
+from worker_svc.relay.scheduler_link import SharedSchedulerLink
 
 
-def read(link: SchedulerLink) -> Iterator[Metric]:
+def read(link: SharedSchedulerLink) -> Iterator[Metric]:
     """The state as it is now. `up` is to the scheduler."""
     up, down = link.up, link.down
     waiting_up, waiting_down = link.waiting()

@@ -44,7 +44,7 @@ class Traffic:
         self.num_entries += num_entries
 
 
-class SchedulerLink:
+class SharedSchedulerLink:
     """Dials the scheduler for as long as it runs. When the stream breaks, the links of all workers end: they say hello
     again, with snapshots, when there is a new one."""
 

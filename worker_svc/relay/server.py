@@ -10,7 +10,7 @@ from signalbox.runtime.process import settle_memory
 from signalbox.telemetry.metrics_server import MetricsServer
 from worker_svc.relay import metrics
 from worker_svc.relay.config import RelaySettings
-from worker_svc.relay.scheduler_link import SchedulerLink
+from worker_svc.relay.scheduler_link import SharedSchedulerLink
 from worker_svc.relay.servicer import SERVICE, RelayServicer
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 async def serve(settings: RelaySettings, stop: asyncio.Event) -> None:
     """Runs until `stop` is set. Raises StartupError. Health says whether there is a link to the scheduler."""
     server = rpc.Server([SERVICE])
-    link = SchedulerLink(
+    link = SharedSchedulerLink(
         settings.scheduler,
         settings.relay_id,
         settings.window_ms / 1e3,

@@ -11,7 +11,7 @@ import grpc
 from signalbox.errors import UnavailableError
 from signalbox.links import rpc
 from signalbox.links.outbox import MAX_BATCH_BYTES, split
-from worker_svc.relay.scheduler_link import SchedulerLink
+from worker_svc.relay.scheduler_link import SharedSchedulerLink
 from worker_svc.relay.worker_link import WorkerLink
 
 SERVICE = "signalbox.v1.SchedulerService"
@@ -22,7 +22,7 @@ class RelayServicer:
     """AttachWorker of signalbox.v1.SchedulerService over the relay's link, FindLeader, ReportWorkerExit, and nothing
     else of it."""
 
-    def __init__(self, scheduler: SchedulerLink) -> None:
+    def __init__(self, scheduler: SharedSchedulerLink) -> None:
         self._scheduler = scheduler
 
     def handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:

@@ -24,13 +24,13 @@ from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.sampling.sampler import argmax
 from worker_svc.runner.torch_runner import TorchRunner, load_checked, tokenizer_fingerprint
 
-SHORT_SPAN = 33
+SHORT_RANGE = 33
 """Up to so many tokens a row runs like a decode row: a step can have made them."""
 CATCH_UP_TOKENS = 512
 """Known tokens that one step computes at most of requests that lag behind by more than a step."""
 
 
-class Span(NamedTuple):
+class RowRange(NamedTuple):
     """Positions `[start, end)` of the row number `row` of the rows that want drafts."""
 
     row: int
@@ -134,17 +134,17 @@ class DraftModel(Drafter):
         # The last known token is computed again if need be: the first draft follows from it.
         starts = np.minimum(self._coverage.num_covered(tables), num_tokens - 1)
         self.caught_up = bool((num_tokens - starts > limits + 1).any())
-        spans = spans_to_compute(starts, num_tokens, limits)
-        order = np.array([span.row for span in spans], np.int64)
-        ends = np.array([span.end for span in spans], np.int64)
-        query_starts = np.cumsum([0, *(end - start for _, start, end in spans)]).astype(np.int32)
-        positions = np.concatenate([np.arange(start, end, dtype=np.int32) for _, start, end in spans])
-        num_short = sum(end - start <= SHORT_SPAN for _, start, end in spans)
+        ranges = ranges_to_compute(starts, num_tokens, limits)
+        order = np.array([row_range.row for row_range in ranges], np.int64)
+        ends = np.array([row_range.end for row_range in ranges], np.int64)
+        query_starts = np.cumsum([0, *(end - start for _, start, end in ranges)]).astype(np.int32)
+        positions = np.concatenate([np.arange(start, end, dtype=np.int32) for _, start, end in ranges])
+        num_short = sum(end - start <= SHORT_RANGE for _, start, end in ranges)
         batch = self._batch(query_starts, positions, tables[order], num_short)
         tokens = rows.tokens[np.repeat(slots[order], np.diff(query_starts)), positions]
         complete = ends == num_tokens[order]
         drafts[order[complete], 0] = self._run(batch, tokens, query_starts[1:][complete] - 1)
-        for row, start, end in spans:
+        for row, start, end in ranges:
             self._coverage.cover(tables[row], start, end)
         ready: I64 = order[complete]
         return ready
@@ -180,13 +180,13 @@ class DraftModel(Drafter):
         return torch.from_numpy(values.astype(np.int64)).to(self._model.device)
 
 
-def spans_to_compute(starts: I64, ends: I64, limits: I64) -> list[Span]:
+def ranges_to_compute(starts: I64, ends: I64, limits: I64) -> list[RowRange]:
     """The known tokens `[starts, ends)` of each row, as far as this step computes them; short ones first.
 
     A row that lags behind by no more than a step of drafts can have made is computed whole; the others share
     CATCH_UP_TOKENS, first come, first served.
     """
-    spans, left = [], CATCH_UP_TOKENS
+    ranges, left = [], CATCH_UP_TOKENS
     rows = zip(starts.tolist(), (ends - starts).tolist(), limits.tolist(), strict=True)
     for row, (start, lag, limit) in enumerate(rows):
         length = lag
@@ -194,5 +194,5 @@ def spans_to_compute(starts: I64, ends: I64, limits: I64) -> list[Span]:
             length = min(lag, left)
             left -= length
         if length:
-            spans.append(Span(row, start, start + length))
-    return sorted(spans, key=lambda span: span.end - span.start)
+            ranges.append(RowRange(row, start, start + length))
+    return sorted(ranges, key=lambda row_range: row_range.end - row_range.start)

@@ -326,7 +326,7 @@ class StepEngine:
         self._core.rest()
         self._wishes = []
         self._core.loan.settle(self._core.table)
-        self._core.aside.lift(self._core.table)
+        self._core.solo.lift(self._core.table)
         self.is_alone = True
         self._carry_out_orders()
 

@@ -21,7 +21,7 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import DirectForward, forward_of
-from worker_svc.runner.draft_model import DraftModel, load_draft, spans_to_compute
+from worker_svc.runner.draft_model import DraftModel, load_draft, ranges_to_compute
 from worker_svc.runner.model.loading import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.torch_runner import TorchRunner, load_checked
 
@@ -87,11 +87,16 @@ def test_a_long_prompt_is_caught_up_with_over_several_steps(
 def test_who_lags_behind_shares_what_is_left() -> None:
     """Rows of (known and computed, known, most drafts): steady ones are whole, the others first come, first served."""
     starts, ends, limits = np.array([[0, 600, 4], [97, 100, 4], [0, 300, 4], [5, 300, 2]]).T
-    spans = spans_to_compute(starts, ends, limits)
-    assert [tuple(span) for span in spans] == [(1, 97, 100), (0, 0, 512)]
+    ranges = ranges_to_compute(starts, ends, limits)
+    assert [tuple(row_range) for row_range in ranges] == [(1, 97, 100), (0, 0, 512)]
     starts[0] = 400
-    spans = spans_to_compute(starts, ends, limits)
-    assert [tuple(span) for span in spans] == [(1, 97, 100), (3, 5, 17), (0, 400, 600), (2, 0, 300)]
+    ranges = ranges_to_compute(starts, ends, limits)
+    assert [tuple(row_range) for row_range in ranges] == [
+        (1, 97, 100),
+        (3, 5, 17),
+        (0, 400, 600),
+        (2, 0, 300),
+    ]
 
 
 class Failing(NgramDrafter):

@@ -10,7 +10,7 @@ import pytest
 from signalbox.errors import StartupError
 from signalbox.protocol.enums import WorkerExit
 from worker_svc.core.faults.unfit import UnfitError
-from worker_svc.guardian.ending import Ending, count_oom_kills, judge, last_words
+from worker_svc.guardian.ending import Ending, count_oom_kills, exit_report, judge
 from worker_svc.guardian.guarded import ending_of
 
 SEGV = b"Fatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
@@ -39,11 +39,11 @@ def test_an_ending_is_judged(
     assert ending.exit is exit_ and text in ending.reason and "\n" not in ending.reason
 
 
-def test_the_first_last_words_count() -> None:
+def test_the_first_exit_report_counts() -> None:
     """A process that ends in good order may still crash while its libraries are taken down."""
-    said = last_words(Ending(WorkerExit.STOPPED, "as it\nwas told"))
+    said = exit_report(Ending(WorkerExit.STOPPED, "as it\nwas told"))
     assert judge(said + SEGV, int(signal.SIGSEGV), False) == Ending(WorkerExit.STOPPED, "as it was told")
-    assert judge(said + last_words(Ending(WorkerExit.CRASHED, "x")), 0, False).exit is WorkerExit.STOPPED
+    assert judge(said + exit_report(Ending(WorkerExit.CRASHED, "x")), 0, False).exit is WorkerExit.STOPPED
 
 
 def test_where_all_threads_were_is_kept_for_the_log() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
-from worker_svc.relay.scheduler_link import MAX_OUTBOX, SchedulerLink
+from worker_svc.relay.scheduler_link import MAX_OUTBOX, SharedSchedulerLink
 
 
 class Greeter(scheduler_pb2_grpc.SchedulerServiceServicer):
@@ -28,7 +28,7 @@ async def test_a_link_that_got_too_much_to_send_comes_back() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     attached: asyncio.Queue[bool] = asyncio.Queue()
-    relay = SchedulerLink(f"127.0.0.1:{port}", "r", 0.001, 60, attached.put)
+    relay = SharedSchedulerLink(f"127.0.0.1:{port}", "r", 0.001, 60, attached.put)
     running = asyncio.create_task(relay.run())
     try:
         async with asyncio.timeout(60):

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
-from worker_svc.relay.scheduler_link import SchedulerLink
+from worker_svc.relay.scheduler_link import SharedSchedulerLink
 
 
 class SilentScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
@@ -30,7 +30,7 @@ async def test_a_scheduler_that_is_silent_while_there_are_workers_is_left() -> N
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     attached: asyncio.Queue[bool] = asyncio.Queue()
-    relay = SchedulerLink(f"127.0.0.1:{port}", "r", 0.0, 0.75, attached.put)
+    relay = SharedSchedulerLink(f"127.0.0.1:{port}", "r", 0.0, 0.75, attached.put)
     assert not relay.leader().is_leader
     running = asyncio.create_task(relay.run())
     try:

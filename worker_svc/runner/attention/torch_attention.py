@@ -31,7 +31,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Span:
+class TileRange:
     """Half-open ranges of one tile: queries at `[first, end)` look at keys `[start, end)`."""
 
     start: int
@@ -44,20 +44,20 @@ class MaskCache:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._masks: dict[tuple[Span, int | None, int], torch.Tensor] = {}
+        self._masks: dict[tuple[TileRange, int | None, int], torch.Tensor] = {}
 
-    def get(self, span: Span, window: int | None, group: int) -> torch.Tensor:
+    def get(self, tile_range: TileRange, window: int | None, group: int) -> torch.Tensor:
         """[group * queries, keys] true where a query may look; the queries of one head lie together."""
-        key = (span, window, group)
+        key = (tile_range, window, group)
         if key not in self._masks:
-            self._masks[key] = make_mask(span, window, self._device).repeat(group, 1)
+            self._masks[key] = make_mask(tile_range, window, self._device).repeat(group, 1)
         return self._masks[key]
 
 
-def make_mask(span: Span, window: int | None, device: torch.device) -> torch.Tensor:
+def make_mask(tile_range: TileRange, window: int | None, device: torch.device) -> torch.Tensor:
     """[queries, keys] causal mask, with a sliding window if there is one."""
-    queries = torch.arange(span.first, span.end, device=device)[:, None]
-    keys = torch.arange(span.start, span.end, device=device)[None]
+    queries = torch.arange(tile_range.first, tile_range.end, device=device)[:, None]
+    keys = torch.arange(tile_range.start, tile_range.end, device=device)[None]
     mask = keys <= queries
     return mask if window is None else mask & (keys > queries - window)
 
@@ -76,10 +76,10 @@ def attend_row(
     start, end = first_position, first_position + query.shape[0]
     while start < end:
         tile_end = min(end, (start // QUERY_TILE + 1) * QUERY_TILE)
-        span = Span(_first_key(start, scores.sliding_window, layer.keys.shape[2]), start, tile_end)
-        keys, values = gather(layer, block_table, span)
+        tile_range = TileRange(_first_key(start, scores.sliding_window, layer.keys.shape[2]), start, tile_end)
+        keys, values = gather(layer, block_table, tile_range)
         tile = query[start - first_position : tile_end - first_position]
-        tiles.append(attend_tile(tile, keys, values, span=span, scores=scores, masks=masks))
+        tiles.append(attend_tile(tile, keys, values, tile_range=tile_range, scores=scores, masks=masks))
         start = tile_end
     return tiles[0] if len(tiles) == 1 else torch.cat(tiles)
 
@@ -89,11 +89,13 @@ def _first_key(position: int, window: int | None, block_size: int) -> int:
     return 0 if window is None else max(0, position - window + 1) // block_size * block_size
 
 
-def gather(layer: LayerCache, block_table: torch.Tensor, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of the positions `[span.start, span.end)`, `[Hkv, keys, D]`. A block begins at the start."""
+def gather(
+    layer: LayerCache, block_table: torch.Tensor, tile_range: TileRange
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V of the positions `[tile_range.start, tile_range.end)`, `[Hkv, keys, D]`. A block begins at the start."""
     block_size = layer.keys.shape[2]
-    blocks = block_table[span.start // block_size : -(-span.end // block_size)]
-    count = span.end - span.start
+    blocks = block_table[tile_range.start // block_size : -(-tile_range.end // block_size)]
+    count = tile_range.end - tile_range.start
 
     def flatten(cache: torch.Tensor) -> torch.Tensor:
         chosen = cache[blocks].transpose(0, 1)
@@ -107,7 +109,7 @@ def attend_tile(
     keys: torch.Tensor,
     values: torch.Tensor,
     *,
-    span: Span,
+    tile_range: TileRange,
     scores: Scores,
     masks: MaskCache,
 ) -> torch.Tensor:
@@ -118,7 +120,7 @@ def attend_tile(
     num_queries, num_heads, dim = query.shape
     group = num_heads // keys.shape[0]
     folded = query.transpose(0, 1).reshape(keys.shape[0], group * num_queries, dim)
-    mask = masks.get(span, scores.sliding_window, group)
+    mask = masks.get(tile_range, scores.sliding_window, group)
     if scores.is_plain:
         out = F.scaled_dot_product_attention(
             folded[None], keys[None], values[None], attn_mask=mask, scale=scores.scaling

@@ -6,8 +6,8 @@ from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.step import StepDelta
 
 
-class Aside:
-    """Who was set aside for the last step, and who may crash a worker."""
+class SoloSteps:
+    """Slots that the last step left out, so that a suspect ran alone, and those that may crash a worker."""
 
     def __init__(self) -> None:
         self.suspects: set[int] = set()
