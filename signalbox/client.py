@@ -176,14 +176,14 @@ class Client:
             raise error_of(error, self.address) from None
 
 
-def _embed_input(given: str | Sequence[int]) -> frontend_pb2.EmbedInput:
-    if isinstance(given, str):
-        return frontend_pb2.EmbedInput(text=given)
-    return frontend_pb2.EmbedInput(token_ids=frontend_pb2.TokenIds(ids=given))
+def _embed_input(prompt: str | Sequence[int]) -> frontend_pb2.EmbedInput:
+    if isinstance(prompt, str):
+        return frontend_pb2.EmbedInput(text=prompt)
+    return frontend_pb2.EmbedInput(token_ids=frontend_pb2.TokenIds(ids=prompt))
 
 
-def _pooling_of(given: Pooling) -> generation_pb2.PoolingParams:
-    mode = _POOLING_MODES[given["mode"]] if "mode" in given else generation_pb2.POOLING_MODE_UNSPECIFIED
+def _pooling_of(pooling: Pooling) -> generation_pb2.PoolingParams:
+    mode = _POOLING_MODES[pooling["mode"]] if "mode" in pooling else generation_pb2.POOLING_MODE_UNSPECIFIED
     return generation_pb2.PoolingParams(
-        mode=mode, raw=given.get("raw", False), dimensions=given.get("dimensions", 0)
+        mode=mode, raw=pooling.get("raw", False), dimensions=pooling.get("dimensions", 0)
     )

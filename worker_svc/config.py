@@ -148,10 +148,10 @@ class WorkerSettings(Settings):
     def _fails_as_it_can(self) -> WorkerSettings:
         tokens = ("sim_fail_token", "sim_hang_token", "sim_nan_token", "sim_crash_token")
         names = (*tokens, "sim_fail_step", "sim_break_step", "sim_hang_ms")
-        given = [name for name in names if getattr(self, name) is not None]
-        if given and self.runner != "sim":
+        chosen = [name for name in names if getattr(self, name) is not None]
+        if chosen and self.runner != "sim":
             raise ValueError(
-                f"{flag_of(given[0])} is for the sim runner; a real model cannot be asked to fail"
+                f"{flag_of(chosen[0])} is for the sim runner; a real model cannot be asked to fail"
             )
         if (self.sim_hang_token is None) != (self.sim_hang_ms is None):
             raise ValueError("--sim-hang-token and --sim-hang-ms need each other: set both or none")
@@ -163,14 +163,14 @@ class WorkerSettings(Settings):
     @model_validator(mode="after")
     def _sizes_the_cache_once(self) -> WorkerSettings:
         names = ("num_blocks", "kv_cache_memory", "gpu_memory_utilization")
-        given = [name for name in names if getattr(self, name) is not None]
-        if len(given) > 1:
+        chosen = [name for name in names if getattr(self, name) is not None]
+        if len(chosen) > 1:
             raise ValueError(
-                f"{flag_of(given[0])} and {flag_of(given[1])} both size the KV cache: set one of them"
+                f"{flag_of(chosen[0])} and {flag_of(chosen[1])} both size the KV cache: set one of them"
             )
-        if self.runner == "sim" and given not in ([], ["num_blocks"]):
+        if self.runner == "sim" and chosen not in ([], ["num_blocks"]):
             raise ValueError(
-                f"{flag_of(given[0])} is for the torch runner; --num-blocks sizes the simulated cache"
+                f"{flag_of(chosen[0])} is for the torch runner; --num-blocks sizes the simulated cache"
             )
         if self.device == "cpu" and self.gpu_memory_utilization is not None:
             raise ValueError(

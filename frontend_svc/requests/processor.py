@@ -17,7 +17,7 @@ from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.request import CheckedRequest, ClientRequest, StructuredOutput
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable, make_request_id
-from frontend_svc.requests.structured_output import check_company
+from frontend_svc.requests.structured_output import check_conflicts
 from frontend_svc.text.bad_words import tokenize_bad_words
 from frontend_svc.text.text_stream import TextStream
 from frontend_svc.text.tokenizer import Tokenizer
@@ -116,7 +116,7 @@ class RequestProcessor:
         else:
             prompt, hashes = await asyncio.to_thread(prepare_prompt, request, token_ids, model)
         form = request.sampling.structured_output
-        check_company(request)
+        check_conflicts(request)
         if form is not None and self._check_form is not None:
             await self._check_form(form)
         bad_words = await self._tokenize_bad_words(request)

@@ -25,16 +25,16 @@ class FormCheck:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="form-check")
         self._num_waiting = 0
 
-    async def __call__(self, wanted: StructuredOutput) -> None:
+    async def __call__(self, output: StructuredOutput) -> None:
         """Raises InvalidRequestError naming the field for a form that cannot be followed, ResourceExhaustedError when
         too many wait."""
-        form = Form(wanted.form, wanted.text, wanted.choices)
+        form = Form(output.form, output.text, output.choices)
         try:
             check_size(form)
             if self._vetter.recall(form) is None:
-                await self._vet(form, wanted.field)
+                await self._vet(form, output.field)
         except FormError as error:
-            raise InvalidRequestError(f"{wanted.field} {error}", field=wanted.field) from None
+            raise InvalidRequestError(f"{output.field} {error}", field=output.field) from None
 
     async def _vet(self, form: Form, field: str) -> None:
         if self._num_waiting >= MAX_WAITING:
@@ -56,7 +56,7 @@ class FormCheck:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def check_company(request: ClientRequest) -> None:
+def check_conflicts(request: ClientRequest) -> None:
     """Refuses what contradicts a form: the form alone says when the output may end. Raises UnsupportedError."""
     sampling = request.sampling
     if sampling.structured_output is None:

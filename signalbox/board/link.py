@@ -72,7 +72,7 @@ def read_safe_mode(status: admin_pb2.SafeModeStatus) -> SafeMode:
     return _values(SafeMode, status, **{name: None for name in unset if not status.HasField(name)})
 
 
-def _values(kind: type[T], message: Message, **given: object) -> T:
+def _values(kind: type[T], message: Message, **values: object) -> T:
     """A dataclass from the fields of the same names."""
     names = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    return kind(**{name: given[name] if name in given else getattr(message, name) for name in names})
+    return kind(**{name: values[name] if name in values else getattr(message, name) for name in names})

@@ -52,8 +52,8 @@ def _figures(board: Board, rates: Rates) -> Table:
         return sum(getattr(worker, name) for worker in board.workers)
 
     table = Table.grid(padding=(0, 3))
-    asked = total("num_prefix_query_tokens")
-    hits = f"{total('num_prefix_hit_tokens') / asked:.0%}" if asked else "-"
+    queried = total("num_prefix_query_tokens")
+    hits = f"{total('num_prefix_hit_tokens') / queried:.0%}" if queried else "-"
     share = "-" if rates.model_share is None else f"{rates.model_share:.0%}"
     cells = [
         ("running", f"{total('num_running'):,}"),

@@ -127,8 +127,8 @@ def _resource(service: str, instance: str) -> Resource:
         "service.version": __version__,
         "service.instance.id": instance,
     }
-    given = OTELResourceDetector().detect().attributes
-    return Resource.create({name: value for name, value in ours.items() if value and name not in given})
+    detected = OTELResourceDetector().detect().attributes
+    return Resource.create({name: value for name, value in ours.items() if value and name not in detected})
 
 
 def _context(context: TraceContext, is_remote: bool = False) -> SpanContext:

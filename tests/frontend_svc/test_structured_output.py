@@ -9,7 +9,7 @@ import pytest
 
 from frontend_svc.requests import structured_output
 from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, StructuredOutput
-from frontend_svc.requests.structured_output import FormCheck, check_company
+from frontend_svc.requests.structured_output import FormCheck, check_conflicts
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
 from signalbox.grammar import vetting
@@ -87,7 +87,7 @@ def test_what_contradicts_a_form_is_refused_by_name(options: dict[str, int]) -> 
         "x", Sampling(structured_output=regex("a"), **options), names=FieldNames(sampling_prefix="sampling.")
     )  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError) as refusal:
-        check_company(request)
+        check_conflicts(request)
     assert refusal.value.field == f"sampling.{next(iter(options))}"
-    check_company(ClientRequest("x", Sampling(**options)))  # type: ignore[arg-type]
-    check_company(ClientRequest("x", Sampling(structured_output=regex("a"))))
+    check_conflicts(ClientRequest("x", Sampling(**options)))  # type: ignore[arg-type]
+    check_conflicts(ClientRequest("x", Sampling(structured_output=regex("a"))))

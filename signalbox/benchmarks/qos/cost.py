@@ -78,10 +78,10 @@ def main() -> None:
     parser.add_argument("--running", type=int, default=1024)
     parser.add_argument("--waiting", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=400)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     base = 0.0
     for policy in POLICIES:
-        spent = measure(policy, asked.running, asked.waiting, asked.steps)
+        spent = measure(policy, args.running, args.waiting, args.steps)
         base = base or spent
         figures = {"policy": policy, "us_per_step": round(spent, 1), "added_us": round(spent - base, 1)}
         print(json.dumps(figures), flush=True)

@@ -55,37 +55,37 @@ def last_come(worker: Worker, slot: int) -> tuple[int, ...]:
     return tuple(-part for part in worker.request(slot).order)
 
 
-def make_plan(asked: argparse.Namespace) -> Plan:
+def make_plan(args: argparse.Namespace) -> Plan:
     """Puts scheduler and workers together."""
     config = SchedulerConfig(
-        max_num_seqs=asked.max_num_seqs,
-        max_num_batched_tokens=asked.max_num_batched_tokens,
-        max_inflight_steps=asked.inflight,
-        watermark_blocks_per_seq=asked.watermark_blocks_per_seq,
-        enable_prefix_caching=not asked.no_prefix_caching,
-        just_in_time_steps=not asked.eager,
-        side_copy_blocks=asked.side_copy_blocks,
+        max_num_seqs=args.max_num_seqs,
+        max_num_batched_tokens=args.max_num_batched_tokens,
+        max_inflight_steps=args.inflight,
+        watermark_blocks_per_seq=args.watermark_blocks_per_seq,
+        enable_prefix_caching=not args.no_prefix_caching,
+        just_in_time_steps=not args.eager,
+        side_copy_blocks=args.side_copy_blocks,
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
-    timing = Timing(asked.base_ms / 1e3, asked.token_ms / 1e3, asked.context_ms / 1e3, asked.copy_ms / 1e3)
+    timing = Timing(args.base_ms / 1e3, args.token_ms / 1e3, args.context_ms / 1e3, args.copy_ms / 1e3)
     workers = {}
-    for number in range(asked.workers):
+    for number in range(args.workers):
         info = WorkerInfo(
-            f"w{number}", "i", "a:1", MODEL, asked.max_num_seqs * 4, asked.blocks, 16, asked.max_model_len,
-            asked.max_num_batched_tokens, 0, asked.host_blocks,
+            f"w{number}", "i", "a:1", MODEL, args.max_num_seqs * 4, args.blocks, 16, args.max_model_len,
+            args.max_num_batched_tokens, 0, args.host_blocks,
         )  # fmt: skip
         scheduler.attach_worker(info, None, 0.0)
         workers[info.worker_id] = CountingWorker(info, timing)
     load = Workload(
-        asked.requests,
-        asked.rate,
-        asked.turns,
-        tuple(asked.prompt),
-        tuple(asked.output),
-        asked.shared,
-        asked.think_s,
+        args.requests,
+        args.rate,
+        args.turns,
+        tuple(args.prompt),
+        tuple(args.output),
+        args.shared,
+        args.think_s,
     )
-    return Plan(scheduler, workers, load, random.Random(asked.seed))
+    return Plan(scheduler, workers, load, random.Random(args.seed))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -164,12 +164,12 @@ def sizes(plan: Plan) -> dict[str, int]:
 
 def main() -> None:
     """Prints one JSON object."""
-    asked = make_parser().parse_args()
-    if asked.last_come:
+    args = make_parser().parse_args()
+    if args.last_come:
         shortage.loss = last_come
-    plan = make_plan(asked)
-    if asked.memory:
-        every = max(asked.requests // 10, 1)
+    plan = make_plan(args)
+    if args.memory:
+        every = max(args.requests // 10, 1)
         plan.on_done = lambda count: (
             (count % every == 0 and print(json.dumps({"done": count} | sizes(plan)))) or None
         )

@@ -252,19 +252,19 @@ def make_parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Prints one JSON object per number of workers, then the largest number that was held. Exit status 1 when some
     could not be measured."""
-    asked = make_parser().parse_args()
-    load = WorkerLoad(asked.running, asked.step_ms / 1e3, asked.one_way_ms / 1e3)
+    args = make_parser().parse_args()
+    load = WorkerLoad(args.running, args.step_ms / 1e3, args.one_way_ms / 1e3)
     held, failed = 0, False
-    for workers in asked.workers:
+    for workers in args.workers:
         setting = Setting(
             workers=workers,
-            per_relay=asked.per_relay,
-            window_s=asked.window_ms / 1e3,
+            per_relay=args.per_relay,
+            window_s=args.window_ms / 1e3,
             load=load,
-            inflight=asked.inflight,
-            seconds=asked.seconds,
-            start_limit_s=asked.start_limit_s,
-            just_in_time=not asked.eager,
+            inflight=args.inflight,
+            seconds=args.seconds,
+            start_limit_s=args.start_limit_s,
+            just_in_time=not args.eager,
         )
         try:
             line = run(setting)

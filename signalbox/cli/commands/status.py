@@ -107,7 +107,7 @@ def to_table(status: admin_pb2.GetStatusResponse, scheduler: str) -> str:
 
 def _row(worker: admin_pb2.WorkerStatus) -> tuple[str, ...]:
     held = worker.num_blocks - worker.num_free_blocks - worker.num_cached_blocks
-    asked, drafted = worker.num_prefix_query_tokens, worker.num_draft_tokens
+    queried, drafted = worker.num_prefix_query_tokens, worker.num_draft_tokens
     return (
         worker.worker_id,
         worker.model,
@@ -118,7 +118,7 @@ def _row(worker: admin_pb2.WorkerStatus) -> tuple[str, ...]:
         f"{held} of {worker.num_blocks}",
         str(worker.num_cached_blocks),
         str(worker.num_steps),
-        f"{worker.num_prefix_hit_tokens / asked:.0%}" if asked else "-",
+        f"{worker.num_prefix_hit_tokens / queried:.0%}" if queried else "-",
         f"{worker.num_accepted_tokens / drafted:.0%}" if drafted else "-",
         str(worker.num_output_tokens),
     )

@@ -72,9 +72,9 @@ class GrammarTable:
         index[masked] = np.arange(len(masked))
         rows, first = np.unique(sample_rows[masked], return_index=True)
         columns = zip(rows.tolist(), slots[rows].tolist(), first.tolist(), strict=True)
-        given = drafts or []
+        by_row = drafts or []
         masked_rows = [
-            MaskedRow(row, self._automata.get(slot), given[row] if row < len(given) else NO_DRAFTS, number)
+            MaskedRow(row, self._automata.get(slot), by_row[row] if row < len(by_row) else NO_DRAFTS, number)
             for row, slot, number in columns
         ]
         return Masks(masked_rows, index, len(masked), self._num_words)

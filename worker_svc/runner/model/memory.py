@@ -28,12 +28,12 @@ class CacheSize:
     """Share of the whole GPU's memory that model, activations and cache may take together."""
 
     def __post_init__(self) -> None:
-        given = {
+        settings = {
             "num_blocks": self.num_blocks,
             "kv_cache_memory": self.num_bytes,
             "gpu_memory_utilization": self.gpu_utilization,
         }
-        names = [name for name, value in given.items() if value is not None]
+        names = [name for name, value in settings.items() if value is not None]
         if len(names) > 1:
             raise ModelLoadError(f"{names[0]} and {names[1]} both size the KV cache: set one of them.")
 

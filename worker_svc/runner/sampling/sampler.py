@@ -92,8 +92,8 @@ def choose_with_torch(scores: torch.Tensor, batch: Batch, samples: I64) -> I64:
             Purpose.SAMPLE,
         )
         # What is not a number counts as impossible: a broken row still gives a token, and fails alone (`finite.py`).
-        given = take_rows(scores, drawn).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-        tokens[drawn] = draw(given, limits, torch.from_numpy(numbers).to(scores.device))
+        logits = take_rows(scores, drawn).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        tokens[drawn] = draw(logits, limits, torch.from_numpy(numbers).to(scores.device))
     return tokens
 
 
