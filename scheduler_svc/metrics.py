@@ -105,8 +105,8 @@ def _deadlines(loop: StepLoop) -> Iterator[tuple[Labels, float]]:
 
 def _safe_mode(loop: StepLoop) -> Iterator[Metric]:
     mode = loop.safe_mode()
-    asked = [({"asked_by": who}, mode.HasField(f"{who}_level")) for who in ("operator", "budget")]
-    yield gauge(names.METRIC_SAFE_MODE, "Whether classes are suspended (1), by who asked for it.", asked)
+    by_whom = [({"asked_by": who}, mode.HasField(f"{who}_level")) for who in ("operator", "budget")]
+    yield gauge(names.METRIC_SAFE_MODE, "Whether classes are suspended (1), by who asked for it.", by_whom)
     counts = [({"state": "waiting"}, mode.num_waiting), ({"state": "paused"}, mode.num_paused)]
     yield gauge(names.METRIC_SUSPENDED, "Requests of suspended classes.", counts)
     if mode.HasField("burn_rate"):

@@ -87,7 +87,7 @@ def make_parsers(
     )
     parser.add_argument("--version", action="version", version=f"signalbox {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(
             name,
@@ -96,7 +96,7 @@ def make_parsers(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name == asked:
+        if name == chosen:
             module = import_module(f"signalbox.cli.commands.{name.replace('-', '_')}")
             command.epilog = module.EXAMPLE
             module.add_arguments(command)

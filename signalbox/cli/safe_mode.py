@@ -20,8 +20,8 @@ class SafeMode:
     @property
     def level(self) -> int | None:
         """Classes with a higher priority number are suspended; None: none are."""
-        asked = [level for level in (self.operator_level, self.budget_level) if level is not None]
-        return min(asked, default=None)
+        levels = [level for level in (self.operator_level, self.budget_level) if level is not None]
+        return min(levels, default=None)
 
 
 def describe(mode: SafeMode) -> str:
@@ -31,8 +31,8 @@ def describe(mode: SafeMode) -> str:
         burn = f"; the error budget burns {mode.burn_rate:.1f} times as fast as it may"
     if mode.level is None:
         return f"safe mode is off{burn}"
-    asked = {"an operator": mode.operator_level, "the error budget": mode.budget_level}
-    whom = " and ".join(name for name, level in asked.items() if level is not None)
+    levels = {"an operator": mode.operator_level, "the error budget": mode.budget_level}
+    whom = " and ".join(name for name, level in levels.items() if level is not None)
     paused = f"{mode.num_paused} {'is' if mode.num_paused == 1 else 'are'} paused"
     waiting = f"{count(mode.num_waiting, 'request')} {'waits' if mode.num_waiting == 1 else 'wait'}"
     return (

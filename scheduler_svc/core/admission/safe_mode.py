@@ -38,8 +38,8 @@ class SafeMode:
     @property
     def level(self) -> int | None:
         """Classes with a higher priority number are suspended; None: none are."""
-        asked = [level for level in (self.operator_level, self.budget_level) if level is not None]
-        return min(asked, default=None)
+        levels = [level for level in (self.operator_level, self.budget_level) if level is not None]
+        return min(levels, default=None)
 
     def burn(self, now: float) -> float | None:
         """How fast the error budget burns, 1 as fast as it may; None: there is none."""
