@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from frontend_svc.models import Worker
 from frontend_svc.requests.request import CheckedRequest, Pooling, PoolingMode, StructuredOutput
 from frontend_svc.requests.session import Session
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.enums import WorkerReach
+from signalbox.protocol.sampling import WORKERS
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 
@@ -75,8 +78,8 @@ def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.Reque
         tenant=request.tenant,
         priority=request.priority,
         kind=generation.REQUEST_KIND_GENERATE if request.pooling is None else generation.REQUEST_KIND_POOLING,
-        has_grammar=request.sampling.structured_output is not None,
-        wants_prompt_logprobs=request.sampling.prompt_logprobs is not None,
+        has_grammar="structured_output" in request.sampling,
+        wants_prompt_logprobs="prompt_logprobs" in request.sampling,
         traceparent=request.trace.traceparent,
         tracestate=request.trace.tracestate,
         age_ms=int((now - session.arrival_s) * 1e3),
@@ -106,25 +109,11 @@ def make_worker_ref(worker: Worker) -> scheduler.WorkerRef:
 
 def make_sampling(request: CheckedRequest) -> generation.SamplingParams:
     """The parameters that the worker needs, with the seed drawn; stop strings are ours to find."""
-    sampling = request.sampling
-    form = sampling.structured_output
+    fields: dict[str, Any] = {name: value for name, value in request.sampling.items() if name in WORKERS}
+    fields["seed"], fields["max_tokens"] = request.seed, request.max_tokens
+    form = request.sampling.get("structured_output")
     return generation.SamplingParams(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        seed=request.seed,
-        max_tokens=request.max_tokens,
-        min_tokens=sampling.min_tokens,
-        stop_token_ids=sampling.stop_token_ids,
-        ignore_eos=sampling.ignore_eos,
-        logprobs=sampling.logprobs,
-        prompt_logprobs=sampling.prompt_logprobs,
-        repetition_penalty=sampling.repetition_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        presence_penalty=sampling.presence_penalty,
-        logit_bias=sampling.logit_bias,
-        structured_output=None if form is None else make_structured_output(form),
+        **fields, structured_output=None if form is None else make_structured_output(form)
     )
 
 

@@ -47,6 +47,6 @@ class OpenBytes:
 
 def size_of(request: CheckedRequest, hashes: BlockHashes | None) -> int:
     """What is held until a request ends, apart from its output."""
-    form = request.sampling.structured_output
+    form = request.sampling.get("structured_output")
     num_form = 0 if form is None else len(form.text) + sum(map(len, form.choices))
     return len(request.prompt) + num_form + (hashes.num_bytes if hashes else 0)

@@ -93,7 +93,9 @@ class RequestProcessor:
         try:
             for each, span in zip(checked, spans, strict=True):
                 trace = tracing.context_for_services(self._tracer, request, span)
-                text = TextStream(self.tokenizer, request.sampling.stop) if self.tokenizer else None
+                text = (
+                    TextStream(self.tokenizer, request.sampling.get("stop", ())) if self.tokenizer else None
+                )
                 own = hashes.copy() if hashes else None
                 sessions.append(self._table.open(replace(each, trace=trace), text, own, span, lease))
         except SignalboxError:
@@ -115,7 +117,7 @@ class RequestProcessor:
             prompt, hashes = prepare_prompt(request, token_ids, model)
         else:
             prompt, hashes = await asyncio.to_thread(prepare_prompt, request, token_ids, model)
-        form = request.sampling.structured_output
+        form = request.sampling.get("structured_output")
         check_conflicts(request)
         if form is not None and self._check_form is not None:
             await self._check_form(form)
@@ -143,7 +145,7 @@ class RequestProcessor:
                 field=request.names.prompt,
             )
         for name in ("stop", "bad_words", "structured_output"):
-            if getattr(request.sampling, name):
+            if request.sampling.get(name):
                 self.require_tokenizer(request.names.sampling_prefix + name)
 
     async def _tokenize(self, request: ClientRequest) -> Sequence[int]:
@@ -153,10 +155,11 @@ class RequestProcessor:
         return await self.tokenizer.encode(request.prompt, add_special_tokens=request.add_special_tokens)
 
     async def _tokenize_bad_words(self, request: ClientRequest) -> tuple[tuple[int, ...], ...]:
-        if not request.sampling.bad_words:
+        bad_words = request.sampling.get("bad_words")
+        if not bad_words:
             return ()
         assert self.tokenizer is not None
-        return await tokenize_bad_words(request.sampling.bad_words, self.tokenizer)
+        return await tokenize_bad_words(bad_words, self.tokenizer)
 
 
 def prepare_prompt(
@@ -173,7 +176,9 @@ def prepare_prompt(
 
 def make_choices(checked: CheckedRequest, count: int) -> list[CheckedRequest]:
     """The same input for each choice, but for index, name, and who gives log-probabilities of the prompt."""
-    others = replace(checked, sampling=replace(checked.sampling, prompt_logprobs=None))
+    sampling = checked.sampling.copy()
+    sampling.pop("prompt_logprobs", None)
+    others = replace(checked, sampling=sampling)
     return [checked] + [
         replace(others, request_id=f"{checked.request_id}.{index}", choice_index=index)
         for index in range(1, count)
@@ -184,7 +189,7 @@ def make_checked(
     request: ClientRequest, model: Model, prompt: bytes, num_prompt_tokens: int
 ) -> CheckedRequest:
     """Fills in what the client left open."""
-    seed = request.sampling.seed
+    seed = request.sampling.get("seed")
     return CheckedRequest(
         request_id=request.request_id or make_request_id(request.id_prefix),
         model=model.name,

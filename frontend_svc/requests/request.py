@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, cast
 
 from signalbox.grammar.form import FormKind
+from signalbox.protocol.sampling import SamplingFields
 from signalbox.telemetry.attributes import OPERATION_TEXT_COMPLETION
 
 
@@ -63,32 +65,16 @@ class Pooling:
     """Keep the first so many; 0: all."""
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How to choose tokens and when to stop, as asked; None means the default of generation.proto."""
+class Sampling(SamplingFields, total=False):
+    """How to choose tokens and when to stop, as the client asked. Read once; nobody writes to it."""
 
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    max_tokens: int | None = None
-    min_tokens: int | None = None
-    stop_token_ids: Sequence[int] = ()
-    stop: Sequence[str] = ()
-    ignore_eos: bool = False
-    logprobs: int | None = None
-    """Alternatives per output token; None: no log-probabilities."""
-    prompt_logprobs: int | None = None
-    """Alternatives per prompt token; None: no log-probabilities of the prompt."""
-    repetition_penalty: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    bad_words: Sequence[str] = ()
-    """Strings that the output must not contain at a token boundary."""
-    structured_output: StructuredOutput | None = None
-    """None: the output is free."""
+    structured_output: StructuredOutput
+    """Left out: the output is free."""
+
+
+def sampling_of(fields: Mapping[str, Any]) -> Sampling:
+    """Of fields by name, but for those that are None."""
+    return cast(Sampling, {name: value for name, value in fields.items() if value is not None})
 
 
 @dataclass(frozen=True)

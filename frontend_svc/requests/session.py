@@ -138,7 +138,7 @@ class Session:
         """When output last came; 0: none yet."""
         self._table = table
         self._text = text
-        wants_prompt = request.sampling.prompt_logprobs is not None
+        wants_prompt = "prompt_logprobs" in request.sampling
         self._prompt_logprobs = PromptLogprobs(request.num_prompt_tokens - 1 if wants_prompt else 0)
         self._has_vector = False
         self._deltas = DeltaQueue()
@@ -224,7 +224,7 @@ class Session:
         if start > known:
             self.lose(f"output tokens {known} to {start - 1} are missing", LossCause.OUTPUT_LOST)
             return
-        if self.request.sampling.logprobs is None:
+        if "logprobs" not in self.request.sampling:
             logprobs = ()
         elif len(logprobs) != len(token_ids):
             self.fail(InternalError("the worker sent tokens without their log-probabilities"))

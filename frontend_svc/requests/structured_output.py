@@ -59,11 +59,12 @@ class FormCheck:
 def check_conflicts(request: ClientRequest) -> None:
     """Refuses what contradicts a form: the form alone says when the output may end. Raises UnsupportedError."""
     sampling = request.sampling
-    if sampling.structured_output is None:
+    if "structured_output" not in sampling:
         return
-    for name in ("min_tokens", "ignore_eos"):
-        if getattr(sampling, name):
-            field = request.names.sampling_prefix + name
-            raise UnsupportedError(
-                f"{field} cannot be combined with {sampling.structured_output.field}", field=field
-            )
+    for name, asked in (
+        ("min_tokens", sampling.get("min_tokens")),
+        ("ignore_eos", sampling.get("ignore_eos")),
+    ):
+        if asked:
+            field, form_field = request.names.sampling_prefix + name, sampling["structured_output"].field
+            raise UnsupportedError(f"{field} cannot be combined with {form_field}", field=field)

@@ -6,37 +6,17 @@ Every error names the field as the client's face calls it.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from frontend_svc.config import Limits
 from frontend_svc.models import Model
 from frontend_svc.requests.request import ClientRequest
 from signalbox.errors import InvalidRequestError, RequestTooLargeError
+from signalbox.protocol.sampling import LOGIT_BIAS, RANGES
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_CACHE_SALT_CHARS = 256
-MAX_LOGPROBS = 20
-U32_MAX = 2**32 - 1
-U64_MAX = 2**64 - 1
-MAX_TEMPERATURE = 100.0
-"""Far above any use; beyond it nothing but noise and overflow."""
-MAX_REPETITION_PENALTY = 100.0
-
-_RANGES: dict[str, tuple[float, float]] = {
-    "temperature": (0, MAX_TEMPERATURE),
-    "top_k": (0, U32_MAX),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "seed": (0, U64_MAX),
-    "max_tokens": (1, U32_MAX),
-    "min_tokens": (0, U32_MAX),
-    "logprobs": (0, MAX_LOGPROBS),
-    "prompt_logprobs": (0, MAX_LOGPROBS),
-    "repetition_penalty": (0, MAX_REPETITION_PENALTY),
-    "frequency_penalty": (-2, 2),
-    "presence_penalty": (-2, 2),
-}
-_ZERO_EXCLUDED = ("top_p", "repetition_penalty")
 
 
 def check_request(request: ClientRequest) -> None:
@@ -59,16 +39,14 @@ def check_request(request: ClientRequest) -> None:
 
 def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
     """All bounds of SamplingParams."""
-    for name, (low, high) in _RANGES.items():
-        value = getattr(request.sampling, name)
-        # NaN fails every comparison, so it is outside too.
-        if value is not None and not (low <= value <= high and (value != 0 or name not in _ZERO_EXCLUDED)):
+    sampling: Mapping[str, Any] = request.sampling
+    for name, value in sampling.items():
+        if name in RANGES and value not in RANGES[name]:
             field = request.names.max_tokens if name == "max_tokens" else name
-            above = "above " if name in _ZERO_EXCLUDED else "from "
-            raise _wrong(request, field, f"must be {above}{low:g} to {high:g}, got {value}")
+            raise _wrong(request, field, f"must be {RANGES[name]}, got {value}")
     _check_strings(request, "stop", limits.max_stop_strings, limits.max_stop_string_chars)
     _check_strings(request, "bad_words", limits.max_bad_words, limits.max_bad_word_chars)
-    if any(word.isspace() for word in request.sampling.bad_words):
+    if any(word.isspace() for word in sampling.get("bad_words", ())):
         raise _wrong(request, "bad_words", "has a string of nothing but spaces")
     _check_stop_token_ids(request, limits, vocab_size)
     _check_logit_bias(request, limits, vocab_size)
@@ -105,7 +83,7 @@ def check_prompt_tokens(request: ClientRequest, token_ids: Sequence[int], model:
 def resolve_max_tokens(request: ClientRequest, num_prompt_tokens: int, model: Model) -> int:
     """Most output tokens to make: what was asked or the face's default, if it fits behind the prompt."""
     room = model.max_tokens - num_prompt_tokens
-    max_tokens = request.sampling.max_tokens
+    max_tokens = request.sampling.get("max_tokens")
     if max_tokens is not None and max_tokens > model.max_tokens:
         raise _wrong(
             request,
@@ -114,11 +92,12 @@ def resolve_max_tokens(request: ClientRequest, num_prompt_tokens: int, model: Mo
         )
     wanted = max_tokens or request.default_max_tokens or room
     most = min(wanted, room)
-    if (request.sampling.min_tokens or 0) > most:
+    min_tokens = request.sampling.get("min_tokens", 0)
+    if min_tokens > most:
         raise _wrong(
             request,
             "min_tokens",
-            f"is {request.sampling.min_tokens}, but at most {most} tokens can be made",
+            f"is {min_tokens}, but at most {most} tokens can be made",
         )
     return most
 
@@ -132,8 +111,10 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> No
             )
 
 
-def _check_strings(request: ClientRequest, name: str, max_strings: int, max_chars: int) -> None:
-    strings: Sequence[str] = getattr(request.sampling, name)
+def _check_strings(
+    request: ClientRequest, name: Literal["stop", "bad_words"], max_strings: int, max_chars: int
+) -> None:
+    strings = request.sampling.get(name, ())
     if len(strings) > max_strings:
         raise _wrong(request, name, f"has {len(strings)} strings, at most {max_strings} are allowed")
     if any(not string for string in strings):
@@ -143,7 +124,7 @@ def _check_strings(request: ClientRequest, name: str, max_strings: int, max_char
 
 
 def _check_stop_token_ids(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
-    token_ids = request.sampling.stop_token_ids
+    token_ids = request.sampling.get("stop_token_ids", ())
     if len(token_ids) > limits.max_stop_token_ids:
         raise _wrong(
             request,
@@ -154,7 +135,7 @@ def _check_stop_token_ids(request: ClientRequest, limits: Limits, vocab_size: in
 
 
 def _check_logit_bias(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
-    bias = request.sampling.logit_bias
+    bias = request.sampling.get("logit_bias", {})
     if len(bias) > limits.max_logit_bias:
         raise _wrong(
             request, "logit_bias", f"has {len(bias)} tokens, at most {limits.max_logit_bias} are allowed"
@@ -164,8 +145,8 @@ def _check_logit_bias(request: ClientRequest, limits: Limits, vocab_size: int) -
             raise _wrong(
                 request, "logit_bias", f"has the id {token_id}, the model's are 0 to {vocab_size - 1}"
             )
-        if not -100 <= value <= 100:
-            raise _wrong(request, "logit_bias", f"must be from -100 to 100, got {value} for token {token_id}")
+        if value not in LOGIT_BIAS:
+            raise _wrong(request, "logit_bias", f"must be {LOGIT_BIAS}, got {value} for token {token_id}")
 
 
 def _limit_reason(model: Model) -> str:

@@ -6,52 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any
 
 import grpc
 
 from signalbox.errors import CancelledError, InternalError, from_code
 from signalbox.links.rpc_errors import error_of
+from signalbox.protocol.sampling import SamplingFields
 from signalbox.v1 import frontend_pb2, generation_pb2
 
 
-class Sampling(TypedDict, total=False):
+class Sampling(SamplingFields, total=False):
     """How the next token is chosen and when to stop. What is left out has the server's default."""
 
-    max_tokens: int
-    """Most output tokens, >= 1. Default: all that fit the context."""
-    min_tokens: int
-    """No stop token before this many output tokens. Default: 0."""
-    temperature: float
-    """0 is greedy. Default: 1."""
-    top_k: int
-    """Keep only the k likeliest tokens; 0 keeps all. Default: 0."""
-    top_p: float
-    """Keep the smallest set of tokens whose probabilities sum to at least p. Default: 1."""
-    min_p: float
-    """Drop tokens less likely than min_p times the likeliest one. Default: 0."""
-    seed: int
-    """Same seed, same output. Default: the server draws one."""
-    stop: Sequence[str]
-    """Strings that end the output; cut from the text."""
-    stop_token_ids: Sequence[int]
-    """Tokens that end the output."""
-    ignore_eos: bool
-    """Go on after the end-of-sequence token. Default: no."""
-    logprobs: int
-    """Return the log-probabilities of the chosen token and of the n likeliest, 0 to 20. Default: none."""
-    prompt_logprobs: int
-    """Return the log-probabilities of the prompt tokens likewise. Default: none."""
-    repetition_penalty: float
-    """Divide the logits of tokens seen in prompt or output; 1 is off. Default: 1."""
-    frequency_penalty: float
-    """Subtract per earlier use in the output, -2 to 2. Default: 0."""
-    presence_penalty: float
-    """Subtract once if used in the output, -2 to 2. Default: 0."""
-    logit_bias: Mapping[int, float]
-    """Added to the logits of these tokens, -100 to 100."""
-    bad_words: Sequence[str]
-    """Strings that the output must not contain at a token boundary."""
     structured_output: Mapping[str, Any]
     """A form that the output has to follow, as in generation.proto: {"json_schema": "..."}, {"json_object": True},
     {"regex": "..."}, {"grammar": "..."} or {"choice": {"values": [...]}}. Default: none."""

@@ -213,7 +213,7 @@ async def test_a_stop_string_finishes_at_its_token(
 ) -> None:
     """Z2."""
     sampling = Sampling(stop=("ST",))
-    session = table.open(make_request(sampling=sampling), TextStream(tokenizer, sampling.stop))
+    session = table.open(make_request(sampling=sampling), TextStream(tokenizer, sampling["stop"]))
     ids = character_ids(tokenizer, "abSTcd")
     outputs(session, 0, *ids[:3])
     outputs(session, 3, *ids[3:])

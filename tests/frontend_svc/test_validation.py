@@ -13,7 +13,7 @@ from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory, Worker
 from frontend_svc.requests import validation
 from frontend_svc.requests.processor import RequestProcessor
-from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, read_trace
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, read_trace, sampling_of
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.tokenizer import Tokenizer
@@ -68,9 +68,7 @@ WORKER = Worker("w", "i", "127.0.0.1:1", "toy", 64, 4, 40, 400, "")
 )
 def test_bad_sampling_parameters_name_their_field(name: str, value: Any) -> None:
     request = ClientRequest(
-        prompt=[1],
-        sampling=replace(Sampling(), **{name: value}),
-        names=FieldNames(sampling_prefix="sampling."),
+        prompt=[1], sampling=sampling_of({name: value}), names=FieldNames(sampling_prefix="sampling.")
     )
     with pytest.raises(InvalidRequestError, match=name) as caught:
         validation.check_sampling(request, LIMITS, MODEL.vocab_size)

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormKind
 from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.sampling import LOGIT_BIAS, RANGES
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
-from worker_svc.core.requests.sampling import MAX_LOGPROBS, SamplingParams
+from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import Failure
 
 
 def is_pooling(message: scheduler_pb2.NewRequestData) -> bool:
     """The request asks for a vector. An unset kind generates."""
     return message.kind == generation_pb2.REQUEST_KIND_POOLING
-
-
-RANGES = {
-    "temperature": (0.0, 100.0),
-    "top_p": (0.0, 1.0),
-    "min_p": (0.0, 1.0),
-    "repetition_penalty": (0.0, 100.0),
-    "frequency_penalty": (-2.0, 2.0),
-    "presence_penalty": (-2.0, 2.0),
-}
-"""Outside of these the sampler has no meaning."""
-MOST_BIAS = 100.0
-"""In either direction, on one token's logit."""
 
 
 def refusal(
@@ -92,20 +83,12 @@ def _sampling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) 
         if not sequence.token_ids or max(sequence.token_ids) >= info.vocab_size:
             message = f"a bad word is empty or has a token id outside of 0 to {info.vocab_size - 1}"
             return Failure("InvalidRequestError", message, "bad_words")
-    for name, (low, high) in RANGES.items():
-        value = getattr(payload.sampling, name)
-        if payload.sampling.HasField(name) and not low <= value <= high:  # nor is it a NaN
-            message = f"{name} must be from {low:g} to {high:g}, got {value}"
-            return Failure("InvalidRequestError", message, name)
-    if payload.sampling.HasField("repetition_penalty") and not payload.sampling.repetition_penalty:
-        return Failure("InvalidRequestError", "repetition_penalty must be above 0", "repetition_penalty")
-    if not all(-MOST_BIAS <= bias <= MOST_BIAS for bias in payload.sampling.logit_bias.values()):
-        message = f"logit_bias must be from {-MOST_BIAS:g} to {MOST_BIAS:g}"
-        return Failure("InvalidRequestError", message, "logit_bias")
-    for name in ("logprobs", "prompt_logprobs"):
-        if getattr(payload.sampling, name) > MAX_LOGPROBS:
-            message = f"{name} must be from 0 to {MAX_LOGPROBS}, got {getattr(payload.sampling, name)}"
-            return Failure("InvalidRequestError", message, name)
+    for field, value in payload.sampling.ListFields():
+        if field.name in RANGES and value not in RANGES[field.name]:
+            message = f"{field.name} must be {RANGES[field.name]}, got {value}"
+            return Failure("InvalidRequestError", message, field.name)
+    if not all(bias in LOGIT_BIAS for bias in payload.sampling.logit_bias.values()):
+        return Failure("InvalidRequestError", f"logit_bias must be {LOGIT_BIAS}", "logit_bias")
     if payload.sampling.HasField("logprobs") and not info.has_logprobs:
         return Failure("UnsupportedError", "this worker gives no logprobs", "logprobs")
     if payload.sampling.HasField("prompt_logprobs") and not info.has_prompt_logprobs:
@@ -144,26 +127,23 @@ def parse_pooling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> P
 def parse_sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> SamplingParams:
     """How tokens are chosen, with all defaults filled in."""
     given = payload.sampling
-
-    def value(name: str, default: float) -> float:
-        return float(getattr(given, name)) if given.HasField(name) else default
-
+    numbers: dict[str, Any] = {
+        each.name: value for each, value in given.ListFields() if each.name in _SAME_NAMES
+    }
     stops = set(given.stop_token_ids) | (set() if given.ignore_eos else set(info.eos_token_ids))
-    return SamplingParams(
-        temperature=value("temperature", 1.0),
-        # All there are is all: larger numbers mean the same and do not fit the columns of the table.
-        top_k=min(int(value("top_k", 0)), info.vocab_size),
-        top_p=value("top_p", 1.0),
-        min_p=value("min_p", 0.0),
-        seed=given.seed,
+    params = SamplingParams(
+        **numbers,
         choice_index=payload.choice_index,
-        min_tokens=min(given.min_tokens, info.max_model_len),
         stop_token_ids=frozenset(stops),
         num_logprobs=given.logprobs if given.HasField("logprobs") else None,
-        repetition_penalty=value("repetition_penalty", 1.0),
-        frequency_penalty=value("frequency_penalty", 0.0),
-        presence_penalty=value("presence_penalty", 0.0),
         logit_bias=dict(given.logit_bias),
         bad_token_sequences=tuple(tuple(sequence.token_ids) for sequence in payload.bad_token_sequences),
         num_prompt_logprobs=given.prompt_logprobs if given.HasField("prompt_logprobs") else None,
     )
+    # All there are is all: larger numbers mean the same and do not fit the columns of the table.
+    top_k, min_tokens = min(params.top_k, info.vocab_size), min(params.min_tokens, info.max_model_len)
+    return replace(params, top_k=top_k, min_tokens=min_tokens)
+
+
+_SAME_NAMES = RANGES.keys() & {field.name for field in fields(SamplingParams)}
+"""Numbers that are taken as they come."""

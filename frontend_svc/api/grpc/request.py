@@ -13,9 +13,11 @@ from frontend_svc.requests.request import (
     PoolingMode,
     Sampling,
     StructuredOutput,
+    sampling_of,
 )
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.grammar.form import FormKind
+from signalbox.protocol.sampling import read_fields
 from signalbox.telemetry.attributes import OPERATION_EMBEDDINGS
 from signalbox.v1 import frontend_pb2 as frontend
 from signalbox.v1 import generation_pb2 as generation
@@ -23,20 +25,6 @@ from signalbox.v1 import generation_pb2 as generation
 MAX_CHOICES = 128
 MAX_DIMENSIONS = 1 << 20
 """Far above any model's; workers refuse what is above their own."""
-_OPTIONAL = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "max_tokens",
-    "min_tokens",
-    "logprobs",
-    "prompt_logprobs",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-)
 _POOLING_MODES: dict[int, PoolingMode | None] = {
     generation.POOLING_MODE_UNSPECIFIED: None,
     generation.POOLING_MODE_MEAN: PoolingMode.MEAN,
@@ -110,17 +98,8 @@ def refuse_unknown_fields(message: Message, path: str = "") -> None:
 
 
 def _read_sampling(params: generation.SamplingParams) -> Sampling:
-    options = {name: getattr(params, name) for name in _OPTIONAL if params.HasField(name)}  # type: ignore[arg-type]
     form = _read_form(params.structured_output) if params.HasField("structured_output") else None
-    return Sampling(
-        **options,
-        stop_token_ids=tuple(params.stop_token_ids),
-        stop=tuple(params.stop),
-        ignore_eos=params.ignore_eos,
-        logit_bias=dict(params.logit_bias),
-        bad_words=tuple(params.bad_words),
-        structured_output=form,
-    )
+    return sampling_of(read_fields(params) | {"structured_output": form})
 
 
 def _read_form(message: generation.StructuredOutput) -> StructuredOutput:

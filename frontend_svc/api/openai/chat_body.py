@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -12,10 +11,10 @@ from frontend_svc.api.openai.messages import Message, render_messages
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
-from frontend_svc.requests.validation import MAX_LOGPROBS
 from frontend_svc.text.chat_template import ChatTemplate
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.protocol.sampling import MAX_LOGPROBS
 from signalbox.telemetry.attributes import OPERATION_CHAT
 
 
@@ -91,7 +90,7 @@ class ChatBody(CommonBody):
         sampling = self.make_sampling(getattr(self, name), self._num_logprobs())
         return ClientRequest(
             prompt=self._render(template_of(tokenizer)),
-            sampling=replace(sampling, structured_output=self.read_form()),
+            sampling=sampling,
             model=self.model or "",
             names=FieldNames(prompt="messages", max_tokens=name),
             add_special_tokens=False,

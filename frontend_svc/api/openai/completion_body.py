@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, cast
 
 from pydantic import Discriminator, Tag
@@ -80,10 +79,10 @@ class CompletionBody(CommonBody):
         self.check()
         base = make_request_id("cmpl-")
         sampling = self.make_sampling(1 if self.only_prompt else self.max_tokens, self.logprobs)
-        if self.num_sampled > self.num_choices and self.logprobs is None:
-            sampling = replace(sampling, logprobs=0)  # to know the best
+        if self.num_sampled > self.num_choices:
+            sampling.setdefault("logprobs", 0)  # to know the best
         if self.echo and self.logprobs is not None:
-            sampling = replace(sampling, prompt_logprobs=max(self.logprobs, self.prompt_logprobs or 0))
+            sampling["prompt_logprobs"] = max(self.logprobs, self.prompt_logprobs or 0)
         return [
             ClientRequest(
                 prompt=prompt,

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from frontend_svc.api.openai.chat_body import template_of
 from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, to_json
 from frontend_svc.api.openai.schema import Body, refuse_unsupported
-from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, StructuredOutput, Trace
+from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace, sampling_of
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
@@ -147,11 +147,13 @@ class ResponsesBody(Body):
         refuse_unsupported(self, self.harmless_values())
         return ClientRequest(
             prompt=template_of(tokenizer, "input").render(self._messages(), field="input"),
-            sampling=Sampling(
-                temperature=self.temperature,
-                top_p=self.top_p,
-                max_tokens=self.max_output_tokens,
-                structured_output=None if self.text is None else self.text.read_form(),
+            sampling=sampling_of(
+                {
+                    "temperature": self.temperature,
+                    "top_p": self.top_p,
+                    "max_tokens": self.max_output_tokens,
+                    "structured_output": None if self.text is None else self.text.read_form(),
+                }
             ),
             model=self.model or "",
             names=FieldNames(prompt="input", max_tokens="max_output_tokens"),

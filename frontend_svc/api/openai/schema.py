@@ -3,14 +3,16 @@ refused by name."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, create_model
 
 from frontend_svc.api.openai.forms import JsonText, ResponseFormat, StructuredOutputs, read_form
 from frontend_svc.api.openai.usage import Usages
-from frontend_svc.requests.request import Sampling, StructuredOutput
+from frontend_svc.requests.request import Sampling, StructuredOutput, sampling_of
 from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.protocol.sampling import TYPES
 
 TAG = "as "
 """Begins the names of alternatives, which pydantic puts among the names of fields."""
@@ -23,6 +25,11 @@ class Body(BaseModel):
     """Base of all bodies: exact types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _json_type(kind: Any) -> Any:
+    """Of a sampling parameter."""
+    return list[get_args(kind)] if get_origin(kind) is Sequence else kind  # type: ignore[misc]
 
 
 class StreamOptions(Body):
@@ -40,27 +47,30 @@ Stop = Annotated[
 ]
 
 
-class CommonBody(Body):
+IN_ANOTHER_FORM = {"max_tokens", "seed", "stop", "logprobs", "prompt_logprobs", "logit_bias"}
+"""Sampling parameters that bodies spell out, since OpenAI writes or names them otherwise."""
+AS_THEY_ARE = tuple(name for name in TYPES if name not in IN_ANOTHER_FORM)
+
+if TYPE_CHECKING:
+    SamplingBody = Body
+else:
+    SamplingBody = create_model(
+        "SamplingBody",
+        __base__=Body,
+        **{name: (_json_type(TYPES[name]) | None, None) for name in AS_THEY_ARE},
+    )
+
+
+class CommonBody(SamplingBody):
     """What completions and chat completions take."""
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
     seed: int | None = None
     n: int | None = None
     max_tokens: int | None = None
-    min_tokens: int | None = None
     stop: Stop | None = None
-    stop_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
-    ignore_eos: bool | None = None
-    repetition_penalty: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     prompt_logprobs: int | None = None
     response_format: ResponseFormat | None = None
@@ -116,27 +126,17 @@ class CommonBody(Body):
 
     def make_sampling(self, max_tokens: int | None, logprobs: int | None) -> Sampling:
         """The sampling parameters in our words."""
-        stop = self.stop or ()
-        return Sampling(
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            seed=read_seed(self.seed),
-            max_tokens=max_tokens,
-            min_tokens=self.min_tokens,
-            stop_token_ids=tuple(self.stop_token_ids or ()),
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            ignore_eos=bool(self.ignore_eos),
-            logprobs=logprobs,
-            prompt_logprobs=self.prompt_logprobs,
-            repetition_penalty=self.repetition_penalty,
-            frequency_penalty=self.frequency_penalty,
-            presence_penalty=self.presence_penalty,
-            logit_bias=_read_logit_bias(self.logit_bias or {}),
-            bad_words=tuple(self.bad_words or ()),
-            structured_output=self.read_form(),
-        )
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        fields = {name: getattr(self, name) for name in AS_THEY_ARE} | {
+            "max_tokens": max_tokens,
+            "seed": read_seed(self.seed),
+            "stop": stop,
+            "logprobs": logprobs,
+            "prompt_logprobs": self.prompt_logprobs,
+            "logit_bias": _read_logit_bias(self.logit_bias or {}),
+            "structured_output": self.read_form(),
+        }
+        return sampling_of(fields)
 
     def read_form(self) -> StructuredOutput | None:
         """The form that the output has to follow."""

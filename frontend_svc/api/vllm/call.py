@@ -73,4 +73,4 @@ def read_form(message: Any, oneof: str, path: str) -> StructuredOutput | None:
 def matched_token(session: Session) -> int | None:
     """The stop token that ended a request that stopped without a stop string; None: it was the end of sequence."""
     last = session.output[-1] if session.output else None
-    return last if last in session.request.sampling.stop_token_ids else None
+    return last if last in session.request.sampling.get("stop_token_ids", ()) else None

@@ -8,20 +8,20 @@ from frontend_svc.api.grpc.call import Context, trace_of
 from frontend_svc.api.grpc.request import MAX_CHOICES, refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
-from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, sampling_of
 from frontend_svc.requests.session import Session
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.sampling import TYPES, read_fields
 from signalbox.vllm import engine_pb2 as engine
 
 PARAMS = "sampling_params."
 _SERVED = ("request_id", "tokenized", "text", "sampling_params", "stream", "data_parallel_rank")
-_SERVED_PARAMS = (
-    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty",
-    "max_tokens", "min_tokens", "stop", "stop_token_ids", "skip_special_tokens", "spaces_between_special_tokens",
-    "include_stop_str_in_output", "ignore_eos", "n", "logprobs", "seed", "logit_bias", "grammar_from_first_token",
-    "json_schema", "regex", "grammar", "structural_tag", "json_object", "choice",
-)  # fmt: skip
+_SERVED_PARAMS = TYPES.keys() - {"prompt_logprobs"} | {
+    "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output", "n",
+    "grammar_from_first_token", "json_schema", "regex", "grammar", "structural_tag", "json_object", "choice",
+}  # fmt: skip
+"""The protocol has no answer for log-probabilities of a prompt."""
 _REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.ABORT: "abort"}
 
 
@@ -53,24 +53,7 @@ def refuse(request: engine.GenerateRequest) -> None:
 
 
 def _read_sampling(params: engine.SamplingParams) -> Sampling:
-    return Sampling(
-        temperature=params.temperature if params.HasField("temperature") else None,
-        top_k=params.top_k,
-        top_p=params.top_p or None,
-        min_p=params.min_p,
-        seed=params.seed if params.HasField("seed") else None,
-        max_tokens=params.max_tokens if params.HasField("max_tokens") else None,
-        min_tokens=params.min_tokens,
-        stop_token_ids=tuple(params.stop_token_ids),
-        stop=tuple(params.stop),
-        ignore_eos=params.ignore_eos,
-        logprobs=params.logprobs if params.HasField("logprobs") else None,
-        repetition_penalty=params.repetition_penalty or None,
-        frequency_penalty=params.frequency_penalty,
-        presence_penalty=params.presence_penalty,
-        logit_bias=dict(params.logit_bias),
-        structured_output=read_form(params, "constraint", PARAMS),
-    )
+    return sampling_of(read_fields(params) | {"structured_output": read_form(params, "constraint", PARAMS)})
 
 
 def make_responses(

@@ -8,12 +8,13 @@ from frontend_svc.api.grpc.call import Context, accept, metadata_of, trace_of
 from frontend_svc.api.grpc.request import refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
-from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling
+from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, sampling_of
 from frontend_svc.requests.session import Session
 from frontend_svc.services import Services
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.sampling import read_fields
 from signalbox.vllm import inference_pb2 as inference
 from signalbox.vllm.inference_pb2_grpc import InferenceServicer as Servicer
 
@@ -37,6 +38,7 @@ _SERVED = {
     "response": ("output_text", "output_token_ids", "skip_special_tokens"),
     "kv": ("cache_salt",),
 }  # fmt: skip
+_OUR_NAMES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "stop_strings": "stop"}
 _REASONS = {
     FinishReason.STOP: inference.FinishInfo.STOP,
     FinishReason.LENGTH: inference.FinishInfo.LENGTH,
@@ -116,23 +118,14 @@ def read_request(request: inference.GenerateRequest, context: Context) -> Client
 
 
 def _read_sampling(request: inference.GenerateRequest) -> Sampling:
-    random, decoding, stopping = request.sampling, request.decoding, request.stopping
-    return Sampling(
-        temperature=request.temperature,  # unset is 0 on this face
-        top_k=random.top_k,
-        top_p=random.top_p or None,
-        min_p=random.min_p,
-        seed=random.seed if random.HasField("seed") else None,
-        max_tokens=stopping.max_new_tokens or None,
-        min_tokens=stopping.min_new_tokens,
-        stop_token_ids=tuple(stopping.stop_token_ids),
-        stop=tuple(stopping.stop_strings),
-        ignore_eos=stopping.ignore_eos,
-        repetition_penalty=decoding.repetition_penalty or None,
-        frequency_penalty=decoding.frequency_penalty,
-        presence_penalty=decoding.presence_penalty,
-        logit_bias=dict(decoding.logit_bias),
-        structured_output=read_form(decoding, "structured_output", "decoding."),
+    return sampling_of(
+        {
+            "temperature": request.temperature,  # unset is 0 on this face
+            **read_fields(request.sampling),
+            **read_fields(request.decoding),
+            **read_fields(request.stopping, _OUR_NAMES),
+            "structured_output": read_form(request.decoding, "structured_output", "decoding."),
+        }
     )
 
 

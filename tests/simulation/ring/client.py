@@ -14,8 +14,8 @@ from frontend_svc.requests.request import (
     CheckedRequest,
     Pooling,
     PoolingMode,
-    Sampling,
     StructuredOutput,
+    sampling_of,
 )
 from frontend_svc.text.stop_strings import Found
 from signalbox.errors import SignalboxError
@@ -152,11 +152,13 @@ def make_checked(request: RingRequest) -> CheckedRequest:
         "num_prompt_tokens": len(request.prompt),
         "max_tokens": 1 if request.pooling else request.max_tokens,
         "seed": request.seed,
-        "sampling": Sampling(
-            temperature=1.0 if request.is_drawn else 0.0,
-            stop_token_ids=request.stop_token_ids,
-            repetition_penalty=2.0 if request.never_repeats else None,
-            structured_output=form,
+        "sampling": sampling_of(
+            {
+                "temperature": 1.0 if request.is_drawn else 0.0,
+                "stop_token_ids": request.stop_token_ids,
+                "repetition_penalty": 2.0 if request.never_repeats else None,
+                "structured_output": form,
+            }
         ),
         "priority": request.priority,
         "tenant": request.tenant,

@@ -10,7 +10,9 @@ import pytest
 
 from signalbox.grammar.form import Form, FormKind
 from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.sampling import WORKERS
 from signalbox.v1 import generation_pb2, scheduler_pb2
+from tests.sampling_examples import examples
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
 from worker_svc.core.requests.request_state import RequestTable
@@ -131,25 +133,14 @@ def test_sampling_parameters_arrive() -> None:
 
 def test_every_sampling_parameter_arrives() -> None:
     """None of those sent is a default; a copy that is forgotten shows here."""
-    sent = {
-        "temperature": 0.5,
-        "top_k": 4,
-        "top_p": 0.5,
-        "min_p": 0.25,
-        "seed": 11,
-        "min_tokens": 1,
-        "repetition_penalty": 1.5,
-        "frequency_penalty": 0.5,
-        "presence_penalty": -0.5,
-        "logit_bias": {7: -100.0},
+    sent = {name: value for name, value in examples().items() if name in WORKERS}
+    params = parse_new_request(message(sampling=sent), FULL).sampling
+    assert (params.num_logprobs, params.num_prompt_logprobs) == (sent["logprobs"], sent["prompt_logprobs"])
+    assert params.stop_token_ids == set(sent["stop_token_ids"])
+    elsewhere = {"max_tokens", "logprobs", "prompt_logprobs", "stop_token_ids", "ignore_eos"}
+    assert {name: getattr(params, name) for name in sent.keys() - elsewhere} == {
+        name: value for name, value in sent.items() if name not in elsewhere
     }
-    others = {"stop_token_ids": [3], "ignore_eos": True, "logprobs": 2, "prompt_logprobs": 1}
-    elsewhere = {"max_tokens", "stop", "include_stop_str_in_output", "bad_words", "structured_output"}
-    fields = {field.name for field in generation_pb2.SamplingParams.DESCRIPTOR.fields}
-    assert fields == {*sent, *others} | elsewhere & fields
-    params = parse_new_request(message(sampling=sent | others), FULL).sampling
-    assert {name: getattr(params, name) for name in sent} == sent
-    assert (params.stop_token_ids, params.num_logprobs, params.num_prompt_logprobs) == (frozenset({3}), 2, 1)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -3.0])

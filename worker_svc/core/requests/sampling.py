@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_LOGPROBS = 255
-MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True)

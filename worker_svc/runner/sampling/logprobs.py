@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from signalbox.protocol.sampling import MAX_LOGPROBS
 from worker_svc.core.batch import TokenLogprobs
-from worker_svc.core.requests.sampling import MAX_LOGPROBS
 
 
 def token_logprobs(
