@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from scheduler_svc.core.blocks.fence import Fence
+    from scheduler_svc.core.blocks.prefix_wait import PrefixWait
     from scheduler_svc.core.queue.account import Account
 
 OVERHEAD_BYTES = 2048
@@ -107,10 +108,8 @@ class Request:
     """Safe mode: its class may not run now. It neither starts nor ages."""
     was_refused: bool = False
     """A worker did not run one of its rows: nobody waits for what it computes."""
-    leader: Request | None = field(default=None, repr=False, compare=False)
-    """Who computes a block of its prefix, for which it waits."""
-    leader_end: int = 0
-    """Where that block ends, in tokens."""
+    prefix_wait: PrefixWait | None = field(default=None, repr=False, compare=False)
+    """The block of its prefix that another request computes, and that it waits for; None: there is none."""
     fence: Fence | None = field(default=None, repr=False, compare=False)
     """Copies beside the steps that it waits for, or has waited for, since it last started: it waits once only."""
     in_doubt: bool = False

@@ -1,4 +1,5 @@
-"""What the scheduler says of a request is what its next step does."""
+"""What the scheduler says of a request is what its next step does: admission and explanation go through the same
+gates."""
 
 from __future__ import annotations
 
@@ -6,15 +7,19 @@ import random
 
 import pytest
 
+from scheduler_svc.core.explain import obstacle
 from scheduler_svc.core.explain.explanation import Explanation, explain
 from scheduler_svc.core.explain.obstacle import Reason
 from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import SlotState
+from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
+
+GATES = {name: gate for name, gate in vars(gates).items() if isinstance(gate, gates.Gate)}
 
 
 def is_quiet(step: StepDecision | None) -> bool:
@@ -61,8 +66,9 @@ def make_busy(rng: random.Random, policy: str) -> Scheduler:
         max_num_partial_prefills=rng.choice([0, 1]),
         lower_class_prefill_tokens=rng.choice([0, 6]) * (policy == "priority"),
         watermark_blocks_per_seq=rng.choice([0, 1]),
+        enable_chunked_prefill=policy != "whole prompts",
         max_inflight_steps=1,
-        policy=policy,
+        policy="priority" if policy == "priority" else "fcfs",
         aging_s=0.0,
     )
     scheduler.queues.set_limits(TenantLimits(), {"x": TenantLimits(max_running=1)})
@@ -88,7 +94,7 @@ def disturb(rng: random.Random, scheduler: Scheduler, turn: int) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("policy", ["fcfs", "priority", "whole prompts"])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_next_step_starts_who_is_said_to_be_next_and_nobody_who_lacks_something(
     policy: str, seed: int
@@ -108,3 +114,48 @@ def test_the_next_step_starts_who_is_said_to_be_next_and_nobody_who_lacks_someth
         finish_step(scheduler)
         scheduler.check_integrity()
     assert num_next and num_lacking
+
+
+def test_every_gate_has_its_words() -> None:
+    """Q6."""
+    assert set(obstacle.WORDS) == set(GATES.values())
+    assert set(GATES.values()) == {*gates.OF_TURN, *gates.OF_STEP, *gates.OF_START, gates.OWN_COPIES}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_a_gate_that_is_planted_shut_stops_admission_and_is_told(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q6."""
+    scheduler = make_scheduler(max_inflight_steps=1)
+    scheduler.submit(make_request("a", 6), 0.0)
+    (request,) = scheduler.requests.values()
+    assert explain(scheduler, request, 0.0).reason is Reason.NEXT_STEP
+    monkeypatch.setattr(GATES[name], "is_closed", lambda capacity, request: True)
+    monkeypatch.setitem(obstacle.WORDS, GATES[name], (Reason.NO_PLACE, lambda dry, request: "planted"))
+    explained = explain(scheduler, request, 0.0)
+    assert (explained.reason, explained.sentence) == (Reason.NO_PLACE, "planted")
+    scheduler.schedule(WORKER, 0.0)
+    assert request.status is RequestStatus.WAITING
+    monkeypatch.undo()
+    assert explain(scheduler, request, 0.0).reason is Reason.NEXT_STEP or name == "OWN_COPIES"
+
+
+def test_a_gate_that_is_planted_open_lets_pass_who_is_said_to_be_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Q6."""
+    scheduler = make_scheduler(
+        max_num_partial_prefills=1, long_prefill_token_threshold=4, max_inflight_steps=1
+    )
+    for name in "ab":
+        scheduler.submit(make_request(name, 40), 0.0)
+    assert scheduler.schedule(WORKER, 0.0) is not None
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    a, b = scheduler.requests.values()
+    assert (a.status, b.status) == (RequestStatus.RUNNING, RequestStatus.WAITING)
+    assert explain(scheduler, b, 0.0).reason is Reason.TOKEN_BUDGET
+    monkeypatch.setattr(gates.PARTIAL_PROMPTS, "is_closed", lambda capacity, request: False)
+    assert explain(scheduler, b, 0.0).reason is Reason.NEXT_STEP
+    scheduler.schedule(WORKER, 0.0)
+    assert b.status is RequestStatus.RUNNING

@@ -10,6 +10,7 @@ def test_the_least_recently_used_content_makes_room() -> None:
     cache = HostCache(2)
     first, second = cache.store(b"a", frozenset()), cache.store(b"b", frozenset())
     assert cache.lookup([b"a"]) == [first]
+    cache.touch([b"a"])
     assert cache.store(b"c", frozenset()) == second
     assert cache.lookup([b"b"]) == [] and cache.lookup([b"a", b"c", b"d"]) == [first, second]
     cache.check_integrity()

@@ -10,7 +10,7 @@ from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import prefill_admission
+from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol.columns import HOST_BIT
 from tests.scheduler_svc.harness import (
@@ -199,10 +199,8 @@ def test_copies_are_not_counted_for_a_start_that_lacks_blocks(monkeypatch: pytes
     scheduler.submit(make_request("d", 4), 0.0)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     counted: list[int] = []
-    count = prefill_admission.count_copies
-    monkeypatch.setattr(
-        prefill_admission, "count_copies", lambda *args: counted.append(args[2]) or count(*args)
-    )
+    count = gates.count_copies
+    monkeypatch.setattr(gates, "count_copies", lambda *args: counted.append(args[2]) or count(*args))
     assert [
         request.key.request_id for request in (scheduler.schedule(WORKER, 0.0) or StepDecision(0)).placed
     ] == ["d"]

@@ -70,7 +70,7 @@ def count_advanced_at_scheduling(patch: Patch) -> None:
 
     def send_and_count(admission: prefill_admission.PrefillAdmission, slot: int) -> Chunk:
         chunk = send(admission, slot)
-        admission._worker.table.num_computed[slot] = chunk.start + chunk.length
+        admission.worker.table.num_computed[slot] = chunk.start + chunk.length
         return chunk
 
     patch.setattr(prefill_admission.PrefillAdmission, "_send_chunk", send_and_count)
@@ -102,8 +102,10 @@ def fence_ended_before_its_copies(patch: Patch) -> None:
     """X3: gives blocks away while they are copied beside the steps."""
     copy_aside = prefill_admission.copy_aside
 
-    def copy_and_end(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: StepDecision) -> None:
-        copy_aside(worker, slot, prefix, num_new, step)
+    def copy_and_end(
+        worker: Worker, request: Request, prefix: Prefix, num_new: int, step: StepDecision
+    ) -> None:
+        copy_aside(worker, request, prefix, num_new, step)
         end_fence(worker, step.step_id, failed=False)
 
     patch.setattr(prefill_admission, "copy_aside", copy_and_end)

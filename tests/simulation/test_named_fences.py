@@ -8,6 +8,7 @@ import pytest
 
 from scheduler_svc.core.blocks import side_copies
 from scheduler_svc.core.blocks.prefix_sharing import Prefix
+from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import prefill_admission
 from scheduler_svc.core.step.builder import build_step
@@ -180,11 +181,13 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
     most: list[int] = []
     copy_aside, start = side_copies.copy_aside, Worker.start
 
-    def count_wait(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: StepDecision) -> None:
-        name = worker.request(slot).key.request_id
+    def count_wait(
+        worker: Worker, request: Request, prefix: Prefix, num_new: int, step: StepDecision
+    ) -> None:
+        name = request.key.request_id
         waits[name] = waits.get(name, 0) + 1
         most.append(waits[name])
-        copy_aside(worker, slot, prefix, num_new, step)
+        copy_aside(worker, request, prefix, num_new, step)
 
     def count_start(worker: Worker, slot: int, *args):  # type: ignore[no-untyped-def]
         waits[worker.request(slot).key.request_id] = 0

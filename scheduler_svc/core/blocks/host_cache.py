@@ -31,15 +31,19 @@ class HostCache:
         return len(self._blocks)
 
     def lookup(self, hashes: list[bytes]) -> list[int]:
-        """Host blocks of the longest known prefix of `hashes`; they count as used."""
+        """Host blocks of the longest known prefix of `hashes`."""
         found: list[int] = []
         for content in hashes:
             block = self._blocks.get(content)
             if block is None or block in self._arriving:
                 break
-            self._blocks.move_to_end(content)
             found.append(block)
         return found
+
+    def touch(self, hashes: list[bytes]) -> None:
+        """These contents, which are here, count as used."""
+        for content in hashes:
+            self._blocks.move_to_end(content)
 
     def store(self, content: bytes, pinned: Set[int]) -> int | None:
         """A host block for `content`, taken from what was unused for longest; None when the content is here already or

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import Blocks
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.blocks.prefix_wait import PrefixWait
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
@@ -26,8 +27,8 @@ class Prefix(NamedTuple):
     """Blocks on the device."""
     host_hits: list[int]
     """Host blocks with what follows them."""
-    end: int
-    """Most blocks that could be hit."""
+    hashes: Hashes
+    """Contents of the blocks that could be hit, as far as they are known."""
 
     @property
     def num_blocks(self) -> int:
@@ -35,50 +36,59 @@ class Prefix(NamedTuple):
         return len(self.hits) + len(self.host_hits)
 
 
-def find_prefix(worker: Worker, slot: int, is_enabled: bool) -> Prefix:
-    """What the caches hold for `slot`, which has no blocks. At least one token is computed, and no shared block is ever
-    written."""
-    table = worker.table
-    if not is_enabled or worker.request(slot).needs_every_position:
-        return Prefix(np.empty(0, np.int32), [], 0)
-    known = int(table.num_prompt[slot] + table.num_output[slot])
-    end = min(int(table.num_hashes[slot]), (known - 1) // table.block_size)
-    hits = worker.pool.lookup(table.hashes(slot, 0, end))
-    if not len(worker.host):
-        return Prefix(hits, [], end)
-    return Prefix(hits, worker.host.lookup(table.hashes(slot, len(hits), end).tolist()), end)
+NO_PREFIX = Prefix(NO_BLOCKS, [], np.empty(0, HASH_DTYPE))
+"""Of a request that no cached block can serve."""
 
 
-def find_leader(worker: Worker, slot: int, prefix: Prefix) -> bool:
-    """Whether somebody computes the block that follows `prefix`; remembers it in the request of `slot`."""
-    request = worker.request(slot)
-    request.leader = None
-    if prefix.num_blocks == prefix.end:
-        return False
+def find_prefix(worker: Worker, request: Request, is_enabled: bool) -> Prefix:
+    """What the caches hold for `request`, which has no blocks. At least one token is computed, and no shared block is
+    ever written."""
+    if not is_enabled or request.needs_every_position:
+        return NO_PREFIX
+    table, slot = worker.table, request.slot
+    most = (num_known(worker, request) - 1) // table.block_size
+    if slot is not None:
+        hashes = table.hashes(slot, 0, min(int(table.num_hashes[slot]), most))
+    else:
+        hashes = table.hashes_of(request)[:most]
+    hits = worker.pool.lookup(hashes)
+    return Prefix(hits, worker.host.lookup(hashes[len(hits) :].tolist()) if len(worker.host) else [], hashes)
+
+
+def num_known(worker: Worker, request: Request) -> int:
+    """Tokens of `request` that exist, by now if it has a slot on `worker`."""
+    table, slot = worker.table, request.slot
+    return request.num_known_tokens if slot is None else int(table.num_prompt[slot] + table.num_output[slot])
+
+
+def find_leader(worker: Worker, request: Request, prefix: Prefix) -> PrefixWait | None:
+    """Who computes the block that follows `prefix`; None: nobody that `request` may wait for."""
     table, index = worker.table, prefix.num_blocks
+    if index == len(prefix.hashes):
+        return None
     end = (index + 1) * table.block_size
     unreported = np.flatnonzero((table.num_computed < end) & (end <= table.target))
-    if unreported.tolist() == [slot]:
-        return False
-    same = table.hashes_at(unreported, np.full(len(unreported), index)) == table.hashes_at(
-        np.array([slot]), np.array([index])
-    )
+    if not len(unreported) or unreported.tolist() == [request.slot]:
+        return None
+    same = table.hashes_at(unreported, np.full(len(unreported), index)) == prefix.hashes[index]
     for other in unreported[same & (table.num_hashes[unreported] > index)].tolist():
         if _leads(worker, other, end, request):
-            request.leader, request.leader_end = worker.request(other), end
-            return True
-    return False
+            return PrefixWait(worker.request(other), end)
+    return None
 
 
 def awaits_leader(worker: Worker, request: Request) -> bool:
     """Whether the leader that was found for `request` is still on its way to the block. Costs next to nothing, so that
     a crowd may wait."""
-    leader, end, table = request.leader, request.leader_end, worker.table
-    if leader is None or leader.slot is None or leader.slot >= table.num_slots:
+    wait, table = request.prefix_wait, worker.table
+    if wait is None:
         return False
-    if table.requests[leader.slot] is not leader or int(table.num_computed[leader.slot]) >= end:
+    slot, end = wait.leader.slot, wait.end
+    if slot is None or slot >= table.num_slots:
         return False
-    return _leads(worker, leader.slot, end, request)
+    if table.requests[slot] is not wait.leader or int(table.num_computed[slot]) >= end:
+        return False
+    return _leads(worker, slot, end, request)
 
 
 def _leads(worker: Worker, slot: int, end: int, request: Request) -> bool:

@@ -27,12 +27,12 @@ def awaits_copies(worker: Worker, request: Request) -> bool:
     return fence is not None and worker.fences.get(fence.fence_id) is fence
 
 
-def find_fence(worker: Worker, slot: int, prefix: Prefix) -> Fence | None:
+def find_fence(worker: Worker, prefix: Prefix) -> Fence | None:
     """The copies under way, if any, that fetch the first block which is not on the device, or save the first one that
     is nowhere else."""
-    if not worker.fences or (prefix.num_blocks == prefix.end and not prefix.host_hits):
+    hashes = prefix.hashes
+    if not worker.fences or (prefix.num_blocks == len(hashes) and not prefix.host_hits):
         return None
-    hashes = worker.table.hashes(slot, 0, prefix.end)
     fetched, saved = hashes[len(prefix.hits)], hashes[prefix.num_blocks : prefix.num_blocks + 1].tolist()
     for fence in worker.fences.values():
         if (fence.hashes == fetched).any() or not fence.saved.keys().isdisjoint(saved):
@@ -46,10 +46,10 @@ def count_copies(worker: Worker, prefix: Prefix, num_new: int) -> int:
     return len(prefix.host_hits) + sum(not worker.host.holds(content) for content in evicted)
 
 
-def copy_aside(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: StepDecision) -> None:
-    """Puts the copies that the request in `slot` needs into the group of `step`; it is to wait for them. The caller has
+def copy_aside(worker: Worker, request: Request, prefix: Prefix, num_new: int, step: StepDecision) -> None:
+    """Puts the copies that `request` needs into the group of `step`; it is to wait for them. The caller has
     seen that there is room for all of its `num_new` blocks besides the hits."""
-    pool, host, request = worker.pool, worker.host, worker.request(slot)
+    pool, host = worker.pool, worker.host
     if step.fence is None:
         step.fence = worker.fences[step.step_id] = Fence(step.step_id)
     fence = step.fence
@@ -70,7 +70,7 @@ def copy_aside(worker: Worker, slot: int, prefix: Prefix, num_new: int, step: St
     fence.blocks = np.concatenate((fence.blocks, blocks))
     fence.fetched = np.concatenate((fence.fetched, fetched))
     first = len(prefix.hits)
-    fence.hashes = np.concatenate((fence.hashes, worker.table.hashes(slot, first, first + num_fetched)))
+    fence.hashes = np.concatenate((fence.hashes, prefix.hashes[first : first + num_fetched]))
     fence.owners.append((request, num_new + num_idle - len(blocks)))
     request.fence = fence
 

@@ -1,27 +1,24 @@
-"""What keeps a request from starting on a worker, or from going on there.
+"""What keeps a request from starting on a worker, or from going on there, in words.
 
-Reads, and changes nothing: the rules stand in `core/step/prefill_admission.py`, here they are told.
+The rules are the gates of `core/step/gates.py`: here they are run dry, and the first closed one is told.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
-
-import numpy as np
 
 from scheduler_svc.core.admission.safe_mode import SafeMode
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks
-from scheduler_svc.core.blocks.prefix_sharing import awaits_leader
-from scheduler_svc.core.blocks.side_copies import awaits_copies, reserved_for_others
+from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
+from scheduler_svc.core.blocks.prefix_wait import PrefixWait
+from scheduler_svc.core.blocks.side_copies import count_copies, find_fence, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain.queue_place import Order
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.displacement import blocks_of_others, excessive_row, may_displace
+from scheduler_svc.core.step import gates
+from scheduler_svc.core.step.capacity import StepCapacity
 
 
 class Reason(Enum):
@@ -70,20 +67,6 @@ class Obstacle:
     sentence: str
 
 
-def obstacle_to(worker: Worker, request: Request, config: SchedulerConfig, order: Order) -> Obstacle | None:
-    """The first thing that `request` lacks on `worker`; None: nothing. `request` has no place there, and may have a
-    slot."""
-    return (
-        _lacks_slot(worker, request)
-        or _awaits_leader(worker, request)
-        or _awaits_copies(worker, request)
-        or _awaits_grammar_turn(worker, request)
-        or _lacks_place(worker, request, config, order)
-        or _lacks_budget(worker, request, config, order.now)
-        or _lacks_blocks(worker, request, config)
-    )
-
-
 def suspension(mode: SafeMode, request: Request) -> Obstacle:
     """Why a request rests whose class is suspended."""
     asked = {"an operator": mode.operator_level, "the error budget": mode.budget_level}
@@ -94,141 +77,146 @@ def suspension(mode: SafeMode, request: Request) -> Obstacle:
     return Obstacle(Reason.CLASS_SUSPENDED, sentence)
 
 
-def _lacks_slot(worker: Worker, request: Request) -> Obstacle | None:
-    if request.slot is not None or worker.table.num_free_slots:
+def obstacle_to(worker: Worker, request: Request, config: SchedulerConfig, order: Order) -> Obstacle | None:
+    """The first gate that stops `request` on `worker`; None: all are open. `request` has no place there, and may have a
+    slot."""
+    dry = DryStep(worker, config, order)
+    dry.make_room_for(request)
+    gate = gates.first_closed(gates.gates_for(dry, request), dry, request)
+    if gate is None:
         return None
-    count, name = worker.table.num_slots, worker.info.worker_id
-    return Obstacle(Reason.NO_SLOT, f"all {count} slots of {name} are taken (num_slots)")
+    reason, tell = WORDS[gate]
+    return Obstacle(reason, tell(dry, request))
 
 
-def _awaits_leader(worker: Worker, request: Request) -> Obstacle | None:
-    if not awaits_leader(worker, request):
-        return None
-    assert request.leader is not None
-    leader, end = request.leader.key.request_id, request.leader_end
-    return Obstacle(
-        Reason.PREFIX, f"request {leader} computes the first {end} tokens, which both of them begin with"
+class DryStep(StepCapacity):
+    """The next step of a worker as it would be for whoever is first in it. Nothing is taken from the worker."""
+
+    def __init__(self, worker: Worker, config: SchedulerConfig, order: Order) -> None:
+        table = worker.table
+        self.num_decode = table.decode_tokens - int(table.advance[table.releasing].sum())
+        """Tokens for rows that decode."""
+        self.num_decode += sum(1 + int(table.drafts[slot]) for slot in table.settling)
+        num_tokens = worker.limits.max_num_batched_tokens - self.num_decode
+        received, is_short = order.queues.service_received, bool(table.held)
+        super().__init__(worker, config, num_tokens, received, is_short=is_short, now=order.now)
+        self.num_prompts = 0
+        """Prompts that have a chunk."""
+        self.prefilling = list(table.prefilling)
+        self.leave_out({slot for slot in table.prefilling if worker.request(slot).num_crashes})
+
+    def make_room_for(self, request: Request) -> None:
+        """Prompts that go before `request` have their chunks, and what it needs is looked up."""
+        self.continue_prefills(request.rank)
+        self.look_up(request)
+
+    def continue_prompt(self, slot: int) -> None:
+        """A chunk of a prompt would be in the step."""
+        table = self.worker.table
+        is_final = self.take_chunk(slot) == int(table.target[slot] - table.num_sent[slot])
+        self.num_prompts += 1
+        if is_final:
+            self.prefilling.remove(slot)
+
+
+Tell = Callable[[DryStep, Request], str]
+
+
+def _of_slot(dry: DryStep, request: Request) -> str:
+    return f"all {dry.worker.table.num_slots} slots of {dry.worker.info.worker_id} are taken (num_slots)"
+
+
+def _of_prefix(dry: DryStep, request: Request) -> str:
+    return _of_leader(request.prefix_wait)
+
+
+def _of_leader_found(dry: DryStep, request: Request) -> str:
+    return _of_leader(find_leader(dry.worker, request, dry.prefix))
+
+
+def _of_leader(wait: PrefixWait | None) -> str:
+    assert wait is not None
+    name, end = wait.leader.key.request_id, wait.end
+    return f"request {name} computes the first {end} tokens, which both of them begin with"
+
+
+def _of_copies(dry: DryStep, request: Request) -> str:
+    fence = request.fence or find_fence(dry.worker, dry.prefix)
+    assert fence is not None
+    return (
+        f"{len(fence.copies)} blocks are being copied between {dry.worker.info.worker_id} and its host tier"
     )
 
 
-def _awaits_copies(worker: Worker, request: Request) -> Obstacle | None:
-    if not awaits_copies(worker, request):
-        return None
-    assert request.fence is not None
-    count, name = len(request.fence.copies), worker.info.worker_id
-    return Obstacle(Reason.HOST_COPIES, f"{count} blocks are being copied between {name} and its host tier")
+def _of_own_copies(dry: DryStep, request: Request) -> str:
+    count = count_copies(dry.worker, dry.prefix, dry.num_blocks)
+    where = f"between {dry.worker.info.worker_id} and its host tier"
+    return f"{count} blocks are to be copied {where} before it starts (side_copy_blocks {dry.config.side_copy_blocks})"
 
 
-def _awaits_grammar_turn(worker: Worker, request: Request) -> Obstacle | None:
-    if request.slot is not None or not request.has_grammar or worker.may_prepare:
-        return None
+def _of_grammar_turn(dry: DryStep, request: Request) -> str:
+    worker = dry.worker
     where = f"{worker.num_preparing} requests wait on {worker.info.worker_id} for their grammars"
-    return Obstacle(
-        Reason.GRAMMAR_TURN, f"{where}, as many as may: half of its {worker.table.num_slots} slots"
+    return f"{where}, as many as may: half of its {worker.table.num_slots} slots"
+
+
+def _of_place(dry: DryStep, request: Request) -> str:
+    most, (reserved, _) = dry.worker.limits.max_num_seqs, reserved_for_others(dry.worker, request)
+    kept = f", {reserved} of them by requests that wait for copies" if reserved else ""
+    return f"all {most} places of {dry.worker.info.worker_id} are taken (max_num_seqs {most}){kept}"
+
+
+def _of_tokens(dry: DryStep, request: Request) -> str:
+    limit = f"max_num_batched_tokens {dry.worker.limits.max_num_batched_tokens}"
+    if dry.is_cut:
+        most = dry.config.lower_class_prefill_tokens
+        limit = f"lower_class_prefill_tokens {most}, for a higher class is about"
+    rows = f"{dry.num_decode} tokens for rows that decode, the rest for {dry.num_prompts} prompts"
+    return f"the next step of {dry.worker.info.worker_id} is full ({limit}): {rows}"
+
+
+def _of_partial_prompts(dry: DryStep, request: Request) -> str:
+    most, name = dry.config.max_num_partial_prefills, dry.worker.info.worker_id
+    return (
+        f"{dry.num_partial(request)} prompts are partly computed on {name} (max_num_partial_prefills {most})"
     )
 
 
-def _lacks_place(worker: Worker, request: Request, config: SchedulerConfig, order: Order) -> Obstacle | None:
-    most = worker.limits.max_num_seqs
-    reserved, _ = reserved_for_others(worker, request)
-    if worker.num_active + reserved < most or (config.has_classes and may_displace(worker, request)):
-        return None
-    may_take = config.is_fair and worker.num_displaced < most // 2
-    if may_take and excessive_row(worker, request, order.queues.service_received, frozenset()) is not None:
-        return None
-    sentence = f"all {most} places of {worker.info.worker_id} are taken (max_num_seqs {most})"
-    kept = f", {reserved} of them by requests that wait for copies" if reserved else ""
-    return Obstacle(Reason.NO_PLACE, sentence + kept)
+def _of_shortage(dry: DryStep, request: Request) -> str:
+    short = f"blocks are short on {dry.worker.info.worker_id}"
+    return f"{short}: {len(dry.worker.table.held)} running requests wait for one, and go first"
 
 
-def _lacks_budget(worker: Worker, request: Request, config: SchedulerConfig, now: float) -> Obstacle | None:
-    name, budget = worker.info.worker_id, _budget_before(worker, request, config, now)
-    if budget.num_left <= 0:
-        full = f"the next step of {name} is full ({budget.limit})"
-        rows = f"{budget.num_decode} tokens for rows that decode, the rest for {budget.num_prompts} prompts"
-        return Obstacle(Reason.TOKEN_BUDGET, f"{full}: {rows}")
-    most = config.max_num_partial_prefills
-    if most and budget.num_partial >= most:
-        sentence = (
-            f"{budget.num_partial} prompts are partly computed on {name} (max_num_partial_prefills {most})"
-        )
-        return Obstacle(Reason.TOKEN_BUDGET, sentence)
-    return None
+def _of_reports(dry: DryStep, request: Request) -> str:
+    return "it goes on when the steps that ran it have reported"
 
 
-class _Budget(NamedTuple):
-    """Of the next step, in tokens."""
-
-    num_left: int
-    limit: str
-    num_decode: int
-    num_prompts: int
-    """That have some of it."""
-    num_partial: int
-    """Those of them that go on in later steps."""
+def _of_whole_prompt(dry: DryStep, request: Request) -> str:
+    left = f"{dry.num_left} are left in the next step of {dry.worker.info.worker_id}"
+    known = num_known(dry.worker, request)
+    return f"its {known} tokens are computed in one step (enable_chunked_prefill is off), and {left}"
 
 
-def _budget_before(worker: Worker, request: Request, config: SchedulerConfig, now: float) -> _Budget:
-    """What is left when decode rows, and the prompts that go before `request`, have had theirs."""
-    table, whole, cut = worker.table, worker.limits.max_num_batched_tokens, config.lower_class_prefill_tokens
-    decode = table.decode_tokens - int(table.advance[table.releasing].sum())
-    decode += sum(1 + int(table.drafts[slot]) for slot in table.settling)
-    left, limit, num_prompts, num_partial = whole - decode, f"max_num_batched_tokens {whole}", 0, 0
-    highest = worker.recent_classes.highest(now) if cut else math.inf
-    for slot in table.prefilling:
-        if left <= 0 or table.rank[slot] > request.rank:
-            break
-        if table.paused[slot] or worker.request(slot).num_crashes:
-            continue
-        if cut and table.rank[slot] > highest:
-            left, cut = min(left, max(cut - (whole - decode - left), -(-cut // 4))), 0
-            limit = (
-                f"lower_class_prefill_tokens {config.lower_class_prefill_tokens}, for a higher class is about"
-            )
-        lacking = int(table.target[slot] - table.num_sent[slot])
-        length = min(lacking, left, config.long_prefill_token_threshold or left)
-        left, num_prompts, num_partial = left - length, num_prompts + 1, num_partial + (length < lacking)
-    return _Budget(left, limit, decode, num_prompts, num_partial)
+def _of_blocks(dry: DryStep, request: Request) -> str:
+    worker, spare = dry.worker, f" and {dry.headroom} to spare for those that run" if dry.headroom else ""
+    free = f"{dry.num_free_blocks(request)} of {worker.pool.num_blocks} are free"
+    return f"it needs {max(dry.num_blocks, 0)} more blocks{spare} on {worker.info.worker_id}; {free}"
 
 
-def _lacks_blocks(worker: Worker, request: Request, config: SchedulerConfig) -> Obstacle | None:
-    name, pool = worker.info.worker_id, worker.pool
-    if worker.table.held and not (config.has_classes and may_displace(worker, request)):
-        sentence = f"blocks are short on {name}: {len(worker.table.held)} running requests wait for one, and go first"
-        return Obstacle(Reason.NO_BLOCKS, sentence)
-    if request.slot is None and request.has_grammar:
-        return None  # it gets a slot only, until its grammar is ready
-    needed, headroom, idle = _need(worker, request, config)
-    free = pool.num_available - idle - reserved_for_others(worker, request)[1]
-    if needed + headroom <= free + blocks_of_others(worker, request, config.has_classes):
-        return None
-    spare = f" and {headroom} to spare for those that run" if headroom else ""
-    sentence = f"it needs {needed} more blocks{spare} on {name}; {free} of {pool.num_blocks} are free"
-    return Obstacle(Reason.NO_BLOCKS, sentence)
-
-
-def _need(worker: Worker, request: Request, config: SchedulerConfig) -> tuple[int, int, int]:
-    """Blocks that it needs, blocks that have to be left over, and free ones that it would share."""
-    table, slot = worker.table, request.slot
-    if slot is not None and table.paused[slot] & DISPLACED:
-        if table.state[slot] != SlotState.DECODE:
-            return 0, 0, 0
-        bound = int(table.bound[slot]) + 1 + int(table.drafts[slot])
-        return max(table.blocks_needed(bound, slot), 0), 0, 0
-    known = request.num_known_tokens if slot is None else int(table.num_prompt[slot] + table.num_output[slot])
-    hits = _hits(worker, request, known) if config.enable_prefix_caching else NO_BLOCKS
-    headroom = config.watermark_blocks_per_seq * worker.num_active
-    return -(-known // table.block_size) - len(hits), headroom, worker.pool.num_idle(hits)
-
-
-def _hits(worker: Worker, request: Request, num_known: int) -> Blocks:
-    """Blocks on the device that it would share. What the host tier has needs new blocks too."""
-    table, slot = worker.table, request.slot
-    if request.needs_every_position:
-        return NO_BLOCKS
-    most = (num_known - 1) // table.block_size
-    if slot is not None:
-        return worker.pool.lookup(table.hashes(slot, 0, min(int(table.num_hashes[slot]), most)))
-    if request.hash_block_size != table.block_size:
-        return NO_BLOCKS
-    return worker.pool.lookup(np.frombuffer(request.block_hashes, HASH_DTYPE)[:most])
+WORDS: dict[gates.Gate, tuple[Reason, Tell]] = {
+    gates.SLOT: (Reason.NO_SLOT, _of_slot),
+    gates.PREFIX: (Reason.PREFIX, _of_prefix),
+    gates.COPIES: (Reason.HOST_COPIES, _of_copies),
+    gates.GRAMMAR_TURN: (Reason.GRAMMAR_TURN, _of_grammar_turn),
+    gates.PLACE: (Reason.NO_PLACE, _of_place),
+    gates.TOKENS: (Reason.TOKEN_BUDGET, _of_tokens),
+    gates.PARTIAL_PROMPTS: (Reason.TOKEN_BUDGET, _of_partial_prompts),
+    gates.SHORTAGE: (Reason.NO_BLOCKS, _of_shortage),
+    gates.REPORTS: (Reason.NEXT_STEP, _of_reports),
+    gates.LEADER: (Reason.PREFIX, _of_leader_found),
+    gates.SHARED_COPIES: (Reason.HOST_COPIES, _of_copies),
+    gates.WHOLE_PROMPT: (Reason.TOKEN_BUDGET, _of_whole_prompt),
+    gates.BLOCKS: (Reason.NO_BLOCKS, _of_blocks),
+    gates.OWN_COPIES: (Reason.HOST_COPIES, _of_own_copies),
+}
+"""Every gate in words: what is there, and the limit with its value."""

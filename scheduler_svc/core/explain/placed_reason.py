@@ -42,7 +42,6 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
 
 def _of_owing(core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order) -> Obstacle:
     """What somebody lacks whom the worker owes a place."""
-    assert request.slot is not None
     obstacle = obstacle_to(worker, request, core.config, order)
     if obstacle is not None:
         return obstacle
@@ -54,8 +53,6 @@ def _of_owing(core: Scheduler, worker: Worker, request: Request, place: QueuePla
     waiting = None if worker.draining else first_waiting(worker, order)
     if waiting is not None and order.goes_before(waiting, request):
         return Obstacle(Reason.OTHERS_AHEAD, f"request {waiting.key.request_id}, which waits, goes first")
-    if not worker.is_resumable(request.slot):
-        return Obstacle(Reason.NEXT_STEP, "it goes on when the steps that ran it have reported")
     return Obstacle(Reason.NEXT_STEP, "nothing keeps it: it is for the next step")
 
 

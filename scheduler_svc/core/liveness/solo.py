@@ -17,6 +17,7 @@ from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.gates import OF_TURN, first_closed
 from scheduler_svc.core.step.prefill_admission import PrefillAdmission
 from scheduler_svc.core.step.step import NO_SLOTS, StepDecision, StepRecord, StepReport
 
@@ -92,7 +93,7 @@ def build_solo_step(
     budget, table = worker.limits.max_num_batched_tokens, worker.table
     # Whoever takes a place from a row takes this step's advance off its bound.
     table.bound += table.advance
-    admission = _SoloAdmission(worker, config, step, budget, offers, bool(table.held), now)
+    admission = _SoloAdmission(worker, config, step, budget, offers, is_short=bool(table.held), now=now)
     admission.run(slots - set(table.rest_changes))
     table.bound -= table.advance
     if not step.is_empty:
@@ -125,12 +126,12 @@ class _SoloAdmission(PrefillAdmission):
 
     def run(self, slots: frozenset[int]) -> None:
         """Goes on with the first of `slots` that can, or starts one."""
-        worker = self._worker
+        worker = self.worker
         self.leave_out(frozenset(worker.table.prefilling))
-        if self._continue(slots) or self._is_short:
+        if self._continue(slots) or self.is_short:
             return
-        for slot in [slot for slot in worker.table.resume_queue(0.0, self._now) if slot in slots]:
-            if self._awaits_blocks(worker.request(slot)) or not self._resume(slot, deque([slot])):
+        for slot in [slot for slot in worker.table.resume_queue(0.0, self.now) if slot in slots]:
+            if first_closed(OF_TURN, self, worker.request(slot)) or not self._resume(slot, deque([slot])):
                 continue
             if self._has_chunk or self._continue(slots):
                 return
@@ -143,7 +144,7 @@ class _SoloAdmission(PrefillAdmission):
         return bool(self._step.chunks or self._step.started or self._step.resumed)
 
     def _continue(self, slots: frozenset[int]) -> bool:
-        worker = self._worker
+        worker = self.worker
         for slot in worker.table.prefilling:
             if slot in slots and not worker.table.paused[slot]:
                 self._step.chunks.append(self._send_chunk(slot))

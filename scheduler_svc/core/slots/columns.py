@@ -74,10 +74,8 @@ class SlotColumns:
         return request
 
     def _reset(self, slot: int, request: Request, limit: int, drafts: int) -> None:
-        # Hashes of blocks of another size name other content. Too many of them raise, before anything has changed.
-        usable = request.block_hashes if request.hash_block_size == self.block_size else b""
-        hashes = np.frombuffer(usable, HASH_DTYPE)
-        self._hashes[slot, : len(hashes)] = hashes
+        hashes = self.hashes_of(request)
+        self._hashes[slot, : len(hashes)] = hashes  # too many of them raise, before anything has changed
         self.num_hashes[slot] = len(hashes)
         self.requests[slot] = request
         self.num_prompt[slot] = request.num_prompt_tokens
@@ -133,15 +131,16 @@ class SlotColumns:
         positions = min(bound, int(self.limit[slot])) - 1
         return -(-positions // self.block_size) - int(self.num_blocks[slot])
 
-    def blocks_to_start(self, slot: int) -> int:
-        """Blocks that all known tokens of `slot` take."""
-        return -(-int(self.num_prompt[slot] + self.num_output[slot]) // self.block_size)
-
     def table(self, slot: int) -> NDArray[np.int32]:
         """Block ids of `slot`, in order."""
         return self.blocks[slot, : self.num_blocks[slot]]
 
     # -- hashes --
+
+    def hashes_of(self, request: Request) -> Hashes:
+        """Content hashes that `request` came with. Those of blocks of another size name other content."""
+        usable = request.block_hashes if request.hash_block_size == self.block_size else b""
+        return np.frombuffer(usable, HASH_DTYPE)
 
     def hashes(self, slot: int, start: int, end: int) -> Hashes:
         """Content hashes of blocks `[start, end)` of `slot`."""

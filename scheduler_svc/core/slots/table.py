@@ -100,11 +100,6 @@ class SlotTable(PausedSlots):
         self.adopt(slot, request, limit, drafts)
         return self._free_slots.pop()
 
-    def unplace(self, slot: int) -> None:
-        """Takes back `place`: there was no room after all."""
-        self.request(slot).slot = None
-        self._empty(slot)
-
     def prepare(self, slot: int) -> None:
         """The request waits for its grammar."""
         self.state[slot] = SlotState.PREPARING

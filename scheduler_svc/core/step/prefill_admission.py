@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Set
 
 import numpy as np
 
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
-from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks
-from scheduler_svc.core.blocks.prefix_sharing import Prefix, awaits_leader, find_leader, find_prefix
-from scheduler_svc.core.blocks.side_copies import (
-    awaits_copies,
-    copy_aside,
-    count_copies,
-    find_fence,
-    reserved_for_others,
-)
+from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
+from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.decode_blocks import grant
-from scheduler_svc.core.step.displacement import (
-    excessive_row,
-    make_idle_room,
-    make_place,
-    make_room,
-    may_displace,
+from scheduler_svc.core.step.displacement import make_idle_room, make_place, make_room, may_displace
+from scheduler_svc.core.step.gates import (
+    BLOCKS,
+    HOLD_UP_NOBODY,
+    LEADER,
+    OF_START,
+    OF_STEP,
+    OF_TURN,
+    OWN_COPIES,
+    SHARED_COPIES,
+    Gate,
+    first_closed,
 )
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 
@@ -48,7 +46,7 @@ def admit_requests(
     now: float,
 ) -> None:
     """Decides all that is not a decode row. After a shortage of blocks nobody starts but who may displace others."""
-    admission = PrefillAdmission(worker, config, step, budget, offers, is_short, now)
+    admission = PrefillAdmission(worker, config, step, budget, offers, is_short=is_short, now=now)
     resumable = deque(worker.table.resume_queue(config.aging_s if config.has_classes else 0.0, now))
     if offers.suspects:
         admission.leave_out(offers.suspects)
@@ -65,8 +63,8 @@ def admit_requests(
     admission.continue_prefills(math.inf)
 
 
-class PrefillAdmission:
-    """One step's room for prefills and starts."""
+class PrefillAdmission(StepCapacity):
+    """Takes of one step's room for prefills and starts."""
 
     def __init__(
         self,
@@ -75,26 +73,15 @@ class PrefillAdmission:
         step: StepDecision,
         budget: int,
         offers: WaitingCursor,
+        *,
         is_short: bool,
         now: float,
     ) -> None:
-        self._worker, self._config, self._step = worker, config, step
-        self._offers, self._is_short, self._now = offers, is_short, now
-        self._budget = self._whole_budget = budget
-        self._is_cut = False
-        """What lower classes may add to the step has been cut."""
-        self._withheld = 0
-        """By so many tokens, which are there for rows that decode."""
+        super().__init__(worker, config, budget, offers.service_received, is_short=is_short, now=now)
+        self._step, self._offers = step, offers
         self._may_displace = config.has_classes or config.is_fair
-        self._busy: set[int] = set()
-        """Slots that have a chunk in the step, or got their place back with it."""
-        self._may_prepare = worker.may_prepare
         self._num_passed = 0
         """Waiting requests that were passed over, up to as many as could run at all."""
-
-    def leave_out(self, slots: Set[int]) -> None:
-        """These have no chunk in the step."""
-        self._busy |= slots
 
     def start_next(self, resumable: deque[int]) -> bool:
         """Starts whoever is first, or passes it over. False: nobody else starts in this step."""
@@ -103,22 +90,15 @@ class PrefillAdmission:
             return self._resume(slot, resumable)
         return offer is not None and self._start_offered(offer)
 
-    def continue_prefills(self, rank: float) -> None:
-        """Prompts of the class and those above go on."""
-        worker = self._worker
-        for slot in list(worker.table.prefilling):
-            if self._budget <= 0 or worker.table.rank[slot] > rank:
-                return
-            if worker.table.paused[slot] or slot in self._busy:
-                continue
-            self._cut_budget(int(worker.table.rank[slot]))
-            self._step.chunks.append(self._send_chunk(slot))
+    def continue_prompt(self, slot: int) -> None:
+        """The next chunk of a prompt is for this step."""
+        self._step.chunks.append(self._send_chunk(slot))
 
     def end_deadlock(self) -> None:
         """Nobody has a place, and nothing is to come: then who is first lacks blocks that displaced ones keep. The last
         of these gives them up."""
-        worker = self._worker
-        if self._is_short or worker.num_active or worker.records or worker.fences:
+        worker = self.worker
+        if self.is_short or worker.num_active or worker.records or worker.fences:
             return
         kept = [slot for slot in worker.table.displaced if not worker.request(slot).rests]
         if kept:
@@ -127,253 +107,194 @@ class PrefillAdmission:
     def remember(self) -> None:
         """With every place taken, the waiting are looked at again when one of them has come or gone: counters alone
         change too often. Not so while there is no slot: nothing comes or goes when one is free again."""
-        worker = self._worker
+        worker = self.worker
         is_full = worker.num_active >= worker.limits.max_num_seqs and worker.table.num_free_slots > 0
-        certain = is_full and self._budget > 0 and not self._is_short and not self._num_passed
+        certain = is_full and self.num_left > 0 and not self.is_short and not self._num_passed
         worker.full_at_version = self._offers.version if certain else None
 
     # -- whose turn it is --
 
     def _goes_before(self, offer: Request, slot: int) -> bool:
         """A waiting request is of a higher class than a slot that waits to go on, or its tenant has had less."""
-        resumed, service_received = self._worker.request(slot), self._offers.service_received
+        resumed, service_received = self.worker.request(slot), self._offers.service_received
         if offer.rank != resumed.rank:
             return offer.rank < resumed.rank
         return (
-            self._config.is_fair
+            self.config.is_fair
             and offer.account is not resumed.account
             and service_received(offer) <= service_received(resumed)
         )
 
     def _next_resumable(self, resumable: deque[int]) -> int | None:
-        """The first slot that could go on now. One that waits for blocks holds up nobody."""
+        """The first slot that could go on now."""
         while resumable:
-            if not self._awaits_blocks(self._worker.request(resumable[0])):
+            if first_closed(OF_TURN, self, self.worker.request(resumable[0])) is None:
                 return resumable[0]
             resumable.popleft()
         return None
 
     def _next_offer(self, resumable: deque[int]) -> Request | None:
-        """The first waiting request, if it could be placed. One that waits for a leader's blocks, or for its turn to
-        have its grammar compiled, holds up nobody."""
-        worker, limits = self._worker, self._worker.limits
-        if (resumable or worker.num_active >= limits.max_num_seqs) and not self._may_displace:
-            return None  # it could not go before them
+        """The first waiting request, if it could be placed."""
+        worker, limits = self.worker, self.worker.limits
         is_full = worker.num_active >= limits.max_num_seqs
+        if (resumable or is_full) and not self._may_displace:
+            return None  # it could not go before them
         if is_full and worker.full_at_version is not None and worker.full_at_version == self._offers.version:
             return None
-        while self._budget > 0 and self._num_passed < limits.max_num_seqs and worker.table.num_free_slots:
+        while self.num_left > 0 and self._num_passed < limits.max_num_seqs and worker.table.num_free_slots:
             request = self._offers.peek()
-            if request is None:
-                return None
-            if not self._awaits_blocks(request) and (not request.has_grammar or self._may_prepare):
+            if request is None or first_closed(OF_TURN, self, request) is None:
                 return request
             self._skip()
         return None
-
-    def _awaits_blocks(self, request: Request) -> bool:
-        return awaits_leader(self._worker, request) or awaits_copies(self._worker, request)
 
     def _skip(self) -> None:
         self._offers.skip()
         self._num_passed += 1
 
-    def _may_start(self, request: Request) -> bool:
-        """There is a place for `request`, or somebody who would have to make one; and something is left of the budget
-        when those before it have had theirs."""
-        worker, partial = self._worker, self._config.max_num_partial_prefills
+    def _fits(self, request: Request) -> bool:
+        """The step has a place for `request`, and tokens when those before it have had theirs."""
         self.continue_prefills(request.rank)
-        if self._budget <= 0:
-            return False
-        self._cut_budget(request.rank)
-        if (
-            partial
-            and np.count_nonzero(worker.table.rank[worker.table.prefilling] <= request.rank) >= partial
-        ):
-            return False
-        places, _ = reserved_for_others(worker, request)
-        if not self._is_short and worker.num_active + places < worker.limits.max_num_seqs:
-            return True
-        if self._config.has_classes and may_displace(worker, request):
-            return True
-        return not self._is_short and self._excessive_row(request) is not None
-
-    def _cut_budget(self, rank: int) -> None:
-        """From here on the step belongs to the class and those below: while requests of a higher one are expected, they
-        must not make it long. A quarter of what they may is theirs in any case, so that they go on."""
-        most = self._config.lower_class_prefill_tokens
-        if not most or self._is_cut or rank <= self._worker.recent_classes.highest(self._now):
-            return
-        self._is_cut = True
-        num_used = self._whole_budget - self._budget
-        cut = min(self._budget, max(most - num_used, -(-most // 4)))
-        self._withheld, self._budget = self._budget - cut, cut
-
-    def _excessive_row(self, request: Request) -> int | None:
-        if not self._config.is_fair or self._worker.num_displaced >= self._worker.limits.max_num_seqs // 2:
-            return None
-        return excessive_row(self._worker, request, self._offers.service_received, self._busy)
+        self.cut(request.rank)
+        return first_closed(OF_STEP, self, request) is None
 
     # -- slots that wait to go on --
 
     def _resume(self, slot: int, resumable: deque[int]) -> bool:
         """Requests that were displaced or preempted, or whose grammar is ready, go before new ones of their class."""
-        worker, request = self._worker, self._worker.request(slot)
-        if not self._may_start(request) or not worker.is_resumable(slot):
-            return False
-        if worker.table.paused[slot] & DISPLACED:
-            resumable.popleft()
-            return self._replace(slot)
-        prefix = find_prefix(worker, slot, self._config.enable_prefix_caching)
-        if find_leader(worker, slot, prefix) or self._waits_for_copies(slot, prefix):
-            resumable.popleft()
-            return True
-        start = self._start(slot, prefix)
-        if start is None:
+        request = self.worker.request(slot)
+        if not self._fits(request):
             return False
         resumable.popleft()
+        if self.is_displaced(request):
+            return self._replace(slot)
+        gate = self._stop_at_start(request)
+        if gate is not None:
+            return gate in HOLD_UP_NOBODY
+        start = self._start(request)
         if request.status is RequestStatus.WAITING_FOR_FSM:
-            self._may_prepare = worker.may_prepare
-            request.num_cached_tokens = start.chunk.start
-            self._offers.charge(request, start.chunk.start)
+            self.may_prepare = self.worker.may_prepare
             self._step.prepared.append(request)
-            worker.recent_classes.started(request.base_rank, self._now)
-            self._step.started.append(start)
+            self._has_started(request, start)
         else:
             self._step.resumed.append(start)
-        request.move(RequestStatus.RUNNING)
+            request.move(RequestStatus.RUNNING)
         return True
 
     def _replace(self, slot: int) -> bool:
         """Gives a displaced slot its place back, with the blocks that the step needs."""
-        worker, table = self._worker, self._worker.table
-        advance = 1 + int(table.drafts[slot]) if table.state[slot] == SlotState.DECODE else 0
-        lacking = table.blocks_needed(int(table.bound[slot]) + advance, slot) if advance else 0
-        if advance > self._budget + self._withheld or not self._have_room(worker.request(slot), lacking):
+        worker, request = self.worker, self.worker.request(slot)
+        self.look_up(request)
+        advance, lacking = self.advance_of(request), self.num_blocks
+        if BLOCKS.is_closed(self, request) or not self._make_room(request):
             return False
-        self._take_place(worker.request(slot))
+        self._take_place(request)
         if lacking > 0:
             grant(worker, np.array([slot]), np.array([lacking]), self._step)
-        table.return_place(slot, self._step)
+        worker.table.return_place(slot, self._step)
         if advance:  # a prompt goes on in this step, when its turn comes
-            self._busy.add(slot)
-        of_withheld = min(advance, self._withheld)
-        self._withheld -= of_withheld
-        self._budget -= advance - of_withheld
+            self.busy.add(slot)
+        of_withheld = min(advance, self.num_withheld)
+        self.num_withheld -= of_withheld
+        self.num_left -= advance - of_withheld
         return True
 
     # -- waiting requests --
 
     def _start_offered(self, request: Request) -> bool:
         """Places a waiting request on this worker. One that does not fit holds up those behind it."""
-        worker, table = self._worker, self._worker.table
-        if not self._may_start(request):
+        if not self._fits(request):
             return False
-        slot = table.place(request, worker.limit_of(request), worker.limits.num_draft_tokens)
         if request.has_grammar:
-            table.prepare(slot)
-            self._may_prepare = worker.may_prepare
+            self.worker.table.prepare(self._place(request))
+            self.may_prepare = self.worker.may_prepare
             self._step.placed.append(self._offers.take())
             return True
-        prefix = find_prefix(worker, slot, self._config.enable_prefix_caching)
-        if find_leader(worker, slot, prefix) or self._waits_for_copies(slot, prefix):
-            table.unplace(slot)
+        gate = self._stop_at_start(request)
+        if gate in HOLD_UP_NOBODY:
             self._skip()
             return True
-        start = self._start(slot, prefix)
-        if start is None:
-            table.unplace(slot)
+        if gate is not None:
             return False
+        self._place(request)
+        self._has_started(request, self._start(request))
+        self._step.placed.append(self._offers.take())
+        return True
+
+    def _place(self, request: Request) -> int:
+        worker = self.worker
+        return worker.table.place(request, worker.limit_of(request), worker.limits.num_draft_tokens)
+
+    def _has_started(self, request: Request, start: Start) -> None:
+        """A request starts for the first time."""
         request.move(RequestStatus.RUNNING)
         request.num_cached_tokens = start.chunk.start
         self._offers.charge(request, start.chunk.start)
-        self._step.placed.append(self._offers.take())
         self._step.started.append(start)
-        worker.recent_classes.started(request.base_rank, self._now)
-        return True
+        self.worker.recent_classes.started(request.base_rank, self.now)
 
     # -- room --
 
-    def _start(self, slot: int, prefix: Prefix) -> Start | None:
-        """Starts a slot that has no blocks, with room for all its known tokens; None when there is no room now."""
-        worker, table = self._worker, self._worker.table
-        known = int(table.num_prompt[slot] + table.num_output[slot])
-        hits, host_hits, num_cached = prefix.hits, prefix.host_hits, prefix.num_blocks
-        num_new = table.blocks_to_start(slot) - len(hits)
-        if not self._could_start(slot, prefix):
-            return None
-        self._take_place(worker.request(slot))
-        blocks = worker.start(slot, hits, host_hits, num_new, self._step)
-        worker.stats.num_prefix_query_tokens += known
-        worker.stats.num_prefix_hit_tokens += num_cached * table.block_size
-        worker.stats.num_host_hit_tokens += len(host_hits) * table.block_size
+    def look_up(self, request: Request) -> None:
+        """What of it the host tier has counts as used."""
+        super().look_up(request)
+        prefix = self.prefix
+        self.worker.host.touch(prefix.hashes[len(prefix.hits) : prefix.num_blocks].tolist())
+
+    def _stop_at_start(self, request: Request) -> Gate | None:
+        """The gate that `request`, which has no blocks, stops at; None: there is room for all its known tokens. Where
+        it waits for others, it knows for whom from now on."""
+        worker, step = self.worker, self._step
+        self.look_up(request)
+        gate = first_closed(OF_START, self, request)
+        request.prefix_wait = find_leader(worker, request, self.prefix) if gate is LEADER else None
+        if gate is SHARED_COPIES:
+            request.fence = find_fence(worker, self.prefix)
+        if gate is not None:
+            return gate
+        if not self._make_room(request):
+            return BLOCKS
+        if OWN_COPIES.is_closed(self, request):
+            copy_aside(worker, request, self.prefix, self.num_blocks, step)
+            worker.stats.num_host_hit_tokens += len(self.prefix.host_hits) * worker.table.block_size
+            return OWN_COPIES
+        return None
+
+    def _start(self, request: Request) -> Start:
+        """Starts a request that has a slot and no blocks, as it was looked up."""
+        worker, slot, (hits, host_hits, _) = self.worker, request.slot, self.prefix
+        assert slot is not None
+        self._take_place(request)
+        blocks = worker.start(slot, hits, host_hits, self.num_blocks, self._step)
+        worker.stats.num_prefix_query_tokens += num_known(worker, request)
+        worker.stats.num_prefix_hit_tokens += self.prefix.num_blocks * worker.table.block_size
+        worker.stats.num_host_hit_tokens += len(host_hits) * worker.table.block_size
         return Start(blocks, self._send_chunk(slot))
 
-    def _could_start(self, slot: int, prefix: Prefix) -> bool:
-        """There is room for all known tokens of `slot`, which has no blocks."""
-        worker, table, config = self._worker, self._worker.table, self._config
-        known = int(table.num_prompt[slot] + table.num_output[slot])
-        if not config.enable_chunked_prefill and self._is_split(known - prefix.num_blocks * table.block_size):
-            return False
-        num_new = table.blocks_to_start(slot) - len(prefix.hits)
-        headroom = config.watermark_blocks_per_seq * worker.num_active
-        return self._have_room(worker.request(slot), num_new + headroom, prefix.hits)
-
-    def _waits_for_copies(self, slot: int, prefix: Prefix) -> bool:
-        """Whether `slot`, which has no blocks, waits for copies that run beside the steps: others' that bring what it
-        lacks, or its own, which begin with this step."""
-        worker, request, limit = self._worker, self._worker.request(slot), self._config.side_copy_blocks
-        if not limit or not worker.host.num_blocks or request.fence is not None:
-            return False
-        request.fence = find_fence(worker, slot, prefix)
-        if request.fence is not None:
-            return True
-        num_new = worker.table.blocks_to_start(slot) - len(prefix.hits)
-        if not self._could_start(slot, prefix) or count_copies(worker, prefix, num_new) < limit:
-            return False
-        copy_aside(worker, slot, prefix, num_new, self._step)
-        worker.stats.num_host_hit_tokens += len(prefix.host_hits) * worker.table.block_size
-        return True
-
-    def _is_split(self, num_tokens: int) -> bool:
-        """So many tokens are too many for this step, and will fit into another one. What could never run in one step
-        runs in chunks all the same: a request that has outgrown the budget by its output."""
-        return self._budget < num_tokens <= self._worker.limits.max_num_batched_tokens
-
-    def _have_room(self, request: Request, num_blocks: int, hits: Blocks = NO_BLOCKS) -> bool:
-        """So many blocks are available besides `hits`, if need be after others have made room. One that makes room may
-        have held some of the hits: then they count as available, and are not."""
-        pool = self._worker.pool
-        _, reserved = reserved_for_others(self._worker, request)
-        while (lacking := num_blocks + reserved + pool.num_idle(hits) - pool.num_available) > 0:
-            if not self._make_room(request, lacking):
+    def _make_room(self, request: Request) -> bool:
+        """The blocks that `request` lacks are available, if need be after others have made room."""
+        while self.num_lacking > 0:
+            if self.config.has_classes:
+                has_room = make_room(self.worker, request, self.num_lacking, self._step)
+            else:
+                has_room = make_idle_room(self.worker, self.num_lacking, self._step)
+            if not has_room:
                 return False
+            self.count_lacking(request)
         return True
-
-    def _make_room(self, request: Request, num_lacking: int) -> bool:
-        if self._config.has_classes:
-            return make_room(self._worker, request, num_lacking, self._step)
-        return make_idle_room(self._worker, num_lacking, self._step)
 
     def _take_place(self, request: Request) -> None:
         """Somebody leaves a place to `request`, unless one is free that nobody before it is to have."""
-        worker = self._worker
+        worker = self.worker
         reserved, _ = reserved_for_others(worker, request)
         if worker.num_active + reserved < worker.limits.max_num_seqs:
             return
-        if self._config.has_classes and may_displace(worker, request):
+        if self.config.has_classes and may_displace(worker, request):
             make_place(worker, request, self._step)
         else:
-            slot = self._excessive_row(request)
+            slot = self.excessive_row(request)
             if slot is not None:
                 worker.displace(slot, self._step)
 
     def _send_chunk(self, slot: int) -> Chunk:
-        """The next chunk of `slot`, at least one token."""
-        table = self._worker.table
-        start, target = int(table.num_sent[slot]), int(table.target[slot])
-        threshold = self._config.long_prefill_token_threshold or self._budget
-        length = min(target - start, self._budget, threshold)
-        self._busy.add(slot)
-        self._budget -= length
-        return table.send_chunk(slot, length)
+        return self.worker.table.send_chunk(slot, self.take_chunk(slot))

@@ -1,0 +1,153 @@
+"""What one step of a worker has left for prompts, while it is decided who goes on and who starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+
+import numpy as np
+
+from scheduler_svc.core.blocks.prefix_sharing import NO_PREFIX, find_prefix, num_known
+from scheduler_svc.core.blocks.side_copies import reserved_for_others
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.slots.state import DISPLACED, SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.displacement import excessive_row
+
+
+class StepCapacity:
+    """Tokens, places and blocks of one step. Prompts take of it in the order of classes; what a request needs that is
+    about to start is looked up once. Looking changes nothing, so that the same is asked to explain."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        config: SchedulerConfig,
+        num_tokens: int,
+        service_received: Callable[[Request], float],
+        *,
+        is_short: bool,
+        now: float,
+    ) -> None:
+        """`num_tokens` are left beside decode rows. After a shortage of blocks (`is_short`) nobody starts but who may
+        displace others."""
+        self.worker, self.config, self.now = worker, config, now
+        self.num_left = self._num_whole = num_tokens
+        """Tokens for prompts."""
+        self.num_withheld = 0
+        """Tokens that `cut` took away, which are there for rows that decode."""
+        self.is_cut = False
+        self.is_short = is_short
+        self.may_prepare = worker.may_prepare
+        """Another request may wait here for its grammar."""
+        self.service_received = service_received
+        self.prefilling = worker.table.prefilling
+        """Slots with known tokens that have not been sent, in order."""
+        self.busy: set[int] = set()
+        """Slots that have a chunk in the step, or got their place back with it."""
+        self.prefix, self.num_blocks, self.headroom = NO_PREFIX, 0, 0
+        """Of the request that was looked up last: what is cached of it, new blocks that it needs, and blocks that have
+        to be left over for those that run."""
+        self.num_lacking = 0
+        """More than are free."""
+
+    # -- tokens --
+
+    def leave_out(self, slots: Set[int]) -> None:
+        """These have no chunk in the step."""
+        self.busy |= slots
+
+    def continue_prefills(self, rank: float) -> None:
+        """Prompts of the class and those above go on."""
+        table = self.worker.table
+        for slot in list(self.prefilling):
+            if self.num_left <= 0 or table.rank[slot] > rank:
+                return
+            if table.paused[slot] or slot in self.busy:
+                continue
+            self.cut(int(table.rank[slot]))
+            self.continue_prompt(slot)
+
+    def continue_prompt(self, slot: int) -> None:
+        """The next chunk of a prompt is for this step."""
+        raise NotImplementedError
+
+    def num_partial(self, request: Request) -> int:
+        """Prompts of the class of `request` and those above that will go on in later steps."""
+        return int(np.count_nonzero(self.worker.table.rank[self.prefilling] <= request.rank))
+
+    def take_chunk(self, slot: int) -> int:
+        """Tokens of the next chunk of `slot`, at least one. They are taken."""
+        table = self.worker.table
+        lacking = int(table.target[slot]) - int(table.num_sent[slot])
+        threshold = self.config.long_prefill_token_threshold or self.num_left
+        length = min(lacking, self.num_left, threshold)
+        self.busy.add(slot)
+        self.num_left -= length
+        return length
+
+    def cut(self, rank: int) -> None:
+        """From here on the step belongs to the class and those below: while requests of a higher one are expected, they
+        must not make it long. A quarter of what they may is theirs in any case, so that they go on."""
+        most = self.config.lower_class_prefill_tokens
+        if not most or self.is_cut or rank <= self.worker.recent_classes.highest(self.now):
+            return
+        self.is_cut = True
+        num_used = self._num_whole - self.num_left
+        cut = min(self.num_left, max(most - num_used, -(-most // 4)))
+        self.num_withheld, self.num_left = self.num_left - cut, cut
+
+    def advance_of(self, request: Request) -> int:
+        """Tokens that a displaced decode row takes as soon as it goes on; 0: it is none."""
+        table, slot = self.worker.table, request.slot
+        if slot is None or not table.paused[slot] & DISPLACED or table.state[slot] != SlotState.DECODE:
+            return 0
+        return 1 + int(table.drafts[slot])
+
+    # -- places --
+
+    def is_displaced(self, request: Request) -> bool:
+        """It has blocks, and no place."""
+        slot = request.slot
+        return slot is not None and bool(self.worker.table.paused[slot] & DISPLACED)
+
+    def excessive_row(self, request: Request) -> int | None:
+        """A row whose tenant owes its place to that of `request`."""
+        if not self.config.is_fair or self.worker.num_displaced >= self.worker.limits.max_num_seqs // 2:
+            return None
+        return excessive_row(self.worker, request, self.service_received, self.busy)
+
+    # -- blocks --
+
+    def look_up(self, request: Request) -> None:
+        """What `request` needs to start, or to go on."""
+        worker, slot = self.worker, request.slot
+        if slot is not None and worker.table.paused[slot] & DISPLACED:
+            advance = self.advance_of(request)
+            bound = int(worker.table.bound[slot]) + advance
+            lacking = worker.table.blocks_needed(bound, slot) if advance else 0
+            self.prefix, self.num_blocks, self.headroom = NO_PREFIX, lacking, 0
+        else:
+            self.prefix = find_prefix(worker, request, self.config.enable_prefix_caching)
+            num_blocks = -(-num_known(worker, request) // worker.table.block_size)
+            self.num_blocks = num_blocks - len(self.prefix.hits)
+            self.headroom = self.config.watermark_blocks_per_seq * worker.num_active
+        self.count_lacking(request)
+
+    def may_copy_aside(self, request: Request) -> bool:
+        """Copies for it may run beside the steps: it has not waited for any since it last started."""
+        return bool(self.config.side_copy_blocks and self.worker.host.num_blocks and request.fence is None)
+
+    def count_lacking(self, request: Request) -> None:
+        """Counts again how many blocks others would have to give up for what was looked up."""
+        self.num_lacking = self.num_blocks + self.headroom - self.num_free_blocks(request)
+
+    def num_free_blocks(self, request: Request) -> int:
+        """Blocks that nobody holds, but for hits and for what others are to start with. Whoever makes room may hold
+        some of the hits: then they count as available, and are not."""
+        pool = self.worker.pool
+        return (
+            pool.num_available
+            - pool.num_idle(self.prefix.hits)
+            - reserved_for_others(self.worker, request)[1]
+        )
