@@ -11,7 +11,8 @@ import pytest
 from scheduler_svc.admin.explanation_message import make_explanation
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.obstacle import Reason
-from scheduler_svc.core.explain.queue_place import Group, Key, Order
+from scheduler_svc.core.explain.queue_place import Group, Order
+from scheduler_svc.core.queue.order import Key
 from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus

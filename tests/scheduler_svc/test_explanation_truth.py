@@ -10,6 +10,7 @@ import pytest
 from scheduler_svc.core.explain import obstacle
 from scheduler_svc.core.explain.explanation import Explanation, explain
 from scheduler_svc.core.explain.obstacle import Reason
+from scheduler_svc.core.explain.queue_place import Order
 from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
@@ -17,7 +18,7 @@ from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol.enums import FinishReason
-from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
+from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, report_for
 
 GATES = {name: gate for name, gate in vars(gates).items() if isinstance(gate, gates.Gate)}
 
@@ -159,3 +160,31 @@ def test_a_gate_that_is_planted_open_lets_pass_who_is_said_to_be_next(
     assert explain(scheduler, b, 0.0).reason is Reason.NEXT_STEP
     scheduler.schedule(WORKER, 0.0)
     assert b.status is RequestStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    "policy", ["fcfs", "priority", "fair", "priority+fair", "deadline", "priority+deadline"]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_queue_is_walked_in_the_order_of_the_key_that_is_told(policy: str, seed: int) -> None:
+    """Q1, Q6: the walk follows heaps and lists that are kept, the explanation compares keys."""
+    rng = random.Random(seed)
+    scheduler = make_scheduler(policy=policy, aging_s=10.0, ttft_targets="0:500,1:20000", fair_credit=0.0)
+    for number in range(60):
+        at = number / 2
+        fields = {"tenant": rng.choice("xyz"), "priority": rng.randint(0, 2), "arrival_ms": round(at * 1e3)}
+        scheduler.submit(make_request(f"r{number}", rng.randint(1, 40), **fields), at)
+    queues, waiting = scheduler.queues, list(scheduler.requests.values())
+    order = Order(queues, 10.0 if scheduler.config.has_classes else 0.0, 30.0)
+    num_late = 0
+    while waiting:
+        walk = queues.of(MODEL).walk(order.now)
+        first = next(walk)
+        if num_late < 7:  # else it is the turn of a late one
+            assert first.key == min(waiting, key=order.key).key
+        num_late = 0 if first.is_late else num_late + 1
+        first.move(RequestStatus.RUNNING)
+        queues.charge_input(first, 0)
+        queues.placed(first)
+        walk.close()
+        waiting.remove(first)

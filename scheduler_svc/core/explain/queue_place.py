@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from scheduler_svc.core.queue.account import Account
-from scheduler_svc.core.queue.deadline_queue import inner_order
+from scheduler_svc.core.queue.order import (
+    Key,
+    ServiceReceived,
+    classes_risen,
+    goes_before,
+    resume_key,
+    waiting_key,
+)
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
@@ -45,8 +52,6 @@ class QueuePlace:
 
 NOWHERE = QueuePlace()
 """Of a request that does not wait in a line."""
-Key = tuple[int, bool, float, tuple[float, ...]]
-"""Level in force, whether it is one's own (the risen go before), what its tenant has had, order inside the tenant."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +65,29 @@ class Order:
     most: int = MAX_LOOKED_AT
     """Requests that are looked at, besides one of each account."""
 
+    @property
+    def service_received(self) -> ServiceReceived | None:
+        """None: tenants do not share."""
+        return self.queues.service_received if self.queues.policy.is_fair else None
+
     def key(self, request: Request) -> Key:
         """Who has a smaller one goes first. A tenant's counter moves with what it is given."""
-        policy, level = self.queues.policy, self.level(request)
-        is_risen = level < request.base_rank
-        service_received = self.queues.service_received(request) if policy.is_fair and not is_risen else 0.0
-        inner = inner_order(request) if policy.has_deadlines and not is_risen else request.arrival
-        return level, not is_risen, service_received, inner
+        has_deadlines = self.queues.policy.has_deadlines
+        return waiting_key(request, self.level(request), self.service_received, has_deadlines=has_deadlines)
 
     def level(self, request: Request) -> int:
         """The class that it has risen to by waiting."""
         if not self.aging_s or request.waits_since is None or request.suspended:
             return request.base_rank
-        return request.base_rank - int((self.now - request.waits_since) / self.aging_s)
+        return request.base_rank - classes_risen(request.waits_since, self.now, self.aging_s)
 
-    def goes_before(self, request: Request, resumable: Request) -> bool:
+    def goes_before(self, request: Request, resumed: Request) -> bool:
         """Whether `request`, which waits, starts before one that a worker owes a place."""
-        level, is_fair = self.level(request), self.queues.policy.is_fair
-        if level != resumable.rank or not is_fair or request.account is resumable.account:
-            return level < resumable.rank
-        return self.queues.service_received(request) <= self.queues.service_received(resumable)
+        return goes_before(request, self.level(request), resumed, self.service_received)
+
+    def resume_key(self, request: Request) -> tuple[int, float, tuple[int, int]]:
+        """The order of those that a worker owes a place."""
+        return resume_key(request, self.service_received)
 
 
 def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePlace:
@@ -159,18 +167,14 @@ def first_waiting(worker: Worker, order: Order) -> Request | None:
 
 def place_on(worker: Worker, request: Request, order: Order) -> QueuePlace:
     """The same for a request that its worker owes a place: it was displaced or preempted, or its grammar is ready."""
-    own = _owed_key(request, order)
-    before = [other for other in resumed(worker) if _owed_key(other, order) < own]
-    first = min(before, key=lambda other: _owed_key(other, order), default=None)
-    return QueuePlace(len(before), _group(before), (), first)
+    own = order.resume_key(request)
+    before = sorted(
+        filter(lambda other: order.resume_key(other) < own, resumed(worker)), key=order.resume_key
+    )
+    return QueuePlace(len(before), _group(before), (), before[0] if before else None)
 
 
 def resumed(worker: Worker) -> list[Request]:
     """Requests that start or go on before new ones of their class."""
     slots = worker.table.not_running
     return [request for request in map(worker.request, slots) if not request.rests]
-
-
-def _owed_key(request: Request, order: Order) -> tuple[int, float, tuple[int, int]]:
-    service_received = order.queues.service_received(request) if order.queues.policy.is_fair else 0.0
-    return request.rank, service_received, request.arrival

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from scheduler_svc.core.queue.order import by_deadline, inner_order
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key, SortedQueue
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.request import Request, RequestStatus
@@ -65,7 +66,7 @@ class DeadlineQueue:
     def __init__(self, ttft_estimator: TtftEstimator, turns: Turns) -> None:
         self._ttft_estimator, self._turns = ttft_estimator, turns
         self._all = ArrivalQueue()
-        self._due = SortedQueue(_deadline)
+        self._due = SortedQueue(by_deadline)
         """Those whose deadline can be met, as far as they have been looked at."""
         self._late = ArrivalQueue()
 
@@ -138,13 +139,3 @@ class DeadlineQueue:
         request.is_late = True
         self._late.push(request)
         self._turns.push(request)
-
-
-def inner_order(request: Request) -> tuple[float, ...]:
-    """Who goes first inside a tenant, turns aside, as far as it has been looked at."""
-    return (1.0, *request.arrival) if request.is_late else (0.0, *_deadline(request))
-
-
-def _deadline(request: Request) -> tuple[float, ...]:
-    assert request.deadline is not None
-    return (request.deadline, *request.arrival)

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.class_queue import ClassQueue
 from scheduler_svc.core.queue.ledger import Ledger
+from scheduler_svc.core.queue.order import classes_risen
 from scheduler_svc.core.queue.spec import PolicySpec
 from scheduler_svc.core.queue.tenants import Tenant
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
@@ -184,7 +185,7 @@ class WaitingQueue:
         if oldest is None or oldest.waits_since is None or self.suspends(account.rank):
             account.ages_at = None
             return
-        level = account.rank - int((now - oldest.waits_since) / self._aging_s)
+        level = account.rank - classes_risen(oldest.waits_since, now, self._aging_s)
         if level < account.rank:
             account.aged = (level, oldest.arrival)
             insort(self._aged, (level, oldest.arrival, account.index, account))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import Blocks
+from scheduler_svc.core.queue.order import classes_risen
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.columns import NEVER, Generations
 from scheduler_svc.core.slots.pauses import PausedSlots
@@ -85,7 +86,7 @@ class SlotTable(PausedSlots):
             if request.waits_since is None:
                 request.waits_since, request.waits_as = now, request.rank
             if aging_s:
-                levels = int((now - request.waits_since) / aging_s)
+                levels = classes_risen(request.waits_since, now, aging_s)
                 request.rank = self.rank[slot] = request.waits_as - levels
                 until = min(until, request.waits_since + (levels + 1) * aging_s)
         order = sorted(members, key=self._order)

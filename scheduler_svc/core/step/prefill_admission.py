@@ -15,6 +15,7 @@ from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
 from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.queue.order import goes_before, resume_key
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.capacity import StepCapacity
@@ -52,10 +53,8 @@ def admit_requests(
         admission.leave_out(offers.suspects)
         resumable = deque(slot for slot in resumable if slot not in offers.suspects)
     if config.is_fair and len(resumable) > 1:
-        requests = {slot: worker.request(slot) for slot in resumable}
-        resumable = deque(
-            sorted(resumable, key=lambda slot: (requests[slot].rank, offers.service_received(requests[slot])))
-        )
+        received = offers.service_received
+        resumable = deque(sorted(resumable, key=lambda slot: resume_key(worker.request(slot), received)))
     while admission.start_next(resumable):
         pass
     admission.end_deadlock()
@@ -116,14 +115,8 @@ class PrefillAdmission(StepCapacity):
 
     def _goes_before(self, offer: Request, slot: int) -> bool:
         """A waiting request is of a higher class than a slot that waits to go on, or its tenant has had less."""
-        resumed, service_received = self.worker.request(slot), self._offers.service_received
-        if offer.rank != resumed.rank:
-            return offer.rank < resumed.rank
-        return (
-            self.config.is_fair
-            and offer.account is not resumed.account
-            and service_received(offer) <= service_received(resumed)
-        )
+        received = self.service_received if self.config.is_fair else None
+        return goes_before(offer, offer.rank, self.worker.request(slot), received)
 
     def _next_resumable(self, resumable: deque[int]) -> int | None:
         """The first slot that could go on now."""
