@@ -12,8 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("signalbox", "scheduler_svc", "worker_svc", "frontend_svc", "tools", "tests")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-UNGUARDED = {"C13", "I5", "J6", "K4", "K7", "K9", "L13", "M6", "R1", "R3", "V5", "X8"}
-"""Rules that no test names: descriptions, and what would need a test of its own."""
+UNGUARDED = {
+    "C13": "where the code is that C9 to C12 are about, and that nothing is stored for it",
+    "J6": "it says that something is not there: a second path",
+    "M6": "a list of the events, each of which has a rule and tests of its own",
+    "R1": "the shape of the links, which R2 to R9 and all tests of links stand on",
+    "R3": "a list of the messages, which M1 to M8 are about",
+}
+"""Rules that no test names, and why: they describe, and nothing that could break is theirs alone."""
 MAX_COLUMNS = 100
 UNWRAPPED: set[str] = set()
 """Documents whose lines are still longer."""
