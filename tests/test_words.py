@@ -22,7 +22,6 @@ INSTEAD = {
     "asked": "request, or what it is",
     "given": "request, or what it is",
     "GenerateInput": "CheckedRequest",
-    "Gate": "AccessControl",
     "Ticket": "QuotaLease",
     "ticket": "lease",
     "Face": "Services",
@@ -51,7 +50,6 @@ INSTEAD = {
 NOT_YET = {
     "scheduler_svc/core/cluster/missing.py": {"asked"},
     "scheduler_svc/core/explain/obstacle.py": {"asked"},
-    "worker_svc/links/payload.py": {"given"},
 }
 """By file: private words that are still there."""
 

@@ -61,10 +61,10 @@ def check_conflicts(request: ClientRequest) -> None:
     sampling = request.sampling
     if "structured_output" not in sampling:
         return
-    for name, asked in (
+    for name, value in (
         ("min_tokens", sampling.get("min_tokens")),
         ("ignore_eos", sampling.get("ignore_eos")),
     ):
-        if asked:
+        if value:
             field, form_field = request.names.sampling_prefix + name, sampling["structured_output"].field
             raise UnsupportedError(f"{field} cannot be combined with {form_field}", field=field)

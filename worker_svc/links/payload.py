@@ -110,35 +110,35 @@ def parse_form(payload: generation_pb2.RequestPayload) -> Form | None:
     """What the output has to follow; None: nothing."""
     if not has_form(payload):
         return None
-    given = payload.sampling.structured_output
-    kind = FormKind(given.WhichOneof("form"))
+    output = payload.sampling.structured_output
+    kind = FormKind(output.WhichOneof("form"))
     if kind == FormKind.CHOICE:
-        return Form(kind, choices=tuple(given.choice.values))
-    return Form(kind) if kind == FormKind.JSON_OBJECT else Form(kind, getattr(given, kind.value))
+        return Form(kind, choices=tuple(output.choice.values))
+    return Form(kind) if kind == FormKind.JSON_OBJECT else Form(kind, getattr(output, kind.value))
 
 
 def parse_pooling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> PoolingParams:
     """How the vector is made; unset fields as the model has them."""
-    given = payload.pooling
-    mode = PoolingMode(given.mode) if given.mode else info.pooling_mode
-    return PoolingParams(mode, is_raw=given.raw, dimensions=given.dimensions)
+    pooling = payload.pooling
+    mode = PoolingMode(pooling.mode) if pooling.mode else info.pooling_mode
+    return PoolingParams(mode, is_raw=pooling.raw, dimensions=pooling.dimensions)
 
 
 def parse_sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> SamplingParams:
     """How tokens are chosen, with all defaults filled in."""
-    given = payload.sampling
+    sampling = payload.sampling
     numbers: dict[str, Any] = {
-        each.name: value for each, value in given.ListFields() if each.name in _SAME_NAMES
+        each.name: value for each, value in sampling.ListFields() if each.name in _SAME_NAMES
     }
-    stops = set(given.stop_token_ids) | (set() if given.ignore_eos else set(info.eos_token_ids))
+    stops = set(sampling.stop_token_ids) | (set() if sampling.ignore_eos else set(info.eos_token_ids))
     params = SamplingParams(
         **numbers,
         choice_index=payload.choice_index,
         stop_token_ids=frozenset(stops),
-        num_logprobs=given.logprobs if given.HasField("logprobs") else None,
-        logit_bias=dict(given.logit_bias),
+        num_logprobs=sampling.logprobs if sampling.HasField("logprobs") else None,
+        logit_bias=dict(sampling.logit_bias),
         bad_token_sequences=tuple(tuple(sequence.token_ids) for sequence in payload.bad_token_sequences),
-        num_prompt_logprobs=given.prompt_logprobs if given.HasField("prompt_logprobs") else None,
+        num_prompt_logprobs=sampling.prompt_logprobs if sampling.HasField("prompt_logprobs") else None,
     )
     # All there are is all: larger numbers mean the same and do not fit the columns of the table.
     top_k, min_tokens = min(params.top_k, info.vocab_size), min(params.min_tokens, info.max_model_len)
