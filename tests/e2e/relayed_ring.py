@@ -73,10 +73,11 @@ class RelayedRing:
                 await asyncio.sleep(0.05)
 
     async def workers(self) -> dict[str, admin_pb2.WorkerStatus]:
-        """By name, as the scheduler sees them."""
+        """By name, as the scheduler sees them, also one that is only starting."""
         async with rpc.channel(self.scheduler) as channel:
             stub = admin_pb2_grpc.AdminServiceStub(channel)
-            status = await stub.GetStatus(admin_pb2.GetStatusRequest(), timeout=10)
+            request = admin_pb2.GetStatusRequest()
+            status = await stub.GetStatus(request, timeout=START_TIMEOUT_S, wait_for_ready=True)
         return {worker.worker_id: worker for worker in status.workers}
 
     async def attached(self, *names: str) -> None:
