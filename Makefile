@@ -5,6 +5,8 @@ BIN := .venv/bin
 # More extras, each with a comma before it: make install EXTRAS=,routers
 EXTRAS ?=
 STAMP := .venv/.installed
+# Where a machine forbids to cache bytecode, each process of the tests rewrites all their asserts again (10 s of a core).
+export PYTHONDONTWRITEBYTECODE :=
 # Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.benchmarks.plots --help`.
 FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 

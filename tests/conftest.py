@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen.add(name)
         if item.path.name not in SPREAD:
             item.add_marker(pytest.mark.xdist_group(str(Path(item.path).relative_to(item.config.rootpath))))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Without the garbage collector: what is imported here lives as long as the process, and is a million objects that
+    each of its rounds would walk over."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from signalbox.errors import StartupError
 from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.cores import threads_per_worker
+from signalbox.runtime.process import collector_off
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner, RunnerInfo
 from worker_svc.core.drafts.drafter import Drafter
@@ -83,8 +84,9 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     # Read when OpenMP is loaded, with torch: threads that spin between two operations starve the event loops.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported here: the sim runner does without torch, and importing it takes seconds.
-    from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
-    from worker_svc.runner.torch_runner import TorchRunner  # noqa: PLC0415
+    with collector_off():
+        from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
+        from worker_svc.runner.torch_runner import TorchRunner  # noqa: PLC0415
 
     runner_class: Callable[..., TorchRunner] = TorchRunner
     if settings.device == "cuda" or settings.attention == "triton":

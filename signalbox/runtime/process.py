@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from signalbox.errors import LeaseLostError, StartupError
@@ -55,6 +56,16 @@ async def _until_stopped(settings: S, serve: Callable[[S, asyncio.Event], Awaita
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await serve(settings, stop)
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """For large imports: they make no garbage, and walking over what they make takes a sixth of their time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def settle_memory() -> None:

@@ -44,12 +44,12 @@ def next_token(total: U64, vocab_size: int) -> I32:
 def continuation(tokens: list[int], count: int, vocab_size: int) -> list[int]:
     """What an undisturbed run would output after `tokens`."""
     known = np.array(tokens, np.int32)
-    total = content(known, np.arange(len(known), dtype=np.int32)).sum(dtype=np.uint64)
+    total = content(known, np.arange(len(known), dtype=np.int32)).sum(dtype=np.uint64, keepdims=True)
     output: list[int] = []
     for position in range(len(tokens), len(tokens) + count):
-        token = next_token(np.array([total], np.uint64), vocab_size)
+        token = next_token(total, vocab_size)
         output.append(int(token[0]))
-        total += content(token, np.array([position], np.int32))[0]
+        total += content(token, np.array([position], np.int32))
     return output
 
 
