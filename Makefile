@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests of a file stay in one process, as they share rings; files that take long come first by name.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -rs
 # More extras, each with a comma before it: make install EXTRAS=,routers
 EXTRAS ?=
 STAMP := .venv/.installed
@@ -27,10 +29,10 @@ up: install  ## start the ring with the demo model; options in ARGS, e.g. make u
 	@exec $(BIN)/signalbox up $(ARGS)
 
 test: install  ## every part tested once, in minutes; options in ARGS, e.g. make test ARGS="tests/signalbox -n 0"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" -rs $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: install  ## all tests, with those that take long: what .ci/run calls
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -rs $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 lint: install  ## ruff and mypy
 	$(BIN)/ruff check .

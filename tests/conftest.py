@@ -8,21 +8,34 @@ from pathlib import Path
 
 import pytest
 
-SPREAD = {"test_random.py", "test_ring.py", "test_mutations.py"}
-"""Files of long independent tests; the tests of any other file stay together, as they share what is dear to set up."""
+SPREAD = {
+    "tests/simulation/test_mutations.py",
+    "tests/simulation/test_random.py",
+    "tests/simulation/test_ring.py",
+}
+"""Files of long independent tests."""
+TOGETHER = {
+    "tests/contract/test_openai_sdk.py": "the demo ring",
+    "tests/e2e/test_ring.py": "the demo ring",
+}
+"""Files whose tests share what is dear to set up; those of any other file stay together by themselves."""
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Groups by file for `--dist loadgroup`. Not in `pytest_collection_modifyitems`: xdist reads the groups before."""
+    file = item.path.relative_to(item.config.rootpath).as_posix()
+    if file not in SPREAD:
+        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(file, file)))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups by file for `--dist loadgroup`; all but the first parameters of a test that is `sampled` are slow."""
+    """All but the first parameters of a test that is `sampled` are slow."""
     seen = set[str]()
     for item in items:
-        name = item.nodeid.partition("[")[0]
+        name = f"{item.path}::{item.name.partition('[')[0]}"
         if name in seen and item.get_closest_marker("sampled"):
             item.add_marker(pytest.mark.slow)
         seen.add(name)
-        if item.path.name not in SPREAD:
-            item.add_marker(pytest.mark.xdist_group(str(Path(item.path).relative_to(item.config.rootpath))))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -39,7 +39,8 @@ def test_a_simulated_ring_is_measured() -> None:
         assert 0 <= line["worker_idle_share"] <= line["step_else_share"] < 1
         assert line["itl_ms_p50"] >= 3.9
         assert {f"cpu_s_{name}" for name in ("scheduler", "frontend", "worker-0", "client")} <= set(line)
-    assert one["output_tok_s"] < 250 < four["decode_tok_s"]
+    assert one["output_tok_s"] < 250  # a step takes 4 ms
+    assert one["decode_tok_s"] < four["decode_tok_s"]
 
 
 @pytest.mark.slow
