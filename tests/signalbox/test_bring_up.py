@@ -91,7 +91,9 @@ def test_a_worker_that_cannot_start_ends_everything(run: Run, tmp_path: Path) ->
 def test_a_service_that_dies_later_ends_everything(run: Run, tmp_path: Path) -> None:
     process = run(free_ports(2)[0], "noting")
     read_until(process, "Ctrl-C stops everything")
-    pid = int((tmp_path / "worker-0.log").read_text().split()[1])
+    log = tmp_path / "worker-0.log"
+    wait_until(lambda: len(log.read_text().split()) > 1)
+    pid = int(log.read_text().split()[1])
     subprocess.run(["kill", "-9", str(pid)], check=True)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1
