@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 Clock = Callable[[], float]
-"""Seconds; it only rises."""
+"""A clock in seconds that only rises."""
 
 
 def loop_time() -> float:
-    """Of the event loop that runs: whatever drives its timers drives this, too."""
+    """The time of the event loop that runs, in seconds: whatever drives its timers drives this, too."""
     return asyncio.get_running_loop().time()

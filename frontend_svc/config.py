@@ -44,11 +44,11 @@ class Limits:
     """How large a request may be."""
 
     max_stop_strings: int = 16
-    """Stop strings per request."""
+    """Most stop strings of a request."""
     max_stop_string_chars: int = 256
     """Characters of one stop string."""
     max_stop_token_ids: int = 256
-    """Stop tokens per request."""
+    """Most stop tokens of a request."""
     max_logit_bias: int = 1024
     """Tokens with a bias per request."""
     max_open_requests: int = 4096
@@ -58,7 +58,7 @@ class Limits:
     max_choices: int = 1024
     """Choices of one call: prompts times choices of each."""
     max_bad_words: int = 64
-    """Bad words per request."""
+    """Most bad words of a request."""
     max_bad_word_chars: int = 256
     """Characters of one bad word."""
     max_prompt_tokens: int = 0
@@ -129,9 +129,9 @@ class FrontendSettings(Settings):
     """How long a request that was submitted waits without a scheduler and without a new token before it ends, in
     seconds."""
     scheduler_silence_ms: Annotated[int, Field(ge=1000)] = 1500
-    """From when on a scheduler that says nothing is given up and looked for anew, in milliseconds."""
+    """How long a scheduler may say nothing before it is given up and looked for anew, in milliseconds."""
     worker_silence_ms: Annotated[int, Field(ge=1000)] = 1500
-    """From when on a worker that says nothing is reported as silent, in milliseconds."""
+    """How long a worker may say nothing before it is reported as silent, in milliseconds."""
     unreachable_s: Annotated[float, Field(gt=0)] = 3.0
     """How long a listed worker may be without an output stream before it is reported as unreachable, in seconds."""
     stall_s: Annotated[float, Field(gt=0)] = 120.0

@@ -118,7 +118,7 @@ class Metrics:
             raise
 
     def on_output(self, session: Session, num_tokens: int, now: float) -> None:
-        """Output came."""
+        """Counts output tokens, and observes the time to the first or between two."""
         self._output_tokens.inc(num_tokens)
         if session.last_output_s:
             self._inter_token_s.observe((now - session.last_output_s) / num_tokens)
@@ -130,7 +130,7 @@ class Metrics:
         self._delivery_s.observe(seconds)
 
     def on_lost(self, cause: LossCause) -> None:
-        """An attempt was lost."""
+        """Counts a lost attempt by its cause."""
         self._losses.labels(cause.name.lower()).inc()
 
     def on_end(self, session: Session, finished: Finished) -> None:
@@ -148,7 +148,7 @@ class Metrics:
             self._output_token_s.labels(*labels).observe(output_s / num_later)
 
     def render(self) -> bytes:
-        """The text exposition format."""
+        """All metrics in the text exposition format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:

@@ -17,16 +17,16 @@ class Worker:
 
     worker_id: str
     instance: str
-    """UUID of its process."""
+    """UUID of the worker's process."""
     address: str
-    """host:port of its WorkerService."""
+    """host:port of the worker's WorkerService."""
     model: str
     max_model_len: int
     block_size: int
     max_request_tokens: int
     vocab_size: int
     tokenizer_fingerprint: str
-    """Empty: unknown."""
+    """Hash of the worker's tokenizer.json; empty: unknown."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ModelDirectory:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """Workers of served models."""
+        """The workers whose models are served."""
         return self._workers
 
     @property

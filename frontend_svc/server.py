@@ -31,7 +31,7 @@ FAREWELL_S = 1.0
 
 
 class Frontend:
-    """One frontend process."""
+    """One frontend process: its servers, its links, and how they start and stop."""
 
     def __init__(self, settings: FrontendSettings) -> None:
         """Raises StartupError when the model directory or the key file cannot be read."""
@@ -64,7 +64,7 @@ class Frontend:
         return server
 
     def _make_http(self) -> HttpServer:
-        """The faces over HTTP."""
+        """The server of the faces over HTTP."""
         page = WebPage(self._board) if self._settings.page else None
         api = HttpApi(self._services, is_ready=lambda: self.is_ready, page=page)
         return HttpServer(api.app, reuse_port=self._settings.reuse_port)

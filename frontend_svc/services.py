@@ -23,7 +23,7 @@ from signalbox.telemetry import spans
 
 @dataclass(frozen=True)
 class Services:
-    """Of one process."""
+    """What the faces and links of one process share."""
 
     settings: FrontendSettings
     instance: str
@@ -42,7 +42,7 @@ class Services:
 
     @property
     def silence_s(self) -> float:
-        """For how long a scheduler may say nothing."""
+        """How long a scheduler may say nothing, in seconds."""
         return self.settings.scheduler_silence_ms / 1e3
 
     def stop(self) -> None:

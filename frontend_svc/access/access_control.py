@@ -23,7 +23,7 @@ FIELD = "authorization"
 LOOK_EVERY_S = 1.0
 """How often the key file is looked at for a change, in seconds."""
 KeyFile = WatchedFile[Mapping[str, Key]]
-"""By id."""
+"""The key file that is watched: keys by id."""
 _SCHEME = "bearer"
 _NOBODY = Key(hash=make_key().hash, tenant="nobody")
 """Stands in for a key that is not there, so that looking takes as long; nobody has its text."""
@@ -38,7 +38,7 @@ class Caller:
     best_priority: int = -1000
     is_admin: bool = True
     quota: KeyQuota | None = None
-    """None: no limits."""
+    """What the caller's key may still take; None: no limits."""
 
     def require_admin(self, what: str) -> None:
         """Raises PermissionDeniedError, which names `what`."""
@@ -66,7 +66,7 @@ class AccessControl:
 
     @property
     def has_keys(self) -> bool:
-        """Calls need a key."""
+        """Whether calls need a key."""
         return self._file is not None
 
     @property

@@ -25,7 +25,7 @@ class Key(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     hash: Annotated[str, Field(pattern=f"^{HASH_PATTERN.pattern}$")]
-    """See signalbox/api_keys.py."""
+    """The key's hash, as `signalbox key new` writes it (signalbox/api_keys.py)."""
     tenant: Annotated[str, Field(pattern=f"^{TENANT_PATTERN.pattern}$")]
     """Whose requests these are; several keys may belong to one tenant."""
     best_priority: Annotated[int, Field(ge=-1000, le=1000)] = 0

@@ -89,7 +89,7 @@ class QuotaLease:
         self._quota.take_tokens(num_output_tokens)
 
     def close(self) -> None:
-        """No more requests begin."""
+        """Gives back the places without a request: no more requests of the call begin."""
         self._quota.num_open -= self._num_unused
         self._num_unused = 0
 

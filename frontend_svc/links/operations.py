@@ -74,33 +74,33 @@ class OperationQueue:
         self._filled = asyncio.Event()
 
     def submit(self, session: Session) -> None:
-        """A new attempt."""
+        """Submits the session's current attempt."""
         self._entries.append(_Submission(session, session.attempt, self._clock()))
         self._filled.set()
 
     def cancel(self, session: Session) -> None:
-        """Nobody wants the output any more."""
+        """Cancels the attempt: nobody wants the output any more."""
         if session.submitted:
             self._add(make_cancel(session))
             self._orders.say(session, Action.CANCEL)
 
     def finish(self, session: Session) -> None:
-        """A stop string was found."""
+        """Ends the attempt: a stop string was found."""
         self._add(make_finish(session))
         self._orders.say(session, Action.FINISH)
 
     def pause(self, session: Session) -> None:
-        """The client is slow."""
+        """Asks for a pause: the client is slow."""
         self._add_unless_hello_says(make_pause(session))
         self._orders.say(session, Action.PAUSE)
 
     def unpause(self, session: Session) -> None:
-        """It has caught up."""
+        """Ends the pause: the client has caught up."""
         self._add_unless_hello_says(make_unpause(session))
         self._orders.say(session, Action.UNPAUSE)
 
     def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
-        """Its worker may have been replaced."""
+        """Asks whether anybody still has the attempt, since its worker may have been replaced."""
         self._add_unless_hello_says(make_check(session, worker_id, worker_instance))
 
     def say_reach(self, worker: Worker, reach: WorkerReach) -> None:
@@ -127,7 +127,7 @@ class OperationQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits."""
+        """Whether nothing waits to be said."""
         return not self._entries and not self._reach
 
     def take(self) -> list[Operation]:

@@ -12,7 +12,7 @@ from frontend_svc.requests.session import Session
 
 
 class Action(IntEnum):
-    """Numbers as in worker.proto."""
+    """What a client wants of an attempt; numbers as in worker.proto."""
 
     CANCEL = 1
     FINISH = 2
@@ -47,7 +47,7 @@ class Orders:
 
     def __init__(self, clock: Clock, recent_s: float) -> None:
         self.is_needed = False
-        """There is no scheduler."""
+        """Whether there is no scheduler, so that workers are told themselves."""
         self._clock = clock
         self._recent_s = recent_s
         self._tell: Tell = lambda worker_id, order: None
@@ -59,7 +59,7 @@ class Orders:
         self._tell = tell
 
     def begin(self) -> None:
-        """The scheduler has gone."""
+        """From now on workers are told: the scheduler has gone."""
         self._forget_old()
         self.is_needed = True
 
@@ -70,7 +70,7 @@ class Orders:
         self._ends = deque(_Said(now, said.worker_id, said.order) for said in self._ends)
 
     def say(self, session: Session, action: Action) -> None:
-        """Of the session's current attempt."""
+        """Tells what a client wants of the session's current attempt."""
         order = Order(session.attempt, action)
         if action in (Action.CANCEL, Action.FINISH):
             if not self.is_needed:

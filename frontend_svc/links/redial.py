@@ -25,18 +25,18 @@ class Backoff:
         return self._failures == 0
 
     def reset(self) -> None:
-        """The link is up."""
+        """Begins anew with the shortest wait: the link is up."""
         self._failures = 0
 
     def next_s(self) -> float:
-        """Seconds to wait now."""
+        """Seconds to wait before another attempt: longer each time, until `reset`."""
         delay = min(LARGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(self._failures, 10))
         self._failures += 1
         return delay * random.uniform(0.5, 1.0)
 
 
 def describe(error: BaseException) -> str:
-    """For the log: one line."""
+    """An error as one line, for the log."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name} {error.details()}"
     return "no answer in time" if isinstance(error, TimeoutError) else str(error) or repr(error)

@@ -36,7 +36,7 @@ class SchedulerLink:
         self.connected = False
         self._search = LeaderSearch(settings.scheduler)
         self.address = self._search.addresses[0]
-        """Of the scheduler that leads, or led last."""
+        """host:port of the scheduler that leads, or led last."""
         self._frontend_instance = services.instance
         self._queue, self._workers = services.operations, workers
         self._table, self._directory = services.table, services.directory
@@ -47,12 +47,12 @@ class SchedulerLink:
         self._silence_s = services.silence_s
         self._silence = Silence(self._silence_s, self._table.clock())
         self._lost_at_s = self._table.clock()
-        """When the last link ended."""
+        """When the last link ended, on the clock of sessions."""
         self._term = 0
         """Highest of a scheduler that a link was open to."""
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Dials the scheduler, and again whenever a link ends, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_attached())
             group.create_task(self._keep_expiring())

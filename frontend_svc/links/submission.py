@@ -23,27 +23,27 @@ def make_ref(session: Session) -> scheduler.RequestRef:
 
 
 def make_cancel(session: Session) -> Operation:
-    """Nobody wants the output any more."""
+    """Says that nobody wants the output any more."""
     return Operation(cancel=scheduler.CancelRequest(ref=make_ref(session)))
 
 
 def make_finish(session: Session) -> Operation:
-    """A stop string was found."""
+    """Says that a stop string was found."""
     return Operation(finish=scheduler.FinishRequest(ref=make_ref(session)))
 
 
 def make_pause(session: Session) -> Operation:
-    """The client is slow."""
+    """Asks for a pause: the client is slow."""
     return Operation(pause=scheduler.PauseRequest(ref=make_ref(session)))
 
 
 def make_unpause(session: Session) -> Operation:
-    """It has caught up."""
+    """Ends the pause: the client has caught up."""
     return Operation(unpause=scheduler.UnpauseRequest(ref=make_ref(session)))
 
 
 def make_submit(session: Session, now: float) -> Operation:
-    """The current attempt: prompt plus output so far."""
+    """Submits the current attempt: prompt plus output so far."""
     request = session.request
     token_ids = request.prompt + session.output.tobytes()
     payload = generation.RequestPayload(
@@ -103,7 +103,7 @@ def make_reach(worker: Worker, reach: WorkerReach) -> Operation:
 
 
 def make_worker_ref(worker: Worker) -> scheduler.WorkerRef:
-    """Names a worker process."""
+    """The name of a worker process in messages."""
     return scheduler.WorkerRef(worker_id=worker.worker_id, worker_instance=worker.instance)
 
 

@@ -62,7 +62,7 @@ class WorkerLink:
         self._closed_s = table.clock()
         """When the last stream ended."""
         self._asked_s = self._closed_s
-        """When all was asked for last because nothing was heard."""
+        """When all requests of the worker were last asked about, because nothing was heard."""
         self._given_up = asyncio.Event()
         """The open stream has been silent for too long: its connection may be dead, and the worker not. What was not
         acknowledged comes again on the next one."""
@@ -72,7 +72,7 @@ class WorkerLink:
 
     @property
     def worker_id(self) -> str:
-        """Of the worker whose process it is."""
+        """The id of the worker whose process it is."""
         return self.process.worker.worker_id
 
     async def run(self) -> None:

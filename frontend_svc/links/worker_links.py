@@ -17,7 +17,7 @@ MAX_PROCESSES = 1024
 
 
 class WorkerLinks:
-    """By the UUID of their processes."""
+    """The links to all workers, by the UUID of their processes."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -49,7 +49,7 @@ class WorkerLinks:
         return link is not None and link.is_open
 
     def reach(self) -> Iterable[tuple[str, WorkerReach]]:
-        """Of every listed worker."""
+        """How every listed worker is reached from here, as (worker id, reach)."""
         return [(link.worker_id, link.process.reach) for link in self._links.values() if link.listed]
 
     def may_have_requests(self) -> list[Worker]:
@@ -69,7 +69,7 @@ class WorkerLinks:
     # ---- the scheduler comes and goes
 
     def scheduler_lost(self) -> None:
-        """From now on the workers are told what clients want."""
+        """Has the workers told what clients want from now on: there is no scheduler."""
         self._orders.begin()
         for link in self._links.values():
             link.tell(self._orders.whole(link.worker_id, self._table.may_be_on(link.worker_id)))

@@ -14,7 +14,7 @@ class WorkerProcess:
 
     worker: Worker
     log_number: int = 0
-    """Of the log that was read last; 0: this process is new to us."""
+    """Number of the outbound log that was read last; 0: this process is new to us."""
     sequence: int = 0
     """Newest message of that log that was processed."""
     reach: WorkerReach = WorkerReach.HEARD

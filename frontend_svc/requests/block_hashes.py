@@ -17,11 +17,11 @@ class BlockHashes:
 
     @property
     def num_bytes(self) -> int:
-        """Of all names that are known."""
+        """Size of all names that are known."""
         return len(self._hashes)
 
     def copy(self) -> BlockHashes:
-        """The same names, for another request over the same tokens."""
+        """A copy of these names, for another request over the same tokens."""
         return copy.copy(self)
 
     def extend(self, token_ids: bytes) -> bytes:

@@ -19,12 +19,12 @@ class Choices:
         self.sessions = sessions
         self.num_per_prompt = num_per_prompt
         self._open: dict[int, Session] = dict(enumerate(sessions))
-        """Those whose terminal event was not read yet, by index."""
+        """Sessions whose terminal event was not read yet, by index."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Of all prompts, each counted once."""
+        """Tokens of all prompts, each counted once."""
         return sum(session.request.num_prompt_tokens for session in self.sessions[:: self.num_per_prompt])
 
     @property

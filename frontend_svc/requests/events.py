@@ -16,19 +16,19 @@ class TokenLogprobs(Protocol):
 
     @property
     def logprob(self) -> float:
-        """Of the chosen token."""
+        """Log-probability of the chosen token."""
 
     @property
     def rank(self) -> int:
-        """Of the chosen token; 1 is the likeliest."""
+        """Rank of the chosen token; 1 is the likeliest."""
 
     @property
     def top_token_ids(self) -> Sequence[int]:
-        """Likeliest tokens, best first."""
+        """Ids of the likeliest tokens, best first."""
 
     @property
     def top_logprobs(self) -> Sequence[float]:
-        """Of top_token_ids."""
+        """Log-probabilities of `top_token_ids`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,12 @@ class Delta:
     """One per token, or none at all."""
     finished: Finished | None
     prompt_logprobs: Sequence[TokenLogprobs] = ()
-    """When asked for, all of them, in or ahead of the first delta with tokens: one per prompt token but the first."""
+    """Log-probabilities of the prompt, all in or ahead of the first delta with tokens: one per prompt token but the
+    first. Empty: not asked for."""
     vector: bytes = b""
-    """Of a pooling request, with `finished`: f32, little endian."""
+    """The result of a pooling request, with `finished`: f32, little endian. Empty: it generates."""
 
 
 def read_vector(values: bytes) -> list[float]:
-    """The numbers of `Delta.vector`."""
+    """The numbers of `Delta.vector` as floats."""
     return array("f", values).tolist()

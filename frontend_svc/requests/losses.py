@@ -10,13 +10,13 @@ MAX_WITHOUT_TOKEN = 64
 
 
 class Losses:
-    """Of one request."""
+    """The attempts that one request has lost."""
 
     def __init__(self) -> None:
         self.num_losses = 0
         """Attempts lost, for whatever cause."""
         self.num_crashes = 0
-        """Of those since the last new token, the ones that the request may have caused."""
+        """Attempts lost since the last new token by crashes that the request may have caused."""
         self._num_without_token = 0
 
     def on_token(self) -> None:
@@ -24,7 +24,7 @@ class Losses:
         self.num_crashes = self._num_without_token = 0
 
     def add(self, cause: LossCause) -> None:
-        """An attempt was lost."""
+        """Counts a lost attempt."""
         self.num_losses += 1
         self.num_crashes += cause is LossCause.CRASH
         self._num_without_token += 1

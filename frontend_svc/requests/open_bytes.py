@@ -17,7 +17,7 @@ class OpenBytes:
         self.num_bytes = 0
         self._limit = limit
         self._shares: dict[int, list[int]] = {}
-        """By the identity of the prompt: how many requests hold it, and the bytes that it counts for."""
+        """How many requests hold a prompt, and the bytes that it counts for, by the prompt's identity."""
 
     def enter(self, request: CheckedRequest, hashes: BlockHashes | None) -> None:
         """Raises ResourceExhaustedError when there is no room now, RequestTooLargeError when there never is."""

@@ -25,7 +25,7 @@ from signalbox.errors import SignalboxError, UnavailableError, UnsupportedError
 from signalbox.telemetry.spans import OFF, Span, Tracer
 
 LONG_PROMPT_TOKENS = 4096
-"""From here on hashing takes more than about half a millisecond and moves to a thread."""
+"""Prompts from this length on are hashed in a thread: it takes more than about half a millisecond."""
 
 
 FormCheck = Callable[[StructuredOutput], Awaitable[None]]
@@ -105,7 +105,7 @@ class RequestProcessor:
         return sessions
 
     async def _prepare(self, request: ClientRequest) -> tuple[CheckedRequest, BlockHashes | None]:
-        """Checks, tokenizes and hashes."""
+        """Checks, tokenizes and hashes a request."""
         self._check_open()
         model = self._directory.resolve(request.model)
         validation.check_request(request)
@@ -175,7 +175,7 @@ def prepare_prompt(
 
 
 def make_choices(checked: CheckedRequest, count: int) -> list[CheckedRequest]:
-    """The same input for each choice, but for index, name, and who gives log-probabilities of the prompt."""
+    """The request of each choice: all the same but for index, name, and who gives log-probabilities of the prompt."""
     sampling = checked.sampling.copy()
     sampling.pop("prompt_logprobs", None)
     others = replace(checked, sampling=sampling)

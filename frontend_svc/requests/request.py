@@ -26,7 +26,7 @@ _MAX_TRACESTATE_CHARS = 512
 
 
 def read_trace(traceparent: str, tracestate: str) -> Trace:
-    """Of a call's headers; what is no trace context is dropped, as the W3C's rules want it."""
+    """The trace context of a call's headers; what is none is dropped, as the W3C's rules want it."""
     if not _TRACEPARENT.fullmatch(traceparent):
         return Trace()
     return Trace(traceparent, tracestate if len(tracestate) <= _MAX_TRACESTATE_CHARS else "")
@@ -40,7 +40,7 @@ class StructuredOutput:
     text: str = ""
     """The schema or tag as JSON, the regular expression, or the grammar; empty for the other forms."""
     choices: tuple[str, ...] = ()
-    """Of the form CHOICE."""
+    """The strings of which one has to be the output, for the form CHOICE."""
     field: str = "structured_output"
     """How this face calls it, for errors."""
 
@@ -58,7 +58,7 @@ class Pooling:
     """Asks for one vector over the prompt instead of output tokens."""
 
     mode: PoolingMode | None = None
-    """None: the model's own."""
+    """How the vector is made; None: in the model's own way."""
     raw: bool = False
     """Do not scale the vector to length 1."""
     dimensions: int = 0
@@ -73,7 +73,7 @@ class Sampling(SamplingFields, total=False):
 
 
 def sampling_of(fields: Mapping[str, Any]) -> Sampling:
-    """Of fields by name, but for those that are None."""
+    """Sampling parameters of fields by name, but for those that are None."""
     return cast(Sampling, {name: value for name, value in fields.items() if value is not None})
 
 
@@ -99,22 +99,22 @@ class ClientRequest:
     """Empty: the only one served."""
     names: FieldNames = FieldNames()
     default_max_tokens: int | None = None
-    """When sampling.max_tokens is None; None: all that fit the context."""
+    """The limit where `sampling` names none; None: all that fit the context."""
     add_special_tokens: bool = True
     """Whether the tokenizer puts its own tokens around the text; a chat template has put them already."""
     request_id: str = ""
     """The client's own name for it; empty: we make one."""
     id_prefix: str = ""
-    """Of a name that we make."""
+    """What begins a name that we make."""
     priority: int = 0
     """Lower runs first; 0: the client named none. `AccessControl` makes it what the caller may have."""
     tenant: str = ""
     cache_tenant: str = ""
-    """Who alone may use the blocks again; empty: anybody."""
+    """The tenant who alone may use the blocks again; empty: anybody may."""
     cache_salt: str = ""
     trace: Trace = Trace()
     operation: str = OPERATION_TEXT_COMPLETION
-    """What telemetry calls it."""
+    """What telemetry calls the operation."""
     pooling: Pooling | None = None
     """Asks for a vector; `sampling` is then the default. None: asks for output tokens."""
 
@@ -129,20 +129,20 @@ class CheckedRequest:
     """Prompt token ids, int32 little endian."""
     num_prompt_tokens: int
     max_tokens: int
-    """Fits the context."""
+    """Most output tokens to make; fits the context."""
     seed: int
     sampling: Sampling
     priority: int = 0
     tenant: str = ""
     cache_salt: str = ""
     trace: Trace = Trace()
-    """For the scheduler and the worker; empty: not traced."""
+    """Trace context for the scheduler and the worker; empty: not traced."""
     operation: str = OPERATION_TEXT_COMPLETION
-    """What telemetry calls it."""
+    """What telemetry calls the operation."""
     choice_index: int = 0
     """Which choice of its client's call this is; keys its random numbers beside the seed."""
     bad_token_sequences: tuple[tuple[int, ...], ...] = ()
-    """Made of `sampling.bad_words`."""
+    """Token sequences that must not appear, made of `sampling.bad_words`."""
     pooling: Pooling | None = None
-    """None: makes output tokens."""
+    """How the vector is made; None: output tokens are made."""
     names: FieldNames = FieldNames()

@@ -27,7 +27,7 @@ from signalbox.telemetry.attributes import EVENT_LOST, LOSS_CAUSE, REASON
 from signalbox.telemetry.spans import Span
 
 RETRY_S = 1.0
-"""Until the next attempt after a refusal that names no time."""
+"""Seconds until the next attempt after a refusal that names no time."""
 
 
 class SessionStatus(Enum):
@@ -45,26 +45,26 @@ class Operations(Protocol):
     """What sessions say to the scheduler; each call concerns the session's current attempt."""
 
     def submit(self, session: Session) -> None:
-        """A new attempt."""
+        """Submits a new attempt."""
 
     def cancel(self, session: Session) -> None:
-        """Nobody wants the output any more."""
+        """Cancels: nobody wants the output any more."""
 
     def finish(self, session: Session) -> None:
-        """A stop string was found."""
+        """Ends what a stop string has completed."""
 
     def pause(self, session: Session) -> None:
-        """The client is slow."""
+        """Asks for a pause: the client is slow."""
 
     def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
-        """A worker that may have it was replaced by this process."""
+        """Asks whether anybody still has it: a worker that may have had it was replaced by this process."""
 
     def unpause(self, session: Session) -> None:
-        """It has caught up."""
+        """Ends the pause: the client has caught up."""
 
 
 class Observer(Protocol):
-    """Who measures."""
+    """What measures sessions; it is told of what happens to them."""
 
     def on_output(self, session: Session, num_tokens: int, now: float) -> None:
         """Output came; called before `session.last_output_s` moves to `now`."""
@@ -73,7 +73,7 @@ class Observer(Protocol):
         """All handlers that a worker's message woke have passed its output on, so long after it came."""
 
     def on_lost(self, cause: LossCause) -> None:
-        """An attempt was lost."""
+        """Hears that an attempt was lost, and why."""
 
     def on_end(self, session: Session, finished: Finished) -> None:
         """The terminal event is out."""
@@ -95,7 +95,7 @@ class Owner(Protocol):
         """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
 
     def forget(self, session: Session) -> None:
-        """The session has ended."""
+        """Takes a session that has ended out of the table."""
 
 
 class Session:
@@ -133,7 +133,7 @@ class Session:
         """The current attempt has been paused, now or before."""
         self.arrival_s = table.clock()
         self.first_output_s = 0.0
-        """When output first came; 0: none yet."""
+        """When output first came, on the owner's clock; 0: none yet."""
         self.last_output_s = 0.0
         """When output last came; 0: none yet."""
         self._table = table
@@ -170,7 +170,7 @@ class Session:
 
     @property
     def has_news(self) -> bool:
-        """`take_delta` would have something."""
+        """Whether `take_delta` would have something."""
         return self._deltas.is_ready
 
     def take_delta(self) -> Delta:
@@ -237,7 +237,7 @@ class Session:
             self._add_output(token_ids, logprobs, now)
 
     def on_prompt_logprobs(self, attempt: int, start: int, logprobs: Sequence[TokenLogprobs]) -> None:
-        """Of the prompt tokens [start, start + len(logprobs)), start >= 1; each attempt begins anew."""
+        """Log-probabilities of the prompt tokens [start, start + len(logprobs)), start >= 1; an attempt begins anew."""
         if not self._is_current(attempt):
             return
         try:

@@ -87,8 +87,8 @@ class SessionTable:
                 session.cancel(CancelledError("the client left its output unread for too long"))
 
     def may_be_on(self, worker_id: str) -> list[Session]:
-        """Whose current attempt is on this worker, or is not known to be anywhere: `placed` may be lost with a
-        scheduler."""
+        """Sessions whose current attempt is on this worker, or is not known to be anywhere: `placed` may be lost with
+        a scheduler."""
         return [session for session in self if session.submitted and session.worker_id in ("", worker_id)]
 
     def end_abandoned(self, since_s: float, lost_scheduler_s: float) -> None:
@@ -141,7 +141,7 @@ class SessionTable:
         self._by_attempt[session.attempt] = session
 
     def forget(self, session: Session) -> None:
-        """The session has ended."""
+        """Takes a session that has ended out of the table."""
         del self._by_attempt[session.attempt]
         del self._by_request_id[session.request_id]
         self.open_bytes.leave(session.request)

@@ -51,7 +51,7 @@ class FormCheck:
             self._num_waiting -= 1
 
     def close(self) -> None:
-        """Ends thread and process."""
+        """Ends the thread and the process that vet."""
         self._vetter.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 

@@ -20,7 +20,7 @@ MAX_CACHE_SALT_CHARS = 256
 
 
 def check_request(request: ClientRequest) -> None:
-    """What stands beside prompt and sampling parameters."""
+    """Raises InvalidRequestError for what stands beside prompt and sampling parameters."""
     if len(request.request_id) > MAX_REQUEST_ID_CHARS or not request.request_id.isprintable():
         raise InvalidRequestError(
             f"{request.names.request_id} must be at most {MAX_REQUEST_ID_CHARS} printable characters",
@@ -38,7 +38,7 @@ def check_request(request: ClientRequest) -> None:
 
 
 def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
-    """All bounds of SamplingParams."""
+    """Raises InvalidRequestError for a sampling parameter outside its bounds."""
     sampling: Mapping[str, Any] = request.sampling
     for name, value in sampling.items():
         if name in RANGES and value not in RANGES[name]:
@@ -53,7 +53,7 @@ def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> N
 
 
 def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits) -> None:
-    """What this server takes, whatever the model could."""
+    """Raises RequestTooLargeError for a prompt above what this server takes, whatever the model could."""
     if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
         raise RequestTooLargeError(
             f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",

@@ -36,7 +36,7 @@ def make_detokenizer(tokenizer: Tokenizer) -> Detokenizer:
 
 
 class ByteDetokenizer:
-    """For byte-level tokenizers: looks the bytes up and decodes them as UTF-8."""
+    """The detokenizer of byte-level tokenizers: looks the bytes up and decodes them as UTF-8."""
 
     def __init__(self, token_bytes: TokenBytes) -> None:
         self._bytes = token_bytes
@@ -55,9 +55,10 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For all other decoders: decodes a short window of trailing tokens and sends what is new in its text.
+    """The detokenizer of all other tokenizers: decodes a short window of trailing tokens and sends what is new in its
+    text.
 
-    The window is context, then pending tokens. The context's text was sent already; it is there because
+        The window is context, then pending tokens. The context's text was sent already; it is there because
     decoders treat the beginning of a text differently (a leading space is stripped).
     """
 

@@ -14,7 +14,7 @@ from frontend_svc.text.chat_template import ChatTemplate
 from signalbox.errors import StartupError
 
 LONG_TEXT_CHARS = 8192
-"""From here on encoding takes over a millisecond and moves to a thread (the library drops the GIL)."""
+"""Texts from this length on are encoded in a thread (the library drops the GIL): it takes over a millisecond."""
 
 
 class Tokenizer:
@@ -26,7 +26,7 @@ class Tokenizer:
         """`source` are the bytes of tokenizer.json."""
         self.fast = fast
         self.fingerprint = hashlib.sha256(source).hexdigest()
-        """sha256 of tokenizer.json, hex."""
+        """sha256 of tokenizer.json, in hex."""
         self.chat = chat
         self.eos_token = special_token(config, "eos_token")
         self.eos_token_id: int | None = fast.token_to_id(self.eos_token) if self.eos_token else None
@@ -78,7 +78,8 @@ class TokenBytes(dict[int, bytes]):
 
 
 def _bytes_of(token: str) -> bytes:
-    """As the ByteLevel decoder has it: a token with a character outside the alphabet stands for itself."""
+    """The bytes of a token, as the ByteLevel decoder has them: one with a character outside the alphabet stands for
+    itself."""
     try:
         return bytes([_BYTES[character] for character in token])
     except KeyError:
@@ -126,7 +127,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 
 def _load_chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
-    """From chat_template.jinja, else from the `chat_template` of tokenizer_config.json."""
+    """The template of chat_template.jinja, else the `chat_template` of tokenizer_config.json; None: there is none."""
     path = directory / "chat_template.jinja"
     source = _read(path).decode() if path.is_file() else config.get("chat_template")
     if isinstance(source, list):  # several, by name

@@ -22,7 +22,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call begins."""
+    """The beginning of a call: which one, and of which function."""
 
     index: int
     name: str

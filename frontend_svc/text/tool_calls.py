@@ -138,7 +138,7 @@ class NamedCall:
         return events
 
     def flush(self) -> list[Event]:
-        """Nothing is held back."""
+        """The events of what was held back: nothing, as the call takes all text."""
         return []
 
 

@@ -13,7 +13,7 @@ from signalbox.v1 import generation_pb2 as generation
 
 
 def make_accepted(choices: Choices) -> frontend.GenerateResponse:
-    """The first message."""
+    """The first message of a stream: the request's id and how many tokens its prompt has."""
     request = choices.sessions[0].request
     accepted = frontend.Accepted(request_id=request.request_id, num_prompt_tokens=request.num_prompt_tokens)
     return frontend.GenerateResponse(accepted=accepted)
@@ -29,7 +29,7 @@ def make_responses(index: int, delta: Delta) -> Iterator[frontend.GenerateRespon
 
 
 def make_embeddings(choices: Choices, outputs: Sequence[Delta]) -> frontend.EmbedResponse:
-    """The answer to Embed."""
+    """The message that answers Embed: one vector per input."""
     return frontend.EmbedResponse(
         embeddings=[frontend.Embedding(values=read_vector(delta.vector)) for delta in outputs],
         num_prompt_tokens=choices.num_prompt_tokens,

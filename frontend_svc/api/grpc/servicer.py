@@ -43,7 +43,7 @@ class GenerationServicer(GenerationServiceServicer):
     async def Embed(  # noqa: N802
         self, request: frontend.EmbedRequest, context: Context
     ) -> frontend.EmbedResponse:
-        """One vector per input."""
+        """Answers with one vector per input."""
 
         async def embed() -> frontend.EmbedResponse:
             with self._services.metrics.counting_refusals():
@@ -74,7 +74,7 @@ class GenerationServicer(GenerationServiceServicer):
     async def Detokenize(  # noqa: N802
         self, request: frontend.DetokenizeRequest, context: Context
     ) -> frontend.DetokenizeResponse:
-        """Text of token ids."""
+        """Answers with the text of token ids."""
 
         async def detokenize() -> frontend.DetokenizeResponse:
             refuse_unknown_fields(request)

@@ -62,9 +62,9 @@ class HttpApi:
         return Response(b'{"status":"not ready"}', HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON)
 
     async def render_metrics(self, request: Request) -> Response:
-        """GET /metrics."""
+        """Serves GET /metrics."""
         return Response(self._metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def version(self, request: Request) -> Response:
-        """GET /version."""
+        """Serves GET /version."""
         return Response(orjson.dumps({"version": __version__}), media_type=JSON)

@@ -12,7 +12,8 @@ from signalbox.errors import SignalboxError
 
 METRICS = "/metrics"
 OPEN = {"/", "/health", "/live", "/ready", "/version", METRICS}
-"""They tell nothing of anybody's requests; `/` and what it is made of are the page, not its data."""
+"""Paths that need no key: they tell nothing of anybody's requests; `/` and what it is made of are the page, not its
+data."""
 OPEN_PREFIX = "/web/"
 ADMIN_PREFIX = "/board/"
 """Shows the requests of all tenants."""
@@ -31,7 +32,7 @@ class HttpAuth:
         self._admin = (ADMIN_PREFIX, METRICS) if metrics_need_key else (ADMIN_PREFIX,)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application."""
+        """Passes a call on once its caller is known; it is an ASGI application."""
         path: str = scope["path"]
         if path in self._open or path.startswith(OPEN_PREFIX):
             await self._app(scope, receive, send)

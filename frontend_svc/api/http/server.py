@@ -40,7 +40,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an ASGI application."""
+    """A server of one ASGI application."""
 
     def __init__(self, app: Any, *, reuse_port: bool = False) -> None:
         self._reuse_port = reuse_port

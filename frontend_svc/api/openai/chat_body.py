@@ -19,7 +19,7 @@ from signalbox.telemetry.attributes import OPERATION_CHAT
 
 
 class ChatBody(CommonBody):
-    """POST /v1/chat/completions."""
+    """The body of POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: int | None = None
@@ -39,7 +39,7 @@ class ChatBody(CommonBody):
     web_search_options: Any = None
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
-        """See CommonBody."""
+        """Fields that we cannot serve, with the values that ask for nothing."""
         nothing: tuple[Any, ...] = (None,)
         return super().harmless_values() | {
             "functions": (None, []),
@@ -59,7 +59,7 @@ class ChatBody(CommonBody):
         return Toolbox(self.tools or [], self.tool_choice, parallel=parallel)
 
     def check(self) -> None:
-        """See CommonBody."""
+        """Raises InvalidRequestError or UnsupportedError for what CommonBody refuses, and for tools that do not fit."""
         super().check()
         toolbox = self.toolbox
         if self.parallel_tool_calls is False and toolbox.make_calls() is not None and not toolbox.is_forced:
@@ -75,7 +75,7 @@ class ChatBody(CommonBody):
             )
 
     def read_form(self) -> StructuredOutput | None:
-        """See CommonBody; a forced call is a form too."""
+        """The form that the output has to follow, of which a forced call of a tool is one; None: it is free."""
         form, forced = super().read_form(), self.toolbox.form()
         if form is not None and forced is not None:
             raise InvalidRequestError(

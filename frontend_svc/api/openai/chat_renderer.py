@@ -52,7 +52,7 @@ class ChatRenderer(ChoiceRenderer):
         return {"content": content, "refusal": None}
 
     def render_first(self) -> bytes:
-        """The roles come first."""
+        """The events that come before any delta: the role of each choice."""
         delta = {"delta": {"role": "assistant", "content": ""}}
         return b"".join(
             self.render_choice(self.make_choice(index, "", None, None, chunk=True) | delta)

@@ -37,7 +37,7 @@ Prompts = Annotated[
 
 
 class CompletionBody(CommonBody):
-    """POST /v1/completions."""
+    """The body of POST /v1/completions."""
 
     prompt: Prompts
     best_of: int | None = None
@@ -46,7 +46,7 @@ class CompletionBody(CommonBody):
     suffix: str | None = None
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
-        """See CommonBody."""
+        """Fields that we cannot serve, with the values that ask for nothing."""
         return super().harmless_values() | {"suffix": (None, "")}
 
     @property
@@ -60,7 +60,7 @@ class CompletionBody(CommonBody):
         return bool(self.echo) and self.max_tokens == 0
 
     def check(self) -> None:
-        """See CommonBody."""
+        """Raises InvalidRequestError or UnsupportedError for what CommonBody refuses, and for `best_of` and `echo`."""
         super().check()
         if self.best_of is not None and not self.num_choices <= self.best_of <= MAX_BEST_OF:
             raise InvalidRequestError(

@@ -17,7 +17,7 @@ from signalbox.protocol.enums import FinishReason
 
 
 class CompletionRenderer(ChoiceRenderer):
-    """With `echo`, the prompt's text and log-probabilities go ahead of the output's."""
+    """Renders completions; with `echo`, the prompt's text and log-probabilities go ahead of the output's."""
 
     kind = chunk_kind = "text_completion"
 
@@ -130,7 +130,7 @@ def mean_logprob(delta: Delta) -> float:
 
 
 def without_output(delta: Delta) -> Delta:
-    """For a client that wants nothing but the prompt: the one token that had to be made is left out."""
+    """A delta without the one token that had to be made, for a client that wants nothing but the prompt."""
     finished = delta.finished and replace(delta.finished, num_output_tokens=0, reason=FinishReason.LENGTH)
     return replace(delta, text="", token_ids=[], logprobs=[], finished=finished)
 

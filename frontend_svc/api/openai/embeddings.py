@@ -22,14 +22,14 @@ MAX_DIMENSIONS = 1 << 20
 
 
 class EmbeddingsBody(Body):
-    """POST /v1/embeddings."""
+    """The body of POST /v1/embeddings."""
 
     input: Prompts
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     user: str | None = None
-    """A label only."""
+    """The client's label for its user, which nothing here reads."""
     priority: int | None = None
     cache_salt: str | None = None
 

@@ -44,7 +44,7 @@ class OpenAIApi:
         ]
 
     async def complete(self, request: Request) -> Response:
-        """POST /v1/completions."""
+        """Serves POST /v1/completions."""
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, CompletionBody)
@@ -56,7 +56,7 @@ class OpenAIApi:
         return await answer(request, choices, make_renderer, stream=bool(body.stream))
 
     async def chat(self, request: Request) -> Response:
-        """POST /v1/chat/completions."""
+        """Serves POST /v1/chat/completions."""
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ChatBody)
@@ -66,7 +66,7 @@ class OpenAIApi:
         return await answer(request, choices, make_renderer, stream=bool(body.stream))
 
     async def respond(self, request: Request) -> Response:
-        """POST /v1/responses."""
+        """Serves POST /v1/responses."""
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ResponsesBody)
@@ -78,7 +78,7 @@ class OpenAIApi:
         )
 
     async def embed(self, request: Request) -> Response:
-        """POST /v1/embeddings."""
+        """Serves POST /v1/embeddings."""
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, EmbeddingsBody)
@@ -87,12 +87,12 @@ class OpenAIApi:
             return Response(body.render(choices, await choices.collect()), media_type=JSON)
 
     async def list_models(self, request: Request) -> Response:
-        """GET /v1/models."""
+        """Serves GET /v1/models."""
         models = [self._make_model(model) for model in self._services.directory.models]
         return Response(orjson.dumps({"object": "list", "data": models}), media_type=JSON)
 
     async def get_model(self, request: Request) -> Response:
-        """GET /v1/models/{model}."""
+        """Serves GET /v1/models/{model}."""
         name = request.path_params["model"]
         for model in self._services.directory.models:
             if model.name == name:
@@ -100,7 +100,7 @@ class OpenAIApi:
         raise RequestNotFoundError(f"the model {name!r} is not served now", field="model")
 
     async def tokenize(self, request: Request) -> Response:
-        """POST /tokenize."""
+        """Serves POST /tokenize."""
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, TokenizeBody)
@@ -110,7 +110,7 @@ class OpenAIApi:
             )
 
     async def detokenize(self, request: Request) -> Response:
-        """POST /detokenize."""
+        """Serves POST /detokenize."""
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, DetokenizeBody)

@@ -24,13 +24,13 @@ class _Part(BaseModel):
 
 
 class TextFormat(_Part):
-    """Free text."""
+    """A `response_format` that leaves the output free."""
 
     type: Literal["text"]
 
 
 class JsonObjectFormat(_Part):
-    """Any JSON object."""
+    """A `response_format` of any JSON object."""
 
     type: Literal["json_object"]
 
@@ -46,7 +46,7 @@ class NamedSchema(_Part):
 
 
 class JsonSchemaFormat(_Part):
-    """What fits a schema."""
+    """A `response_format` of JSON that fits a schema."""
 
     type: Literal["json_schema"]
     json_schema: NamedSchema

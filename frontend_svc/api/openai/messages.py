@@ -26,11 +26,11 @@ Content = Annotated[
 
 
 class CalledFunction(Body):
-    """What an assistant called."""
+    """The function that an assistant called, with its arguments."""
 
     name: str
     arguments: str
-    """A JSON object."""
+    """The arguments as the text of a JSON object."""
 
 
 class ToolCall(Body):
@@ -56,7 +56,7 @@ class Message(Body):
     function_call: None = None
 
     def render(self, field: str) -> dict[str, Any]:
-        """As chat templates expect it; `field` is where the message stands in the body."""
+        """The message as chat templates expect it; `field` is where it stands in the body."""
         if self.content is None and self.role != "assistant":
             raise InvalidRequestError(f"{field}.content is missing", field=f"{field}.content")
         self._check_tools(field)

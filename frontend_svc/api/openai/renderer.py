@@ -24,7 +24,7 @@ class ChoiceRenderer:
     kind = ""
     """`object` of a whole answer."""
     chunk_kind = ""
-    """`object` of a chunk."""
+    """`object` of a chunk of a stream."""
 
     def __init__(self, choices: Choices, tokenizer: Tokenizer | None, usages: Usages = Usages.NONE) -> None:
         request = choices.sessions[0].request
@@ -41,7 +41,7 @@ class ChoiceRenderer:
         chunk_head = orjson.dumps(self._head | {"object": self.chunk_kind})
         self._chunk_head = b"data: " + chunk_head[:-1] + b',"choices":'
         self._texts: dict[int, tuple[bytes, bytes]] = {}
-        """By index: what stands around the text in a chunk of nothing but text."""
+        """What stands around the text in a chunk of nothing but text, by the choice's index."""
 
     def make_choice(
         self, index: int, text: str, logprobs: Any, reason: str | None, *, chunk: bool
@@ -147,7 +147,7 @@ def reason_of(finished: Finished) -> str:
 
 
 def make_error(error: SignalboxError) -> dict[str, Any]:
-    """OpenAI's error body."""
+    """The body with which OpenAI's API tells an error."""
     return {
         "error": {
             "message": error.message,

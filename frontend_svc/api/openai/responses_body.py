@@ -23,7 +23,7 @@ class InputPart(Body):
     text: str
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     logprobs: list[Any] | None = None
-    """Of an earlier answer; they do not matter for the next one."""
+    """Log-probabilities of an earlier answer; they do not matter for the next one."""
 
 
 class InputMessage(Body):
@@ -39,14 +39,14 @@ class InputMessage(Body):
     status: str | None = None
 
     def render(self) -> dict[str, Any]:
-        """As chat templates expect it."""
+        """The message as chat templates expect it."""
         parts = self.content
         text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
         return {"role": self.role, "content": text}
 
 
 class SchemaFormat(Body):
-    """What fits a schema."""
+    """A `text.format` of JSON that fits a schema."""
 
     type: Literal["json_schema"]
     name: str
@@ -81,7 +81,7 @@ class TextOptions(Body):
 
 
 class ResponsesBody(Body):
-    """POST /v1/responses."""
+    """The body of POST /v1/responses."""
 
     input: Annotated[
         Annotated[str, Tag("as string")] | Annotated[list[InputMessage], Tag("as messages")],

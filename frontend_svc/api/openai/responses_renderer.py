@@ -72,7 +72,7 @@ class ResponsesRenderer:
         )
 
     def render_error(self, error: SignalboxError) -> bytes:
-        """The answer failed."""
+        """The event that tells that the answer failed."""
         response = self._make_response("failed", [])
         response["error"] = {"code": code_of(error), "message": error.message}
         return self._event("response.failed", response=response)

@@ -17,7 +17,7 @@ from signalbox.protocol.sampling import TYPES
 TAG = "as "
 """Begins the names of alternatives, which pydantic puts among the names of fields."""
 MAX_CHOICES = 128
-"""Of one prompt, as OpenAI has it."""
+"""Most choices of one prompt, as OpenAI has it."""
 _SEED_MASK = 2**64 - 1
 
 
@@ -28,16 +28,16 @@ class Body(BaseModel):
 
 
 def _json_type(kind: Any) -> Any:
-    """Of a sampling parameter."""
+    """The JSON type of a sampling parameter."""
     return list[get_args(kind)] if get_origin(kind) is Sequence else kind  # type: ignore[misc]
 
 
 class StreamOptions(Body):
-    """Of both endpoints."""
+    """`stream_options` of completions and chat completions."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    """Usage so far in every chunk."""
+    """Whether every chunk has the usage so far."""
     include_obfuscation: Literal[False] | None = None
 
 

@@ -30,7 +30,7 @@ class TokenizeBody(Body):
     return_token_strs: bool = False
 
     async def answer(self, tokenizer: Tokenizer, model: Model) -> bytes:
-        """Raises InvalidRequestError or UnsupportedError."""
+        """The body of the answer. Raises InvalidRequestError or UnsupportedError."""
         special = self.messages is None if self.add_special_tokens is None else self.add_special_tokens
         tokens = await tokenizer.encode(self._text(tokenizer), add_special_tokens=special)
         strings = None
@@ -62,12 +62,12 @@ class TokenizeBody(Body):
 
 
 class DetokenizeBody(Body):
-    """POST /detokenize."""
+    """The body of POST /detokenize."""
 
     model: str | None = None
     tokens: list[int]
 
     def answer(self, tokenizer: Tokenizer, model: Model) -> bytes:
-        """Raises InvalidRequestError or UnsupportedError."""
+        """The body of the answer. Raises InvalidRequestError or UnsupportedError."""
         check_token_ids(self.tokens, model.vocab_size, "tokens")
         return orjson.dumps({"prompt": tokenizer.decode(self.tokens)})

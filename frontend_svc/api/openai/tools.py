@@ -16,29 +16,29 @@ from signalbox.grammar.form import FormKind
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 MAX_TOOLS = 128
-"""As OpenAI has it."""
+"""Most tools of one request, as OpenAI has it."""
 
 
 class Function(Body):
-    """What can be called."""
+    """A function that the model may call, with the schema of its arguments."""
 
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    """A JSON schema."""
+    """The JSON schema of the arguments; None: the function has none."""
     strict: bool | None = None
     """Calls that are forced follow the schema in any case; others are the model's own."""
 
 
 class Tool(Body):
-    """One tool."""
+    """One entry of `tools`."""
 
     type: Literal["function"]
     function: Function
 
 
 class ChosenFunction(Body):
-    """A tool by name."""
+    """The name of the function that has to be called."""
 
     name: str
 
@@ -90,7 +90,7 @@ class Toolbox:
         return self.is_named or self._choice == "required"
 
     def for_template(self) -> list[dict[str, Any]]:
-        """As chat templates expect them."""
+        """The tools as chat templates expect them."""
         if self._choice == "none":
             return []
         return [

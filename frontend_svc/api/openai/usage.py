@@ -14,7 +14,7 @@ class Usages(Enum):
 
     NONE = auto()
     LAST = auto()
-    """In a chunk of its own, behind all others."""
+    """Usage comes in a chunk of its own, behind all others."""
     ALWAYS = auto()
     """There, and what it is so far in every chunk."""
 
@@ -35,7 +35,7 @@ class Usage:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Of all prompts."""
+        """Tokens of all prompts, each counted once."""
         return self._choices.num_prompt_tokens
 
     @property
@@ -45,7 +45,7 @@ class Usage:
 
     @property
     def num_output_tokens(self) -> int:
-        """Of all choices so far."""
+        """Output tokens of all choices so far."""
         return sum(self._counts)
 
     def render(self) -> dict[str, Any]:

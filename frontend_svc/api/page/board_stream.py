@@ -17,7 +17,7 @@ from signalbox.runtime.latest_value import LatestValue
 
 log = logging.getLogger(__name__)
 MAX_BOARDS = 256
-"""Open at one time."""
+"""Most boards that are open at one time."""
 RETRY_S = 10.0
 """A board stays open as long as somebody looks."""
 
@@ -55,7 +55,7 @@ class BoardStream:
                 self._stop_watching()
 
     def close(self) -> None:
-        """Ends all boards."""
+        """Ends the streams of all boards."""
         self._closed = True
         self._stop_watching()
         self._newest.put(b": the server stops\n\n")

@@ -50,7 +50,7 @@ class WebPage:
         ]
 
     async def index(self, request: Request) -> Response:
-        """GET /."""
+        """Serves GET /: the page."""
         return self._answer("index.html")
 
     async def file(self, request: Request) -> Response:

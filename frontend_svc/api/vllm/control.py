@@ -44,7 +44,7 @@ class ControlServicer(Servicer):
     async def GetModelInfo(  # noqa: N802
         self, request: control.GetModelInfoRequest, context: Context
     ) -> control.ModelInfo:
-        """The one model served."""
+        """Answers with the one model served."""
 
         async def work() -> control.ModelInfo:
             model = self._directory.resolve("")

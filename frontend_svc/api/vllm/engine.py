@@ -62,7 +62,7 @@ class VllmEngineServicer(Servicer):
     async def HealthCheck(  # noqa: N802
         self, request: engine.HealthCheckRequest, context: Context
     ) -> engine.HealthCheckResponse:
-        """What /ready says."""
+        """Answers with what /ready says."""
         if self._is_ready():
             return engine.HealthCheckResponse(healthy=True, message="ready")
         return engine.HealthCheckResponse(
@@ -72,7 +72,7 @@ class VllmEngineServicer(Servicer):
     async def GetModelInfo(  # noqa: N802
         self, request: engine.GetModelInfoRequest, context: Context
     ) -> engine.GetModelInfoResponse:
-        """The one model served."""
+        """Answers with the one model served."""
         return await rpc.answer(context, self._describe_model)
 
     async def GetServerInfo(  # noqa: N802

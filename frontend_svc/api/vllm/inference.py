@@ -145,7 +145,8 @@ def make_output(
 
 
 def _text_of(delta: Delta, session: Session, tokenizer: Tokenizer, include_stop: bool) -> str:
-    """With what ended the output, or without: ours has a stop token's text and has not a stop string."""
+    """The text of a delta with what ended the output, or without: ours has a stop token's text and has not a stop
+    string."""
     finished = delta.finished
     if finished is None or finished.reason is not FinishReason.STOP:
         return delta.text

@@ -12,12 +12,12 @@ from signalbox.errors import StartupError
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Empty or 0: the files do not say."""
+    """What the files of a model's directory say of it; empty or 0: they do not say."""
 
     model_type: str = ""
     architectures: tuple[str, ...] = ()
     eos_token_ids: tuple[int, ...] = ()
-    """Of both files."""
+    """The tokens that end an output, of config.json and generation_config.json together."""
     pad_token_id: int = 0
     bos_token_id: int = 0
 
