@@ -42,7 +42,7 @@ class QueueSpans:
         for request in step.placed:
             if request.traceparent:
                 attributes = {names.WORKER_ID: worker.info.worker_id}
-                self._end(request.key, names.EVENT_PLACED, now, attributes, request.num_cached_tokens)
+                self._end(request.key, names.EVENT_PLACED, now, attributes, request.history.num_cached_tokens)
         for slot in step.preempted_slots:
             request = worker.request(slot)
             if request.traceparent:
@@ -79,7 +79,7 @@ class QueueSpans:
         if reason == "preempted":
             assert request.worker_id is not None
             span.attributes[names.WORKER_ID] = request.worker_id
-            span.attributes[names.NUM_PREEMPTIONS] = request.num_preemptions
+            span.attributes[names.NUM_PREEMPTIONS] = request.history.num_preemptions
             span.event(names.EVENT_PREEMPTED, now)
         self._stays[request.key] = request, span
 

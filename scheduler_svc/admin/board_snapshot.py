@@ -182,9 +182,9 @@ def _request(worker: Worker, slot: int, request: Request, wall_ms: float) -> adm
         num_computed_tokens=num_prompt + num_output - 1 if is_decoding else int(table.num_computed[slot]),
         num_output_tokens=num_output,
         max_output_tokens=max(int(table.limit[slot]) - num_prompt, 0),
-        num_cached_tokens=request.num_cached_tokens,
+        num_cached_tokens=request.history.num_cached_tokens,
         num_blocks=int(table.num_blocks[slot]),
-        num_preemptions=request.num_preemptions,
+        num_preemptions=request.history.num_preemptions,
         age_ms=_since(request.arrival_ms, wall_ms),
     )
 

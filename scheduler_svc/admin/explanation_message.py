@@ -41,13 +41,13 @@ def _add_progress(message: admin_pb2.RequestExplanation, explained: Explanation)
     request, progress = explained.request, explained.progress
     assert request.worker_id is not None and progress is not None
     message.worker_id = request.worker_id
-    message.num_cached_tokens = request.num_cached_tokens
+    message.num_cached_tokens = request.history.num_cached_tokens
     message.num_computed_tokens = progress.num_computed
     message.num_output_tokens = progress.num_output
     message.max_output_tokens = progress.max_output
     message.num_blocks = progress.num_blocks
-    message.num_preemptions = request.num_preemptions
-    message.num_displacements = request.num_displacements
+    message.num_preemptions = request.history.num_preemptions
+    message.num_displacements = request.history.num_displacements
 
 
 def _groups(groups: Sequence[Group]) -> list[admin_pb2.WaitingGroup]:

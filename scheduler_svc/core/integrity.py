@@ -45,7 +45,7 @@ def check_requests(
     )
     suspended = [r for _, queue in queues.by_model() for r in queue if r.suspended]
     assert len(suspended) == queues.num_suspended, "suspended requests miscounted"
-    assert all(level is not None and r.base_rank > level for r in suspended)
+    assert all(level is not None and r.entry.priority > level for r in suspended)
     assert len(requests) == len(placed) + len(waiting)
     num_bytes = sum(r.num_bytes for _, queue in queues.by_model() for r in queue)
     assert num_bytes == queues.num_waiting_bytes, "bytes that wait are miscounted"

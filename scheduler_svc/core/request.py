@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.blocks.fence import Fence
-    from scheduler_svc.core.blocks.prefix_wait import PrefixWait
-    from scheduler_svc.core.queue.account import Account
+from scheduler_svc.core.admission.affinity import Affinity
+from scheduler_svc.core.queue.entry import QueueEntry
+from scheduler_svc.core.slots.history import SlotHistory
 
 OVERHEAD_BYTES = 2048
 """What a waiting request takes besides what it carries, about."""
@@ -98,49 +97,17 @@ class Request:
     status: RequestStatus = RequestStatus.WAITING
     slot: int | None = None
     worker_id: str | None = None
-    num_preemptions: int = 0
-    preempted_at: int = 0
-    """Step whose delta took its blocks."""
-    num_cached_tokens: int = 0
-    """Tokens that the prefix cache saved at placement."""
     client_paused: bool = False
     suspended: bool = False
     """Safe mode: its class may not run now. It neither starts nor ages."""
-    was_refused: bool = False
-    """A worker did not run one of its rows: nobody waits for what it computes."""
-    prefix_wait: PrefixWait | None = field(default=None, repr=False, compare=False)
-    """The block of its prefix that another request computes, and that it waits for; None: there is none."""
-    fence: Fence | None = field(default=None, repr=False, compare=False)
-    """Copies beside the steps that it waits for, or has waited for, since it last started: it waits once only."""
     in_doubt: bool = False
     """Its frontend has met another process in its worker's place: should it end there after all, nobody hears of it."""
-
-    rank: int = 0
-    """Class in the policy in force, lower first, risen by what it has waited; 0 for all when the policy knows none. It
-    stays as it is while the request runs."""
-    base_rank: int = 0
-    """The class that it came with: whom it may displace."""
-    waits_since: float | None = None
-    """Since when it has been waiting for a worker, or on one; None: it runs."""
-    waits_as: int = 0
-    """`rank` when it began to wait."""
-    deadline: float | None = None
-    """When its first token is due, in seconds of the scheduler's clock; None: there is no target for its priority."""
-    is_late: bool = False
-    """It stands behind those whose deadline can still be met: its own cannot, or it has none."""
-    is_counted: bool = False
-    """Whether its deadline was met has been counted."""
-    num_cached_guess: int | None = None
-    """Tokens of it that were cached when its deadline came near; None: nobody has looked."""
-    num_displacements: int = 0
-    account: Account | None = field(default=None, repr=False, compare=False)
-    """Whom its tokens are charged to."""
-    affinity: str | None = None
-    """Worker that has most of the prompt cached."""
-    affinity_until: float | None = None
-    """Until when it may be waited for; None: not looked for yet."""
-    num_times_left: int = 0
-    """Steps of other workers that left the request to it."""
+    entry: QueueEntry = field(default_factory=QueueEntry, repr=False, compare=False)
+    """The queues' record of it."""
+    affinity: Affinity = field(default_factory=Affinity, repr=False, compare=False)
+    """Placement's."""
+    history: SlotHistory = field(default_factory=SlotHistory, repr=False, compare=False)
+    """Its worker's."""
 
     @property
     def arrival(self) -> tuple[int, int]:
@@ -149,8 +116,8 @@ class Request:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Who goes first, and whose blocks are taken last: by rank, then first come first served."""
-        return (self.rank, self.arrival_ms, self.sequence)
+        """Who goes first, and whose blocks are taken last: by class, then first come first served."""
+        return (self.entry.effective_priority, self.arrival_ms, self.sequence)
 
     @property
     def rests(self) -> bool:

@@ -140,7 +140,7 @@ class Scheduler:
         step = self._maker.make(worker, now)
         for request in (*step.placed, *step.prepared):
             self.register.notices.append(
-                Placed(request.key, request.attempt, worker_id, request.num_cached_tokens)
+                Placed(request.key, request.attempt, worker_id, request.history.num_cached_tokens)
             )
         return None if step.is_empty else step
 

@@ -66,7 +66,7 @@ def order_of(scheduler: Scheduler, count: int, now: float = 0.0) -> list[str]:
 
 def make_punctual(name: str) -> Request:
     request = make_request(name, 4)
-    request.deadline = 1.0
+    request.entry.deadline = 1.0
     return request
 
 
@@ -127,7 +127,7 @@ def test_small_steps_say_nothing_of_how_fast_prompts_are_computed() -> None:
     ttft_estimator = TtftEstimator(lambda request: 0)
     ttft_estimator.observe(10, 100, 1.0)
     request = make_request("r", 1000)
-    request.deadline = 0.5
+    request.entry.deadline = 0.5
     assert ttft_estimator.can_be_met(request)
 
 
@@ -136,7 +136,7 @@ def test_one_slow_step_among_many_makes_nobody_late() -> None:
     for duration_s in (20.0, *3 * [0.05]):
         ttft_estimator.observe(100, 100, duration_s)
     request = make_request("r", 200)
-    request.deadline = 0.5
+    request.entry.deadline = 0.5
     assert ttft_estimator.can_be_met(request)
 
 
@@ -144,7 +144,7 @@ def test_steps_of_long_ago_say_nothing() -> None:
     ttft_estimator = TtftEstimator(lambda request: 0)
     ttft_estimator.observe(100, 100, 20.0)
     request = make_request("r", 100)
-    request.deadline = MEMORY_S + 1.5
+    request.entry.deadline = MEMORY_S + 1.5
     ttft_estimator.now = 59.0
     assert not ttft_estimator.can_be_met(request)
     ttft_estimator.now = MEMORY_S + 1.0
@@ -205,11 +205,11 @@ def test_where_tenants_share_the_late_take_turns_with_their_own_tenants_requests
     a, b = members.new_queue(), members.new_queue()
     for number, queue in enumerate((a, *TURN * [b])):
         request = make_request(str(number), 4, arrival_ms=number)
-        request.deadline = None if number < 2 else 1.0
+        request.entry.deadline = None if number < 2 else 1.0
         queue.push(request)
     for _ in range(TURN - 1):
         request = next(b.walk())
-        assert not request.is_late
+        assert not request.entry.is_late
         request.move(RequestStatus.RUNNING)
         b.remove(request)
     assert [request.key.request_id for request in b.walk()] == ["1"]
@@ -221,7 +221,7 @@ def test_whose_turn_it_is_stands_in_the_order_once() -> None:
     queue = DeadlineQueue(TtftEstimator(lambda request: 0), Turns())
     for number in range(TURN + 2):
         request = make_request(str(number), 4, arrival_ms=number)
-        request.deadline = None if number < 2 else 1.0
+        request.entry.deadline = None if number < 2 else 1.0
         queue.push(request)
     for request in list(queue.walk())[: TURN - 1]:
         request.move(RequestStatus.RUNNING)
@@ -289,7 +289,7 @@ def test_any_order_of_comings_and_goings_is_that_of_a_sorted_list() -> None:
         ttft_estimator.now = now
         if rng.random() < 0.6:
             request = make_request(str(number), 4, arrival_ms=number)
-            request.deadline = now + rng.choice((0.05, 0.5, 5.0)) if rng.random() < 0.9 else None
+            request.entry.deadline = now + rng.choice((0.05, 0.5, 5.0)) if rng.random() < 0.9 else None
             queue.push(request)
             waiting.append(request)
         elif waiting:
@@ -297,9 +297,9 @@ def test_any_order_of_comings_and_goings_is_that_of_a_sorted_list() -> None:
             queue.remove(request)
             waiting.remove(request)
         if number % 10 == 0:
-            on_time = [r for r in waiting if r.deadline is not None and r.deadline >= now]
-            late = [r for r in waiting if r.deadline is None or r.deadline < now]
-            expected = [*sorted(on_time, key=lambda r: (r.deadline, r.arrival)), *late]
+            on_time = [r for r in waiting if r.entry.deadline is not None and r.entry.deadline >= now]
+            late = [r for r in waiting if r.entry.deadline is None or r.entry.deadline < now]
+            expected = [*sorted(on_time, key=lambda r: (r.entry.deadline, r.arrival)), *late]
             assert [r.key for r in queue.walk()] == [r.key for r in expected]
             assert [r.key for r in queue] == [r.key for r in waiting]
             assert len(queue) == len(waiting)
@@ -329,7 +329,7 @@ def test_a_start_looks_at_few_of_ten_thousand() -> None:
     queue = DeadlineQueue(ttft_estimator, Turns())
     for number in range(10_000):
         request = make_request(str(number), 4, arrival_ms=number)
-        request.deadline = 1.0 + number % 100
+        request.entry.deadline = 1.0 + number % 100
         queue.push(request)
     ttft_estimator.num_asked = 0
     for _ in range(1000):
@@ -414,7 +414,7 @@ def test_a_request_that_had_tokens_before_its_loss_is_not_counted_again() -> Non
     scheduler = make()
     request = submit(scheduler, "again", 0, num_prior_output_tokens=2)
     assert start_one(scheduler, now=0.5) == "again"
-    assert request.is_late
+    assert request.entry.is_late
     assert not scheduler.queues.deadlines.met
     assert not scheduler.queues.deadlines.missed
 

@@ -6,6 +6,7 @@ import pytest
 
 from scheduler_svc.core.admission.error_budget import ErrorBudget
 from scheduler_svc.core.admission.safe_mode import MIN_LATE, SafeMode
+from scheduler_svc.core.queue.entry import QueueEntry
 from tests.scheduler_svc.harness import make_request, make_scheduler
 
 SETTINGS = {
@@ -141,7 +142,7 @@ def test_the_smaller_level_is_in_force() -> None:
 def test_only_classes_that_are_kept_have_a_budget() -> None:
     mode = make_mode(safe_mode_level=1)
     for number in range(20):
-        low = make_request(str(number), 3, base_rank=2)
+        low = make_request(str(number), 3, entry=QueueEntry(priority=2))
         mode.watch(low, 0.0)
     mode.look(9.0)
     assert mode.burn(9.0) == 0.0

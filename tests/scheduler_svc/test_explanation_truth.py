@@ -182,7 +182,7 @@ def test_the_queue_is_walked_in_the_order_of_the_key_that_is_told(policy: str, s
         first = next(walk)
         if num_late < 7:  # else it is the turn of a late one
             assert first.key == min(waiting, key=order.key).key
-        num_late = 0 if first.is_late else num_late + 1
+        num_late = 0 if first.entry.is_late else num_late + 1
         first.move(RequestStatus.RUNNING)
         queues.charge_input(first, 0)
         queues.placed(first)

@@ -117,7 +117,7 @@ def test_what_was_made_alone_is_charged_at_the_hello() -> None:
         assert scheduler.schedule(WORKER, 0.0) is not None
         scheduler.update(WORKER, report_for(scheduler), 0.0)
     before = scheduler.queues.service_received(requests[0])
-    account = requests[0].account
+    account = requests[0].entry.account
     assert account is not None
     bucket = account.tenant.bucket
     assert bucket is not None

@@ -21,7 +21,7 @@ def make_worker() -> Worker:
         for slot, name, priority in ((LOW, "low", 2), (HIGH, "high", 1))
     ]
     worker = scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, slots), 0.0)
-    worker.request(HIGH).waits_since = 50.0
+    worker.request(HIGH).entry.waits_since = 50.0
     return worker
 
 
@@ -31,13 +31,13 @@ def test_whoever_has_waited_for_long_goes_before_a_higher_class_that_has_not() -
     assert worker.table.resume_queue(AGING_S, 50.0) == [HIGH, LOW]
     assert worker.table.resume_queue(AGING_S, 59.9) == [HIGH, LOW]
     assert worker.table.resume_queue(AGING_S, 60.0) == [LOW, HIGH], "both are of class 1, and low came first"
-    assert (worker.request(LOW).rank, int(worker.table.rank[LOW])) == (1, 1)
+    assert (worker.request(LOW).entry.effective_priority, int(worker.table.rank[LOW])) == (1, 1)
     assert worker.table.resume_queue(AGING_S, 110.0) == [HIGH, LOW], "high has risen to class 0"
     assert worker.table.resume_queue(AGING_S, 120.0) == [LOW, HIGH]
-    assert [worker.request(slot).rank for slot in (LOW, HIGH)] == [0, 0]
+    assert [worker.request(slot).entry.effective_priority for slot in (LOW, HIGH)] == [0, 0]
 
 
 def test_without_aging_classes_stay_as_they_are() -> None:
     worker = make_worker()
     assert worker.table.resume_queue(0.0, 1e6) == [HIGH, LOW]
-    assert [worker.request(slot).rank for slot in (LOW, HIGH)] == [2, 1]
+    assert [worker.request(slot).entry.effective_priority for slot in (LOW, HIGH)] == [2, 1]

@@ -133,8 +133,8 @@ def test_who_was_suspended_has_not_aged_when_it_is_lifted() -> None:
     core.set_safe_mode(0, 9.0)
     submit(core, ("young", 2), now=50.0)
     core.lift_safe_mode(100.0)
-    assert find(core, "old").waits_since == pytest.approx(91.0)
-    assert find(core, "young").waits_since == pytest.approx(100.0)
+    assert find(core, "old").entry.waits_since == pytest.approx(91.0)
+    assert find(core, "young").entry.waits_since == pytest.approx(100.0)
     submit(core, ("middle", 1), now=100.5)
     assert placed(core.schedule(WORKER, 100.5)) == {"middle"}, "after 9.5 s nobody has risen"
 

@@ -68,7 +68,7 @@ def check_lag(worker: Worker, theirs: WorkerTable) -> None:
         if mine.state[slot] == SlotState.DECODE and status == SlotStatus.DECODE:
             assert theirs.num_tokens[slot] <= mine.bound[slot], f"slot {slot}: the bound is none"
         resuming = (
-            request.preempted_at > worker.last_reported
+            request.history.preempted_at > worker.last_reported
         )  # its start is what the cache covers, not a count
         if mine.state[slot] == SlotState.PREFILL and status == SlotStatus.PREFILL and not resuming:
             assert mine.num_computed[slot] <= theirs.num_computed[slot], (

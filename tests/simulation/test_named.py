@@ -49,7 +49,7 @@ def test_preempted_three_times_in_a_row(inflight: int) -> None:
 
     def watch() -> None:
         after()
-        seen.extend(r.num_preemptions for r in simulation.scheduler.core.requests.values())
+        seen.extend(r.history.num_preemptions for r in simulation.scheduler.core.requests.values())
 
     simulation.world.after_event = watch
     for number in range(6):

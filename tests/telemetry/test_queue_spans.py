@@ -58,7 +58,7 @@ def test_a_preempted_stay_is_a_span(traced: Traced) -> None:
     younger = make_request("younger", 8, max_tokens=8, traceparent=TRACEPARENT)
     traced.submit(older)
     traced.submit(younger)
-    while not younger.num_preemptions:
+    while not younger.history.num_preemptions:
         traced.step()
     began = traced.now - 1
     traced.core.finish(older.key, 1)

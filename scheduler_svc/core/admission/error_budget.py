@@ -90,7 +90,7 @@ class ErrorBudget:
 def _is_kept_from_starting(request: Request, now: float) -> bool:
     """It is not for want of room that the request has no token: its client, safe mode or a limit of its tenant's keeps
     it."""
-    account = request.account
+    account = request.entry.account
     at_limit = (
         request.worker_id is None and account is not None and account.tenant.throttled_by(now) is not None
     )

@@ -49,16 +49,15 @@ def _preferred(
     once per request: what is cached changes, but a request does not wait long for it."""
     if not request.block_hashes or not config.enable_prefix_caching or request.needs_every_position:
         return None
-    if request.affinity_until is None:
-        request.affinity_until = now + config.affinity_wait_ms / 1e3
-        request.affinity = _best_prefix([worker, *others], request, config)
-    if request.affinity is None:
+    affinity = request.affinity
+    if affinity.until is None:
+        affinity.until = now + config.affinity_wait_ms / 1e3
+        affinity.worker_id = _best_prefix([worker, *others], request, config)
+    if not affinity.holds(now, config.affinity_max_skips):
+        affinity.worker_id = None
         return None
-    if now >= request.affinity_until or request.num_times_left >= config.affinity_max_skips:
-        request.affinity = None
-        return None
-    best = next((w for w in (worker, *others) if w.info.worker_id == request.affinity and w.attached), None)
-    request.num_times_left += best is not worker
+    best = next((w for w in (worker, *others) if w.info.worker_id == affinity.worker_id and w.attached), None)
+    affinity.num_times_left += best is not worker
     return best
 
 

@@ -64,7 +64,7 @@ class SafeMode:
         """A request has come. Only first tokens of the classes that are to be kept count."""
         if self._budget is None or request.is_pooling or request.num_prior_output_tokens:
             return
-        if request.base_rank <= self._kept_level:
+        if request.entry.priority <= self._kept_level:
             self._budget.watch(request, now)
 
     def answered(self, request: Request, now: float) -> None:

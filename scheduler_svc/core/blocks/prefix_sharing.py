@@ -80,7 +80,7 @@ def find_leader(worker: Worker, request: Request, prefix: Prefix) -> PrefixWait 
 def awaits_leader(worker: Worker, request: Request) -> bool:
     """Whether the leader that was found for `request` is still on its way to the block. Costs next to nothing, so that
     a crowd may wait."""
-    wait, table = request.prefix_wait, worker.table
+    wait, table = request.history.prefix_wait, worker.table
     if wait is None:
         return False
     slot, end = wait.leader.slot, wait.end
@@ -101,4 +101,4 @@ def _leads(worker: Worker, slot: int, end: int, request: Request) -> bool:
     if table.started_at[slot] < worker.reset_at:
         return False  # its blocks will not be published
     leader = worker.request(slot)
-    return not leader.was_refused and leader.order < request.order
+    return not leader.history.was_refused and leader.order < request.order

@@ -23,7 +23,7 @@ from signalbox.protocol.columns import HOST_BIT
 
 def awaits_copies(worker: Worker, request: Request) -> bool:
     """Whether the copies that `request` waits for on `worker` are still under way."""
-    fence = request.fence
+    fence = request.history.fence
     return fence is not None and worker.fences.get(fence.fence_id) is fence
 
 
@@ -72,7 +72,7 @@ def copy_aside(worker: Worker, request: Request, prefix: Prefix, num_new: int, s
     first = len(prefix.hits)
     fence.hashes = np.concatenate((fence.hashes, prefix.hashes[first : first + num_fetched]))
     fence.owners.append((request, num_new + num_idle - len(blocks)))
-    request.fence = fence
+    request.history.fence = fence
 
 
 def end_fence(worker: Worker, fence_id: int, *, failed: bool) -> None:
@@ -98,6 +98,6 @@ def reserved_for_others(worker: Worker, request: Request) -> tuple[int, int]:
         num_blocks
         for fence in worker.fences.values()
         for owner, num_blocks in fence.owners
-        if owner.fence is fence and owner.order < request.order and not owner.status.is_finished
+        if owner.history.fence is fence and owner.order < request.order and not owner.status.is_finished
     ]
     return len(wanted), sum(wanted)

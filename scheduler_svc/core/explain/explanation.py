@@ -66,7 +66,7 @@ def explain(core: Scheduler, request: Request, now: float, max_looked_at: int = 
     looked at."""
     aging_s = core.config.aging_s if core.config.has_classes else 0.0
     order = Order(core.queues, aging_s, now, max_looked_at)
-    waited_s = None if request.waits_since is None else max(now - request.waits_since, 0.0)
+    waited_s = None if request.entry.waits_since is None else max(now - request.entry.waits_since, 0.0)
     if request.worker_id is None:
         place, obstacle = reason_to_wait(core, request, order)
         return Explanation(request, obstacle.reason, obstacle.sentence, waited_s, place)

@@ -71,9 +71,7 @@ def suspension(mode: SafeMode, request: Request) -> Obstacle:
     """Why a request rests whose class is suspended."""
     asked = {"an operator": mode.operator_level, "the error budget": mode.budget_level}
     whom = " and ".join(name for name, level in asked.items() if level is not None)
-    sentence = (
-        f"its class {request.base_rank} is suspended: safe mode keeps classes up to {mode.level}, by {whom}"
-    )
+    sentence = f"its class {request.entry.priority} is suspended: safe mode keeps classes up to {mode.level}, by {whom}"
     return Obstacle(Reason.CLASS_SUSPENDED, sentence)
 
 
@@ -107,7 +105,7 @@ class DryStep(StepCapacity):
 
     def make_room_for(self, request: Request) -> None:
         """Prompts that go before `request` have their chunks, and what it needs is looked up."""
-        self.continue_prefills(request.rank)
+        self.continue_prefills(request.entry.effective_priority)
         self.look_up(request)
 
     def continue_prompt(self, slot: int) -> None:
@@ -127,7 +125,7 @@ def _of_slot(dry: DryStep, request: Request) -> str:
 
 
 def _of_prefix(dry: DryStep, request: Request) -> str:
-    return _of_leader(request.prefix_wait)
+    return _of_leader(request.history.prefix_wait)
 
 
 def _of_leader_found(dry: DryStep, request: Request) -> str:
@@ -141,7 +139,7 @@ def _of_leader(wait: PrefixWait | None) -> str:
 
 
 def _of_copies(dry: DryStep, request: Request) -> str:
-    fence = request.fence or find_fence(dry.worker, dry.prefix)
+    fence = request.history.fence or find_fence(dry.worker, dry.prefix)
     assert fence is not None
     return (
         f"{len(fence.copies)} blocks are being copied between {dry.worker.info.worker_id} and its host tier"

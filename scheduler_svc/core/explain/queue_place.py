@@ -77,9 +77,9 @@ class Order:
 
     def level(self, request: Request) -> int:
         """The class that it has risen to by waiting."""
-        if not self.aging_s or request.waits_since is None or request.suspended:
-            return request.base_rank
-        return request.base_rank - classes_risen(request.waits_since, self.now, self.aging_s)
+        if not self.aging_s or request.entry.waits_since is None or request.suspended:
+            return request.entry.priority
+        return request.entry.priority - classes_risen(request.entry.waits_since, self.now, self.aging_s)
 
     def goes_before(self, request: Request, resumed: Request) -> bool:
         """Whether `request`, which waits, starts before one that a worker owes a place."""
@@ -105,9 +105,9 @@ def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePl
         waiting = [other for _, other in keyed]
         heads += keyed[:1]
         oldest = account.requests.oldest()
-        is_other = oldest is not None and account is not request.account
+        is_other = oldest is not None and account is not request.entry.account
         if oldest is not None and is_other and _take_turns(order, order.key(oldest), own):
-            turns.append(Group(oldest.base_rank, oldest.tenant, len(account.requests)))
+            turns.append(Group(oldest.entry.priority, oldest.tenant, len(account.requests)))
         else:
             ahead += waiting
             is_cut |= num_looked_at == most < len(account.requests)
@@ -125,7 +125,7 @@ def _before(
     if order.queues.policy.has_deadlines:
         before = sorted((pair for pair in others if pair[0] < own), key=lambda pair: pair[0])
         return before, min(most, len(account.requests))
-    if account is request.account:
+    if account is request.entry.account:
         before = list(takewhile(lambda pair: pair[1].arrival < request.arrival, others))
     else:
         before = list(takewhile(lambda pair: pair[0] < own, others))
@@ -134,7 +134,7 @@ def _before(
 
 def _accounts(request: Request, order: Order) -> Iterable[Account]:
     """Its own, and those whose classes and tenants may start something now."""
-    own = request.account
+    own = request.entry.account
     assert own is not None
     yield own
     yield from (account for account in _startable(request.model, order) if account is not own)
@@ -153,7 +153,7 @@ def _take_turns(order: Order, key: Key, own: Key) -> bool:
 
 
 def _group(requests: Iterable[Request]) -> tuple[Group, ...]:
-    counts = Counter((request.base_rank, request.tenant) for request in requests)
+    counts = Counter((request.entry.priority, request.tenant) for request in requests)
     return tuple(Group(*group, count) for group, count in sorted(counts.items()))
 
 

@@ -19,8 +19,8 @@ def reason_to_wait(core: Scheduler, request: Request, order: Order) -> tuple[Que
     kinds = {True for worker in able if worker.info.serves_pooling}
     kinds |= {False for worker in able if worker.info.serves_generation}
     place = place_of(request, order, kinds or {request.is_pooling})
-    assert request.account is not None
-    throttled_by = request.account.tenant.throttled_by(order.now)
+    assert request.entry.account is not None
+    throttled_by = request.entry.account.tenant.throttled_by(order.now)
     if not able:
         return place, _no_worker(core, request, workers, order.now)
     if request.suspended:
@@ -97,14 +97,13 @@ def _of_new(core: Scheduler, worker: Worker, request: Request, order: Order) -> 
 
 def _favourite(request: Request, able: Sequence[Worker], core: Scheduler, now: float) -> Worker | None:
     """The worker that it is left for at present."""
-    until, skips = request.affinity_until, core.config.affinity_max_skips
-    if until is None or now >= until or request.num_times_left >= skips:
+    if not request.affinity.holds(now, core.config.affinity_max_skips):
         return None
-    return next((worker for worker in able if worker.info.worker_id == request.affinity), None)
+    return next((worker for worker in able if worker.info.worker_id == request.affinity.worker_id), None)
 
 
 def _left_for(favourite: Worker, request: Request, there: Obstacle, now: float) -> Obstacle:
-    assert request.affinity_until is not None
-    left_ms = (request.affinity_until - now) * 1e3
+    assert request.affinity.until is not None
+    left_ms = (request.affinity.until - now) * 1e3
     where = f"left for {favourite.info.worker_id}, which has its prefix, for {left_ms:.0f} ms more"
     return Obstacle(Reason.AFFINITY, f"{where}; there: {there.sentence}")

@@ -112,11 +112,11 @@ class ClassQueue:
             free = [request for request in late if request is not None and not self._is_parked(request)]
             owed = min(free, key=lambda request: request.arrival, default=None)
             self._turns.pass_on(owed)
-        if owed is not None and owed.account is not None:
-            self._enqueue(owed.account)  # its key has fallen
+        if owed is not None and owed.entry.account is not None:
+            self._enqueue(owed.entry.account)  # its key has fallen
 
     def _is_parked(self, request: Request) -> bool:
-        return request.account is not None and request.account.tenant.name in self._parked
+        return request.entry.account is not None and request.entry.account.tenant.name in self._parked
 
     def _park(self, account: Account, now: float) -> None:
         self._parked[account.tenant.name] = account

@@ -36,12 +36,12 @@ class Turns:
 
     def left(self, request: Request) -> None:
         """`request` does not wait any more: it was cancelled, or its status says that it was taken."""
-        if request.is_late:
+        if request.entry.is_late:
             self._late.remove(request)
         if request is self._heir:
             self.reclaim()
         if request.status is not RequestStatus.WAITING:
-            self._num_started = 0 if request.is_late else self._num_started + 1
+            self._num_started = 0 if request.entry.is_late else self._num_started + 1
         if not len(self._late):
             self._num_started = 0
 
@@ -79,7 +79,7 @@ class DeadlineQueue:
     def push(self, request: Request) -> None:
         """Adds `request` by its deadline."""
         self._all.push(request)
-        if request.deadline is None:
+        if request.entry.deadline is None:
             self._make_late(request)
         else:
             self._due.push(request)
@@ -87,7 +87,7 @@ class DeadlineQueue:
     def remove(self, request: Request) -> None:
         """Takes `request` out, wherever it stands."""
         self._all.remove(request)
-        (self._late if request.is_late else self._due).remove(request)
+        (self._late if request.entry.is_late else self._due).remove(request)
         self._turns.left(request)
 
     def oldest(self) -> Request | None:
@@ -136,6 +136,6 @@ class DeadlineQueue:
         self._make_late(request)
 
     def _make_late(self, request: Request) -> None:
-        request.is_late = True
+        request.entry.is_late = True
         self._late.push(request)
         self._turns.push(request)

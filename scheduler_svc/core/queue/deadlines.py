@@ -48,21 +48,23 @@ class Deadlines:
         """`request` waits from now on."""
         self.now = now
         target = self.targets.get(request.priority)
-        request.deadline = None if target is None else now + target
+        request.entry.deadline = None if target is None else now + target
 
     def first_token(self, request: Request, now: float) -> None:
         """The first token of `request` has come."""
-        if request.deadline is not None and not request.is_counted:
-            self._count(request, self.met if now <= request.deadline else self.missed)
+        deadline = request.entry.deadline
+        if deadline is not None and not request.entry.is_counted:
+            self._count(request, self.met if now <= deadline else self.missed)
 
     def ended(self, request: Request) -> None:
         """Nothing more comes of `request`: if it has waited in vain, and too long, that is a deadline missed."""
-        has_token = request.is_counted or request.num_prior_output_tokens
-        if request.deadline is None or has_token or request.is_pooling:
+        entry = request.entry
+        has_token = entry.is_counted or request.num_prior_output_tokens
+        if entry.deadline is None or has_token or request.is_pooling:
             return
-        if request.is_late or request.deadline < self.now:
+        if entry.is_late or entry.deadline < self.now:
             self._count(request, self.missed)
 
     def _count(self, request: Request, results: Counter[int]) -> None:
-        request.is_counted = True
+        request.entry.is_counted = True
         results[request.priority] += 1

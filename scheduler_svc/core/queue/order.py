@@ -20,13 +20,13 @@ def classes_risen(waits_since: float, now: float, aging_s: float) -> int:
 
 def inner_order(request: Request) -> tuple[float, ...]:
     """Inside a tenant, by deadline: the late stand behind, as far as they are known. Turns aside."""
-    return (1.0, *request.arrival) if request.is_late else (0.0, *by_deadline(request))
+    return (1.0, *request.arrival) if request.entry.is_late else (0.0, *by_deadline(request))
 
 
 def by_deadline(request: Request) -> tuple[float, ...]:
     """Among those that have a deadline."""
-    assert request.deadline is not None
-    return (request.deadline, *request.arrival)
+    assert request.entry.deadline is not None
+    return (request.entry.deadline, *request.arrival)
 
 
 def waiting_key(
@@ -34,9 +34,9 @@ def waiting_key(
 ) -> Key:
     """Among those that wait for a worker. `level`: the class that it has risen to; `service_received`: None when
     tenants do not share."""
-    account = request.account
+    account = request.entry.account
     assert account is not None
-    if level < request.base_rank:
+    if level < request.entry.priority:
         return level, False, 0.0, 0, request.arrival
     inner = inner_order(request) if has_deadlines else request.arrival
     if service_received is None:
@@ -48,7 +48,11 @@ def resume_key(
     request: Request, service_received: ServiceReceived | None
 ) -> tuple[int, float, tuple[int, int]]:
     """Among those that a worker is to let start or go on, without looking at the waiting."""
-    return request.rank, service_received(request) if service_received else 0.0, request.arrival
+    return (
+        request.entry.effective_priority,
+        service_received(request) if service_received else 0.0,
+        request.arrival,
+    )
 
 
 def goes_before(
@@ -56,6 +60,7 @@ def goes_before(
 ) -> bool:
     """A waiting request of the class `level` starts before one that is to start or go on: its class is higher, or its
     tenant has had less."""
-    if level != resumed.rank or service_received is None or request.account is resumed.account:
-        return level < resumed.rank
+    theirs = resumed.entry
+    if level != theirs.effective_priority or not service_received or request.entry.account is theirs.account:
+        return level < theirs.effective_priority
     return service_received(request) <= service_received(resumed)

@@ -87,12 +87,13 @@ class Queues:
 
     def assign(self, request: Request, now: float) -> None:
         """Gives a request its class and its account."""
-        request.base_rank = request.rank = request.priority if self.policy.has_classes else 0
-        request.waits_since, request.waits_as = now, request.rank
+        entry = request.entry
+        entry.priority = entry.effective_priority = request.priority if self.policy.has_classes else 0
+        entry.begin_to_wait(now)
         tenant = self.tenants.of(request.tenant if self.tells_tenants_apart else "", now)
         queue = self.of(request.model)
-        request.suspended = queue.suspends(request.rank)
-        account = request.account = queue.open(request.rank, tenant)
+        request.suspended = queue.suspends(entry.priority)
+        account = entry.account = queue.open(entry.priority, tenant)
         self._accounts[account.index] = account
         self._idle.pop(account.index, None)
 
@@ -121,8 +122,8 @@ class Queues:
 
     def push(self, request: Request, now: float) -> None:
         """An assigned request waits."""
-        assert request.account is not None
-        request.account.tenant.num_queued += 1
+        assert request.entry.account is not None
+        request.entry.account.tenant.num_queued += 1
         self.num_waiting += 1
         self.num_waiting_bytes += request.num_bytes
         self._count(request, 1)
@@ -132,7 +133,7 @@ class Queues:
 
     def remove(self, request: Request) -> None:
         """A request does not wait any more."""
-        account = request.account
+        account = request.entry.account
         assert account is not None
         account.tenant.num_queued -= 1
         self.num_waiting -= 1
@@ -149,13 +150,14 @@ class Queues:
 
     def adopted(self, request: Request) -> None:
         """A worker has had the request before."""
-        assert request.account is not None
-        request.account.num_running += 1
-        request.account.tenant.num_running += 1
+        account = request.entry.account
+        assert account is not None
+        account.num_running += 1
+        account.tenant.num_running += 1
 
     def ended(self, request: Request) -> None:
         """A request that a worker had has ended."""
-        account = request.account
+        account = request.entry.account
         assert account is not None
         account.num_running -= 1
         self.version += 1
@@ -166,7 +168,7 @@ class Queues:
 
     def charge_input(self, request: Request, num_cached_tokens: int) -> None:
         """A request starts for the first time. What an earlier attempt of it computed was charged then."""
-        account = request.account
+        account = request.entry.account
         assert account is not None
         if not request.num_prior_output_tokens:
             num_computed = request.num_prompt_tokens - num_cached_tokens
@@ -192,7 +194,7 @@ class Queues:
 
     def charge_output(self, request: Request, num_tokens: int) -> None:
         """Charges output that no report has told of (A7)."""
-        account = request.account
+        account = request.entry.account
         if not num_tokens or account is None or not self.tells_tenants_apart:
             return
         counts = np.zeros(account.index + 1, np.int64)
@@ -219,8 +221,9 @@ class Queues:
 
     def service_received(self, request: Request) -> float:
         """Virtual tokens that the request's account has had."""
-        assert request.account is not None
-        return self._ledger.counter(request.account.index)
+        account = request.entry.account
+        assert account is not None
+        return self._ledger.counter(account.index)
 
     def gap(self) -> float:
         """The largest difference of counters between tenants of one class that wait, in virtual tokens."""

@@ -44,17 +44,17 @@ class TtftEstimator:
 
     def can_be_met(self, request: Request) -> bool:
         """The deadline of `request`, which has one, would be met if it started now."""
-        assert request.deadline is not None
+        assert request.entry.deadline is not None
         if self._steps and self._steps[0][0] < self.now - MEMORY_S:
             self._estimate()
-        left_s = request.deadline - self.now
+        left_s = request.entry.deadline - self.now
         if left_s < self._step_s:
             return False
         if left_s >= self._step_s + request.num_known_tokens * self._token_s:
             return True
-        if request.num_cached_guess is None:
-            request.num_cached_guess = self._num_cached(request)
-        num_computed = request.num_known_tokens - request.num_cached_guess
+        if request.entry.num_cached_guess is None:
+            request.entry.num_cached_guess = self._num_cached(request)
+        num_computed = request.num_known_tokens - request.entry.num_cached_guess
         return left_s >= self._step_s + num_computed * self._token_s
 
     def _estimate(self) -> None:

@@ -74,7 +74,7 @@ class WaitingQueue:
 
     def push(self, request: Request, now: float) -> None:
         """Adds a request to its account."""
-        account, self._now, self.ttft_estimator.now = request.account, now, now
+        account, self._now, self.ttft_estimator.now = request.entry.account, now, now
         assert account is not None
         was_empty = not len(account.requests)
         account.requests.push(request)
@@ -85,7 +85,7 @@ class WaitingQueue:
 
     def remove(self, request: Request) -> None:
         """Takes a request out, wherever it stands."""
-        account = request.account
+        account = request.entry.account
         assert account is not None
         was_oldest = account.requests.oldest() is request
         account.requests.remove(request)
@@ -125,8 +125,8 @@ class WaitingQueue:
         requests = list(account.requests)
         for request in requests:
             request.suspended = self.suspends(account.rank)
-            if request.waits_since is not None:
-                request.waits_since += now - max(since, request.waits_since)
+            if request.entry.waits_since is not None:
+                request.entry.waits_since += now - max(since, request.entry.waits_since)
         self._set_level(account, now)
         return requests
 
@@ -144,14 +144,14 @@ class WaitingQueue:
                 seen = entry
                 request = entry[3].requests.oldest()
                 if request is not None and entry[3].tenant.throttled_by(now) is None:
-                    request.rank = entry[0]
+                    request.entry.effective_priority = entry[0]
                     yield request
                     if request.status is RequestStatus.WAITING:
                         passed.add(id(request))
             members = self.classes[rank].walk(now)
             for request in members:
                 if id(request) not in passed:
-                    request.rank = rank
+                    request.entry.effective_priority = rank
                     yield request
             members.close()
 
@@ -182,14 +182,14 @@ class WaitingQueue:
             del self._aged[bisect_left(self._aged, (*account.aged, account.index, account))]
             account.aged = None
         oldest = account.requests.oldest()
-        if oldest is None or oldest.waits_since is None or self.suspends(account.rank):
+        if oldest is None or oldest.entry.waits_since is None or self.suspends(account.rank):
             account.ages_at = None
             return
-        level = account.rank - classes_risen(oldest.waits_since, now, self._aging_s)
+        level = account.rank - classes_risen(oldest.entry.waits_since, now, self._aging_s)
         if level < account.rank:
             account.aged = (level, oldest.arrival)
             insort(self._aged, (level, oldest.arrival, account.index, account))
-        rises_at = oldest.waits_since + (account.rank - level + 1) * self._aging_s
+        rises_at = oldest.entry.waits_since + (account.rank - level + 1) * self._aging_s
         if account.ages_at != rises_at:
             account.ages_at = rises_at
             heapq.heappush(self._rises, (rises_at, account.index, account))

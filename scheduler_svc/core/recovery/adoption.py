@@ -132,10 +132,10 @@ def _adopt_slot(
         table.adopt_preparing(slot)
         return
     if snapshot.status in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
-        request.status, request.preempted_at = RequestStatus.PREEMPTED, 0
+        request.status, request.history.preempted_at = RequestStatus.PREEMPTED, 0
         table.adopt_preempted(slot)
         return
-    request.status, request.waits_since = RequestStatus.RUNNING, None
+    request.status, request.entry.waits_since = RequestStatus.RUNNING, None
     running.append(snapshot)
     table.adopt_running(
         slot,

@@ -84,7 +84,8 @@ class SlotColumns:
         self.target[slot] = self.bound[slot] = request.num_known_tokens
         self.limit[slot] = limit
         self.drafts[slot] = drafts
-        self.account[slot] = request.account.index if request.account is not None else 0
+        account = request.entry.account
+        self.account[slot] = account.index if account is not None else 0
         self.started_at[slot] = self.num_found[slot] = 0
         self.num_blocks[slot] = 0
         self.trigger[slot] = NEVER

@@ -70,15 +70,15 @@ class PausedSlots(SlotColumns):
             _toggle(slot, step.paused_slots, step.unpaused_slots)
         self.paused[slot] |= DISPLACED
         self._lose_place(slot)
-        self.request(slot).num_displacements += 1
+        self.request(slot).history.num_displacements += 1
 
     def return_place(self, slot: int, step: StepDecision) -> None:
         """Gives a displaced slot its place back, from this step on. A decode row has the blocks for it."""
         request = self.request(slot)
         self.displaced.remove(slot)
         self.paused[slot] &= ~DISPLACED
-        self.rank[slot] = self.place_rank[slot] = request.rank
-        request.waits_since = None
+        self.rank[slot] = self.place_rank[slot] = request.entry.effective_priority
+        request.entry.waits_since = None
         if self.state[slot] == SlotState.PREFILL and self.num_sent[slot] < self.target[slot]:
             self._insert_prefilling(slot)
         if not self.paused[slot]:
@@ -129,7 +129,7 @@ class PausedSlots(SlotColumns):
     def _note_rest(self, slot: int) -> None:
         """The next delta says whether the slot rests, unless the last one did."""
         request = self.request(slot)
-        request.waits_since = None
+        request.entry.waits_since = None
         if slot in self.rest_changes:
             self.rest_changes.remove(slot)
         if self.state[slot] in RUNNING and self.paused[slot] & RESTING != rest_of(request):

@@ -10,7 +10,7 @@ def suspend(worker: Worker, level: int | None) -> None:
     paused ones keep leave room for a full batch, so that others are never locked out: of more requests the oldest
     go on to their end."""
     table, requests = worker.table, worker.requests()
-    below = [request for request in requests if level is not None and request.base_rank > level]
+    below = [request for request in requests if level is not None and request.entry.priority > level]
     below.sort(key=lambda request: (request.suspended, request.order), reverse=True)
     most = max(table.num_slots - worker.limits.max_num_seqs, 0)
     paused = {id(request) for request in below[:most]}

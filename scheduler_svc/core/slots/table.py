@@ -82,13 +82,13 @@ class SlotTable(PausedSlots):
             return order
         until = np.inf
         for slot in members:
-            request = self.request(slot)
-            if request.waits_since is None:
-                request.waits_since, request.waits_as = now, request.rank
-            if aging_s:
-                levels = classes_risen(request.waits_since, now, aging_s)
-                request.rank = self.rank[slot] = request.waits_as - levels
-                until = min(until, request.waits_since + (levels + 1) * aging_s)
+            entry = self.request(slot).entry
+            if entry.waits_since is None:
+                entry.begin_to_wait(now)
+            if aging_s and entry.waits_since is not None:
+                levels = classes_risen(entry.waits_since, now, aging_s)
+                entry.effective_priority = self.rank[slot] = entry.priority_at_wait - levels
+                until = min(until, entry.waits_since + (levels + 1) * aging_s)
         order = sorted(members, key=self._order)
         self._resume_order = (members, until, order)
         return order
@@ -126,8 +126,8 @@ class SlotTable(PausedSlots):
                 waiting.remove(slot)
         self.state[slot] = SlotState.PREFILL
         request = self.request(slot)
-        self.rank[slot] = self.place_rank[slot] = request.rank
-        request.waits_since = request.fence = None
+        self.rank[slot] = self.place_rank[slot] = request.entry.effective_priority
+        request.entry.waits_since = request.history.fence = None
         self.num_running += 1
         if request.rests:  # it was paused before it had a slot: from the next step on
             self.rest_changes.append(slot)
@@ -186,8 +186,8 @@ class SlotTable(PausedSlots):
             step.grant_slots, step.grant_blocks = step.grant_slots[keep], step.grant_blocks[keep]
         request = self.request(slot)
         request.move(RequestStatus.PREEMPTED)
-        request.preempted_at = step.step_id
-        request.num_preemptions += 1
+        request.history.preempted_at = step.step_id
+        request.history.num_preemptions += 1
         self.preempted.append(slot)
         return blocks
 
@@ -228,7 +228,7 @@ class SlotTable(PausedSlots):
         self._reset(slot, request, limit, drafts)
         self.state[slot] = SlotState.PREEMPTED
         self.paused[slot] = 0
-        self.rank[slot] = request.rank
+        self.rank[slot] = request.entry.effective_priority
 
     def adopt_preparing(self, slot: int) -> None:
         """It waits for its grammar; the worker says once more when that is ready."""

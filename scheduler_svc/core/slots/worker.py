@@ -159,7 +159,7 @@ class Worker:
     def is_resumable(self, slot: int) -> bool:
         """All steps that ran the slot have reported, so its length is exact; and it does not rest."""
         request = self.request(slot)
-        return request.preempted_at <= self.last_reported + 1 and not request.rests
+        return request.history.preempted_at <= self.last_reported + 1 and not request.rests
 
     def request(self, slot: int) -> Request:
         """The request that holds `slot`."""

@@ -74,7 +74,9 @@ class StepCapacity:
 
     def num_partial(self, request: Request) -> int:
         """Prompts of the class of `request` and those above that will go on in later steps."""
-        return int(np.count_nonzero(self.worker.table.rank[self.prefilling] <= request.rank))
+        return int(
+            np.count_nonzero(self.worker.table.rank[self.prefilling] <= request.entry.effective_priority)
+        )
 
     def take_chunk(self, slot: int) -> int:
         """Tokens of the next chunk of `slot`, at least one. They are taken."""
@@ -136,7 +138,9 @@ class StepCapacity:
 
     def may_copy_aside(self, request: Request) -> bool:
         """Copies for it may run beside the steps: it has not waited for any since it last started."""
-        return bool(self.config.side_copy_blocks and self.worker.host.num_blocks and request.fence is None)
+        return bool(
+            self.config.side_copy_blocks and self.worker.host.num_blocks and request.history.fence is None
+        )
 
     def count_lacking(self, request: Request) -> None:
         """Counts again how many blocks others would have to give up for what was looked up."""

@@ -22,7 +22,7 @@ from scheduler_svc.core.step.step import StepDecision
 
 def may_displace(worker: Worker, request: Request) -> bool:
     """Somebody of a lower class than the one that `request` came with has a place."""
-    return int(worker.table.place_rank.max()) > request.base_rank
+    return int(worker.table.place_rank.max()) > request.entry.priority
 
 
 def make_place(worker: Worker, request: Request, step: StepDecision) -> None:
@@ -31,7 +31,7 @@ def make_place(worker: Worker, request: Request, step: StepDecision) -> None:
     active = _active(worker)
     worst = active[table.rank[active] == table.rank[active].max()].tolist()
     slot = min(worst, key=lambda other: _cost(worker, other))
-    assert worker.request(slot).rank > request.base_rank
+    assert worker.request(slot).entry.effective_priority > request.entry.priority
     if table.paused[slot] & HELD:  # it lacks blocks itself
         worker.preempt(slot, step)
     else:
@@ -45,8 +45,8 @@ def excessive_row(
     and has more places for its weight: that much it owes. None: there is no such row outside of `busy`."""
     table = worker.table
     active = _active(worker)
-    active = active[table.rank[active] == request.rank]
-    account = request.account
+    active = active[table.rank[active] == request.entry.effective_priority]
+    account = request.entry.account
     if account is None or not len(active):
         return None
     places = np.bincount(table.account[active], minlength=account.index + 1)
@@ -56,9 +56,9 @@ def excessive_row(
     if most == account.index or not slots:
         return None
     other = worker.request(slots[0])
-    assert other.account is not None
+    assert other.entry.account is not None
     has_more = int(places[most]) * account.tenant.limits.weight > (
-        (int(places[account.index]) + 1) * other.account.tenant.limits.weight
+        (int(places[account.index]) + 1) * other.entry.account.tenant.limits.weight
     )
     if not has_more or service_received(other) < service_received(request):
         return None
@@ -91,7 +91,7 @@ def _room_makers(worker: Worker, request: Request) -> tuple[list[int], list[int]
     later = [slot for slot in worker.table.displaced if worker.request(slot).order > request.order]
     later = [slot for slot in later if slot not in idle]
     active = _active(worker)
-    lower = set(active[worker.table.rank[active] > request.base_rank].tolist())
+    lower = set(active[worker.table.rank[active] > request.entry.priority].tolist())
     if lower:
         lower -= set(certain_to_end(worker).tolist())
     return idle, later, lower
@@ -129,4 +129,4 @@ def _active(worker: Worker) -> np.ndarray:  # type: ignore[type-arg]
 def _cost(worker: Worker, slot: int) -> tuple[int, ...]:
     """What it costs to displace `slot`, to be compared: whoever was displaced least often, then the youngest."""
     request = worker.request(slot)
-    return (request.num_displacements, *(-part for part in request.order))
+    return (request.history.num_displacements, *(-part for part in request.order))

@@ -39,11 +39,11 @@ def _lacks_slot(capacity: StepCapacity, request: Request) -> bool:
 
 
 def _awaits_leader(capacity: StepCapacity, request: Request) -> bool:
-    return request.prefix_wait is not None and awaits_leader(capacity.worker, request)
+    return request.history.prefix_wait is not None and awaits_leader(capacity.worker, request)
 
 
 def _awaits_copies(capacity: StepCapacity, request: Request) -> bool:
-    return request.fence is not None and awaits_copies(capacity.worker, request)
+    return request.history.fence is not None and awaits_copies(capacity.worker, request)
 
 
 def _awaits_grammar_turn(capacity: StepCapacity, request: Request) -> bool:

@@ -116,7 +116,7 @@ class PrefillAdmission(StepCapacity):
     def _goes_before(self, offer: Request, slot: int) -> bool:
         """A waiting request is of a higher class than a slot that waits to go on, or its tenant has had less."""
         received = self.service_received if self.config.is_fair else None
-        return goes_before(offer, offer.rank, self.worker.request(slot), received)
+        return goes_before(offer, offer.entry.effective_priority, self.worker.request(slot), received)
 
     def _next_resumable(self, resumable: deque[int]) -> int | None:
         """The first slot that could go on now."""
@@ -147,8 +147,8 @@ class PrefillAdmission(StepCapacity):
 
     def _fits(self, request: Request) -> bool:
         """The step has a place for `request`, and tokens when those before it have had theirs."""
-        self.continue_prefills(request.rank)
-        self.cut(request.rank)
+        self.continue_prefills(request.entry.effective_priority)
+        self.cut(request.entry.effective_priority)
         return first_closed(OF_STEP, self, request) is None
 
     # -- slots that wait to go on --
@@ -221,10 +221,10 @@ class PrefillAdmission(StepCapacity):
     def _has_started(self, request: Request, start: Start) -> None:
         """A request starts for the first time."""
         request.move(RequestStatus.RUNNING)
-        request.num_cached_tokens = start.chunk.start
+        request.history.num_cached_tokens = start.chunk.start
         self._offers.charge(request, start.chunk.start)
         self._step.started.append(start)
-        self.worker.recent_classes.started(request.base_rank, self.now)
+        self.worker.recent_classes.started(request.entry.priority, self.now)
 
     # -- room --
 
@@ -240,9 +240,9 @@ class PrefillAdmission(StepCapacity):
         worker, step = self.worker, self._step
         self.look_up(request)
         gate = first_closed(OF_START, self, request)
-        request.prefix_wait = find_leader(worker, request, self.prefix) if gate is LEADER else None
+        request.history.prefix_wait = find_leader(worker, request, self.prefix) if gate is LEADER else None
         if gate is SHARED_COPIES:
-            request.fence = find_fence(worker, self.prefix)
+            request.history.fence = find_fence(worker, self.prefix)
         if gate is not None:
             return gate
         if not self._make_room(request):

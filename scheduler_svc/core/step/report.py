@@ -123,7 +123,7 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
     for slot in refused - ended:
         if table.state[slot] in RUNNING:
             table.refuse(slot)
-            worker.request(slot).was_refused = True
+            worker.request(slot).history.was_refused = True
 
 
 def _publish_seals(worker: Worker, report: StepReport) -> None:

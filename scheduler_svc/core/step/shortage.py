@@ -49,7 +49,7 @@ def loss(worker: Worker, slot: int) -> tuple[int, ...]:
     sunk; the youngest loses least."""
     request = worker.request(slot)
     return (
-        request.num_preemptions,
+        request.history.num_preemptions,
         int(worker.table.num_blocks[slot]),
         *(-part for part in request.order),
     )

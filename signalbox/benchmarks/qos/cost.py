@@ -68,8 +68,8 @@ def _spread(scheduler: Scheduler) -> None:
         request.tenant = f"tenant{number % 100}"
         scheduler.queues.assign(request, 0.0)
         scheduler.queues.adopted(request)
-        assert request.slot is not None and request.account is not None
-        worker.table.account[request.slot] = request.account.index
+        assert request.slot is not None and request.entry.account is not None
+        worker.table.account[request.slot] = request.entry.account.index
 
 
 def main() -> None:

@@ -110,7 +110,7 @@ class QosPlan(Plan):
         for worker in self.scheduler.workers.values():
             for request in worker.requests():
                 assert request.slot is not None
-                inputs[request.tenant] += request.num_prompt_tokens - request.num_cached_tokens
+                inputs[request.tenant] += request.num_prompt_tokens - request.history.num_cached_tokens
                 outputs[request.tenant] += int(worker.table.num_output[request.slot])
         return inputs, outputs
 

@@ -1,0 +1,26 @@
+"""For whom a waiting request is kept: the worker that has its prefix cached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Affinity:
+    """What placement keeps of one request that waits."""
+
+    worker_id: str | None = None
+    """Worker that has most of the prompt cached; None: no worker's cache is worth waiting for."""
+    until: float | None = None
+    """Until when it may be waited for, in seconds of the scheduler's clock; None: not looked for yet."""
+    num_times_left: int = 0
+    """Steps of other workers that left the request to it."""
+
+    def holds(self, now: float, most_times: int) -> bool:
+        """The worker may still be waited for: it has been looked for, and neither time nor `most_times` are over."""
+        return (
+            self.worker_id is not None
+            and self.until is not None
+            and now < self.until
+            and self.num_times_left < most_times
+        )

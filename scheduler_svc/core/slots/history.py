@@ -1,0 +1,28 @@
+"""What has happened to one request on the worker that has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler_svc.core.blocks.fence import Fence
+    from scheduler_svc.core.blocks.prefix_wait import PrefixWait
+
+
+@dataclass(slots=True)
+class SlotHistory:
+    """Of a request, with what it waits for before it starts. All zero, False and None before it is placed."""
+
+    num_cached_tokens: int = 0
+    """Tokens that the prefix cache saved when it started first."""
+    num_preemptions: int = 0
+    preempted_at: int = 0
+    """Step whose delta took its blocks."""
+    num_displacements: int = 0
+    was_refused: bool = False
+    """The worker did not run one of its rows: nobody waits for what it computes."""
+    prefix_wait: PrefixWait | None = field(default=None, repr=False)
+    """The block of its prefix that another request computes, and that it waits for; None: there is none."""
+    fence: Fence | None = field(default=None, repr=False)
+    """Copies beside the steps that it waits for, or has waited for, since it last started: it waits once only."""
