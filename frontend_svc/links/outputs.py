@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Sequence
 
 from frontend_svc.requests.events import TokenLogprobs
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from signalbox.errors import InternalError, SignalboxError, from_code
+from signalbox.protocol.columns import ATTEMPTS, I32, unpack
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import worker_pb2 as worker
 
@@ -53,26 +53,18 @@ def _feed_prompts(batch: worker.OutputBatch, table: SessionTable) -> None:
 
 def read_outputs(batch: worker.OutputBatch) -> list[tuple[int, int, tuple[int, ...]]]:
     """Attempt, start and new tokens of each request. Raises ValueError when columns do not fit each other."""
-    attempts = _column("I", batch.attempts)
-    starts = _column("I", batch.starts)
-    tokens = _column("i", batch.token_ids)
+    attempts, starts = ATTEMPTS.read_columns(batch)
+    tokens = tuple(unpack(batch.token_ids, I32))
     counts = batch.counts or b"\1" * len(attempts)
     if not len(attempts) == len(starts) == len(counts) or sum(counts) != len(tokens):
         raise ValueError("columns of different lengths")
     if not batch.counts:
         return [(a, s, (t,)) for a, s, t in zip(attempts, starts, tokens, strict=True)]
-    rows, end = [], 0
+    outputs, end = [], 0
     for attempt, start, count in zip(attempts, starts, counts, strict=True):
-        rows.append((attempt, start, tokens[end : end + count]))
+        outputs.append((attempt, start, tokens[end : end + count]))
         end += count
-    return rows
-
-
-def _column(kind: str, data: bytes) -> tuple[int, ...]:
-    """Little-endian integers of four bytes."""
-    if len(data) % 4:
-        raise ValueError("a column ends in the middle of an element")
-    return struct.unpack(f"<{len(data) // 4}{kind}", data)
+    return outputs
 
 
 def _finish(session: Session, finished: worker.OutputFinished) -> None:

@@ -1,11 +1,10 @@
-"""Decisions as messages, and messages as reports: the only place of the scheduler that knows how columns are packed."""
+"""Decisions as messages, and messages as reports. Columns are packed as signalbox/protocol/columns.py says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, Blocks
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
@@ -14,6 +13,21 @@ from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from signalbox.links.outbox import split
+from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
+from signalbox.protocol.columns import (
+    CHUNKS,
+    COPIES,
+    DRAFTS,
+    EXCEPTIONS,
+    FINISHED,
+    GRANTS,
+    NOT_RUN,
+    SEALED,
+    STARTS,
+    U16,
+    pack,
+    unpack,
+)
 from signalbox.protocol.enums import SlotStatus
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import generation_pb2, scheduler_pb2
@@ -21,16 +35,6 @@ from signalbox.v1 import generation_pb2, scheduler_pb2
 MAX_AGE_MS = 24 * 3600 * 1000
 """Nobody has waited for longer."""
 LATEST_MS = (1 << 63) - 1
-U8, U16, U32, I32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4"))
-
-
-def _pack(values: object, dtype: np.dtype[np.generic]) -> bytes:
-    return np.asarray(values, dtype).tobytes()
-
-
-def _column(raw: bytes, dtype: np.dtype[np.generic]) -> NDArray[np.int64]:
-    return np.frombuffer(raw, dtype).astype(np.int64)
-
 
 # -- down --
 
@@ -53,48 +57,43 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
     """`step` as a message. An absent group stays unset."""
     message = scheduler_pb2.SchedulerOutput(step_id=step.step_id, scheduler_epoch=epoch)
     if step.started:
-        _pack_starts(message.scheduled_new_reqs, step.started)
+        _write_starts(message.scheduled_new_reqs, step.started)
     if len(step.grant_slots):
-        message.scheduled_cached_reqs.new_block_slots = _pack(step.grant_slots, U16)
-        message.scheduled_cached_reqs.new_block_ids = _pack(step.grant_blocks, U32)
+        write_arrays(message.scheduled_cached_reqs, GRANTS, step.grant_slots, step.grant_blocks)
     if step.chunks:
-        slots, starts, lengths, _ = zip(*step.chunks, strict=True)
-        message.scheduled_cached_reqs.chunk_slots = _pack(slots, U16)
-        message.scheduled_cached_reqs.chunk_starts = _pack(starts, U32)
-        message.scheduled_cached_reqs.chunk_lengths = _pack(lengths, U32)
+        CHUNKS.write(message.scheduled_cached_reqs, step.chunks)
     if step.resumed:
-        _pack_starts(message.scheduled_cached_reqs.resumed, step.resumed)
-    if step.copies:
-        sources, targets = zip(*step.copies, strict=True)
-        message.block_copies.source_block_ids = _pack(sources, U32)
-        message.block_copies.target_block_ids = _pack(targets, U32)
-    if step.fence is not None:
-        sources, targets = zip(*step.fence.copies, strict=True) if step.fence.copies else ((), ())
-        message.side_copies.source_block_ids = _pack(sources, U32)
-        message.side_copies.target_block_ids = _pack(targets, U32)
-        message.side_copies.fence = step.fence.fence_id
+        _write_starts(message.scheduled_cached_reqs.resumed, step.resumed)
+    if step.copies or step.fence is not None:
+        _write_copies(message, step)
     if step.finished_slots:
-        message.finished_slots = _pack(step.finished_slots, U16)
+        message.finished_slots = pack(step.finished_slots, U16)
     if step.preempted_slots:
-        message.preempted_slots = _pack(step.preempted_slots, U16)
+        message.preempted_slots = pack(step.preempted_slots, U16)
     if step.paused_slots:
-        message.paused_slots = _pack(step.paused_slots, U16)
+        message.paused_slots = pack(step.paused_slots, U16)
     if step.unpaused_slots:
-        message.unpaused_slots = _pack(step.unpaused_slots, U16)
+        message.unpaused_slots = pack(step.unpaused_slots, U16)
     if step.is_solo:
-        message.is_solo, message.aside_slots = True, _pack(step.aside_slots, U16)
+        message.is_solo, message.aside_slots = True, pack(step.aside_slots, U16)
     if step.draft_limits:
-        slots, limits = zip(*step.draft_limits, strict=True)
-        message.draft_slots, message.draft_limits = _pack(slots, U16), _pack(limits, U8)
+        DRAFTS.write(message, step.draft_limits)
     return message
 
 
-def _pack_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
-    message.slots = _pack([start.chunk.slot for start in starts], U16)
-    message.block_counts = _pack([len(start.blocks) for start in starts], U32)
-    message.block_ids = _pack(np.concatenate([start.blocks for start in starts]), U32)
-    message.num_computed_tokens = _pack([start.chunk.start for start in starts], U32)
-    message.num_scheduled_tokens = _pack([start.chunk.length for start in starts], U32)
+def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) -> None:
+    if step.copies:
+        COPIES.write(message.block_copies, step.copies)
+    if step.fence is not None:
+        message.side_copies.fence = step.fence.fence_id
+        if step.fence.copies:
+            COPIES.write(message.side_copies, step.fence.copies)
+
+
+def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
+    rows = [(chunk.slot, len(blocks), chunk.start, chunk.length) for blocks, chunk in starts]
+    STARTS.write(message, rows)
+    message.block_ids = pack_blocks(np.concatenate([start.blocks for start in starts]))
 
 
 def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequestData:
@@ -121,7 +120,7 @@ def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequ
 
 def build_loan(blocks: Blocks) -> scheduler_pb2.AttachWorkerResponse:
     """Blocks that a worker may use while it has no scheduler."""
-    return scheduler_pb2.AttachWorkerResponse(loan=scheduler_pb2.BlockLoan(block_ids=_pack(blocks, U32)))
+    return scheduler_pb2.AttachWorkerResponse(loan=scheduler_pb2.BlockLoan(block_ids=pack_blocks(blocks)))
 
 
 # -- up --
@@ -131,26 +130,20 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
     """A worker's report, unpacked."""
     report = StepReport(message.step_id, message.num_decode_rows, message.num_prefill_tokens)
     if message.exception_slots:
-        report.exception_slots = _column(message.exception_slots, U16)
-        report.exception_counts = _column(message.exception_counts, U8)
+        report.exception_slots, report.exception_counts = read_arrays(message, EXCEPTIONS)
     if message.decode_counts:
         report.decode_counts = np.frombuffer(message.decode_counts, np.uint8)
     if message.not_run_slots:
-        slots, reasons = _column(message.not_run_slots, U16), _column(message.not_run_reasons, U8)
-        report.not_run = list(zip(slots.tolist(), reasons.tolist(), strict=True))
+        report.not_run = NOT_RUN.read(message)
     if message.finished_slots:
-        slots, reasons = _column(message.finished_slots, U16), _column(message.finished_reasons, U8)
-        counts = _column(message.finished_counts, U32)
-        report.finished = list(zip(slots.tolist(), reasons.tolist(), counts.tolist(), strict=True))
+        report.finished = FINISHED.read(message)
     if message.sealed_slots:
-        report.sealed_slots = _column(message.sealed_slots, U16)
-        report.sealed_indexes = _column(message.sealed_indexes, U16)
+        report.sealed_slots, report.sealed_indexes = read_arrays(message, SEALED)
         report.sealed_hashes = np.frombuffer(message.sealed_hashes, HASH_DTYPE)
     if message.draft_slots:
-        slots, limits = _column(message.draft_slots, U16), _column(message.draft_limits, U8)
-        report.draft_limits = list(zip(slots.tolist(), limits.tolist(), strict=True))
+        report.draft_limits = DRAFTS.read(message)
     if message.withdrawn_slots:
-        report.withdrawn = _column(message.withdrawn_slots, U16).tolist()
+        report.withdrawn = unpack(message.withdrawn_slots, U16)
     report.num_draft_tokens = message.num_draft_tokens
     report.num_accepted_tokens = message.num_accepted_tokens
     timings = message.timings
@@ -208,7 +201,7 @@ def parse_snapshot(message: scheduler_pb2.WorkerSnapshot) -> WorkerSnapshot:
         [],
         message.scheduler_instance,
         message.last_scheduled_step_id,
-        np.frombuffer(message.blocks_written_alone, U32).astype(np.int32),
+        unpack_blocks(message.blocks_written_alone),
     )
 
 
@@ -227,7 +220,7 @@ def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapsh
         slot=message.slot,
         request=request,
         status=SlotStatus(message.status),
-        blocks=np.frombuffer(message.block_ids, U32).astype(np.int32),
+        blocks=unpack_blocks(message.block_ids),
         sealed_hashes=message.sealed_hashes,
         num_computed_tokens=message.num_computed_tokens,
         num_output_tokens=message.num_output_tokens,

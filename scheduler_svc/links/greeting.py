@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from scheduler_svc.core.cluster.offer import OfferError, check_offer
 from scheduler_svc.core.recovery.snapshot import SnapshotError, check_slots, pieces_of
 from scheduler_svc.links import delta
+from signalbox.protocol.columns import BLOCK_ID_BYTES
 from signalbox.v1 import scheduler_pb2
 
 
@@ -66,7 +67,7 @@ class Greeting:
         if self.snapshot is None:
             return
         seen: set[int] = set()
-        pieces = pieces_of(self._unread, lambda slot: len(slot.block_ids) // delta.U32.itemsize)
+        pieces = pieces_of(self._unread, lambda slot: len(slot.block_ids) // BLOCK_ID_BYTES)
         self._unread, self.is_small = [], len(pieces) <= 1
         for number, piece in enumerate(pieces):
             if number:

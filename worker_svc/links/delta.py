@@ -1,4 +1,4 @@
-"""Messages as deltas, and reports as messages: the only place of the worker that knows how columns are packed."""
+"""Messages as deltas, and reports as messages. Columns are packed as signalbox/protocol/columns.py says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,25 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from signalbox.links.outbox import split
-from signalbox.protocol.columns import HOST_BIT
+from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
+from signalbox.protocol.columns import (
+    ATTEMPTS,
+    CHUNKS,
+    COPIES,
+    DRAFTS,
+    EXCEPTIONS,
+    FINISHED,
+    GRANTS,
+    HOST_BIT,
+    I32,
+    NOT_RUN,
+    SEALED,
+    STARTS,
+    U16,
+    U32,
+    pack,
+    unpack,
+)
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
@@ -37,24 +55,9 @@ from worker_svc.links.payload import (
     refusal,
 )
 
-U8, U16, U32, I32, F32 = (np.dtype(code) for code in ("<u1", "<u2", "<u4", "<i4", "<f4"))
-
-
 PART_BYTES = 1 << 20
 """A snapshot above it travels in parts."""
-
-
-def _pack(values: object, dtype: np.dtype[np.generic]) -> bytes:
-    return np.asarray(values, dtype).tobytes()
-
-
-def _column(raw: bytes, dtype: np.dtype[np.generic]) -> NDArray[np.int64]:
-    return np.frombuffer(raw, dtype).astype(np.int64)
-
-
-def _numbers(raw: bytes, dtype: np.dtype[np.generic]) -> list[int]:
-    """Most columns of most steps are empty."""
-    return np.frombuffer(raw, dtype).tolist() if raw else []
+NO_SLOTS = np.empty(0, np.int64)
 
 
 # -- down --
@@ -63,29 +66,24 @@ def _numbers(raw: bytes, dtype: np.dtype[np.generic]) -> list[int]:
 def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
     """A step, unpacked."""
     cached = message.scheduled_cached_reqs
-    chunks = (
-        _numbers(cached.chunk_slots, U16),
-        _numbers(cached.chunk_starts, U32),
-        _numbers(cached.chunk_lengths, U32),
-    )
-    drafts = (_numbers(message.draft_slots, U16), _numbers(message.draft_limits, U8))
+    grants = read_arrays(cached, GRANTS) if cached.new_block_slots else (NO_SLOTS, NO_SLOTS)
     return StepDelta(
         step_id=message.step_id,
         scheduler_epoch=message.scheduler_epoch,
         started=_parse_starts(message.scheduled_new_reqs),
         resumed=_parse_starts(cached.resumed),
-        grant_slots=_column(cached.new_block_slots, U16),
-        grant_blocks=_column(cached.new_block_ids, U32).astype(np.int32),
-        chunks=list(zip(*chunks, strict=True)),
-        finished_slots=_numbers(message.finished_slots, U16),
-        preempted_slots=_numbers(message.preempted_slots, U16),
-        paused_slots=_numbers(message.paused_slots, U16),
-        unpaused_slots=_numbers(message.unpaused_slots, U16),
-        draft_limits=list(zip(*drafts, strict=True)),
+        grant_slots=grants[0],
+        grant_blocks=grants[1].astype(np.int32),
+        chunks=CHUNKS.read(cached),
+        finished_slots=unpack(message.finished_slots, U16),
+        preempted_slots=unpack(message.preempted_slots, U16),
+        paused_slots=unpack(message.paused_slots, U16),
+        unpaused_slots=unpack(message.unpaused_slots, U16),
+        draft_limits=DRAFTS.read(message),
         copies=_parse_copies(message.block_copies),
         side_copies=_parse_side_copies(message),
         is_solo=message.is_solo,
-        aside_slots=_numbers(message.aside_slots, U16),
+        aside_slots=unpack(message.aside_slots, U16),
     )
 
 
@@ -96,21 +94,17 @@ def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | N
 
 
 def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
-    sources, targets = (_numbers(raw, U32) for raw in (message.source_block_ids, message.target_block_ids))
     return [
         BlockCopy(source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT))
-        for source, target in zip(sources, targets, strict=True)
+        for source, target in COPIES.read(message)
     ]
 
 
 def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
-    slots = _numbers(message.slots, U16)
-    if not slots:
+    if not message.slots:
         return []
-    counts = _column(message.block_counts, U32)
-    tables = np.split(_column(message.block_ids, U32).astype(np.int32), np.cumsum(counts)[:-1])
-    starts = _numbers(message.num_computed_tokens, U32)
-    lengths = _numbers(message.num_scheduled_tokens, U32)
+    slots, counts, starts, lengths = STARTS.read_columns(message)
+    tables = np.split(unpack_blocks(message.block_ids), np.cumsum(counts)[:-1])
     return [SlotStart(*row) for row in zip(slots, tables, starts, lengths, strict=True)]
 
 
@@ -125,7 +119,7 @@ def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -
         return _failed(
             message, ref, info, Failure("InvalidRequestError", "the tokens cannot be read", "prompt")
         )
-    token_ids = np.frombuffer(payload.token_ids, I32)
+    token_ids = np.frombuffer(payload.token_ids, np.int32)
     failure = refusal(message, payload, token_ids, info)
     if failure is not None:
         return _failed(message, ref, info, failure)
@@ -165,7 +159,7 @@ def _failed(
 
 def parse_loan(message: scheduler_pb2.BlockLoan) -> NDArray[np.int32]:
     """The lent blocks, in the order in which they are to be taken."""
-    return np.frombuffer(message.block_ids, U32).astype(np.int32)
+    return unpack_blocks(message.block_ids)
 
 
 # -- up --
@@ -179,27 +173,21 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
         num_prefill_tokens=report.num_prefill_tokens,
     )
     if report.exceptions:
-        slots, counts = zip(*report.exceptions, strict=True)
-        message.exception_slots, message.exception_counts = _pack(slots, U16), _pack(counts, U8)
+        EXCEPTIONS.write(message, report.exceptions)
     if report.decode_counts is not None:
         message.decode_counts = report.decode_counts.tobytes()
     if report.not_run:
-        slots, reasons = zip(*report.not_run, strict=True)
-        message.not_run_slots, message.not_run_reasons = _pack(slots, U16), _pack(reasons, U8)
+        NOT_RUN.write(message, report.not_run)
     if report.finished:
-        slots, reasons, counts = zip(*report.finished, strict=True)
-        message.finished_slots, message.finished_reasons = _pack(slots, U16), _pack(reasons, U8)
-        message.finished_counts = _pack(counts, U32)
+        FINISHED.write(message, report.finished)
     if report.sealed_slots:
-        message.sealed_slots = _pack(report.sealed_slots, U16)
-        message.sealed_indexes = _pack(report.sealed_indexes, U16)
+        SEALED.write(message, list(zip(report.sealed_slots, report.sealed_indexes, strict=True)))
         message.sealed_hashes = b"".join(report.sealed_hashes)
     if report.draft_limits:
-        slots, limits = zip(*report.draft_limits, strict=True)
-        message.draft_slots, message.draft_limits = _pack(slots, U16), _pack(limits, U8)
+        DRAFTS.write(message, report.draft_limits)
     message.num_draft_tokens, message.num_accepted_tokens = report.num_drafted, report.num_accepted
     if report.withdrawn_slots:
-        message.withdrawn_slots = _pack(report.withdrawn_slots, U16)
+        message.withdrawn_slots = pack(report.withdrawn_slots, U16)
     return message
 
 
@@ -238,11 +226,10 @@ def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBat
     """What one frontend is told of a step, as a message."""
     message = worker_pb2.OutputBatch(
         sequence=sequence,
-        attempts=output.attempts.astype(U32).tobytes(),
-        starts=output.starts.astype(U32).tobytes(),
         counts=b"" if output.counts is None else output.counts.tobytes(),
         token_ids=output.token_ids.astype(I32).tobytes(),
     )
+    write_arrays(message, ATTEMPTS, output.attempts, output.starts)
     for attempt, reason, count, failure in output.finished:
         finished = message.finished.add(attempt=attempt, reason=int(reason), num_output_tokens=count)  # type: ignore[arg-type]
         if failure is not None:
@@ -252,7 +239,7 @@ def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBat
     for attempt, start, tokens in output.prompt_logprobs:
         message.prompt_logprobs.add(attempt=attempt, start=start, tokens=_logprobs(tokens))
     for attempt, vector in output.vectors:
-        message.vectors.add(attempt=attempt, values=_pack(vector, F32))
+        message.vectors.add(attempt=attempt, values=vector.astype(np.float32).tobytes())
     return message
 
 
@@ -275,7 +262,7 @@ def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
         scheduler_instance=core.scheduler_instance,
         last_step_id=core.last_step_id,
         last_scheduled_step_id=core.last_scheduled_step_id,
-        blocks_written_alone=_pack(core.loan.taken, U32),
+        blocks_written_alone=pack(core.loan.taken, U32),
         slots=[_build_slot(core.table, slot) for slot in core.held_slots()],
     )
 
@@ -297,7 +284,7 @@ def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
         ref=scheduler_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
         frontend_instance=ref.frontend_instance,
         status=int(table.status[slot]),  # type: ignore[arg-type]
-        block_ids=_pack(table.blocks[slot, : table.num_blocks[slot]], U32),
+        block_ids=pack_blocks(table.blocks[slot, : table.num_blocks[slot]]),
         sealed_hashes=b"".join(table.sealed[slot]),
         num_computed_tokens=int(table.num_computed[slot]),
         num_output_tokens=table.num_output(slot),
