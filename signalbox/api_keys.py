@@ -19,7 +19,7 @@ HASH_PREFIX = "sha256:"
 ID_PATTERN = re.compile(r"[0-9a-f]{8}")
 HASH_PATTERN = re.compile(HASH_PREFIX + r"[0-9a-f]{64}")
 TENANT_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Such a name needs no quoting anywhere."""
+"""What names of tenants look like: such a name needs no quoting anywhere."""
 _KEY = re.compile(r"sb_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 
 
@@ -32,7 +32,7 @@ class NewKey:
 
     @property
     def hash(self) -> str:
-        """What a server keeps."""
+        """The key's hash, which is all that a server keeps of it."""
         return hash_key(self.text)
 
 

@@ -158,7 +158,7 @@ class Client:
     async def detokenize(
         self, token_ids: Sequence[int], *, model: str = "", timeout_s: float | None = 10
     ) -> str:
-        """Text of `token_ids`."""
+        """The text of `token_ids`."""
         request = frontend_pb2.DetokenizeRequest(model=model, token_ids=token_ids)
         text: str = (await self._ask(self._stub.Detokenize, request, timeout_s)).text
         return text

@@ -96,7 +96,7 @@ class DeadlineExceededError(SignalboxError):
 
 
 class CancelledError(SignalboxError):
-    """The client cancelled."""
+    """The request was cancelled, by its client or because the server stops."""
 
 
 class InternalError(SignalboxError):

@@ -24,7 +24,7 @@ class WorkerSettings(Settings):
     """A scheduler that says nothing for so long is taken for gone, in milliseconds: running requests go on with lent
     blocks, while the worker looks for one that leads."""
     listen: str = "127.0.0.1:7310"
-    """host:port for frontends."""
+    """host:port at which frontends are served."""
     advertise: str | None = None
     """host:port at which frontends reach this worker. Unset: the one it listens on."""
     metrics: str = ""
@@ -47,9 +47,9 @@ class WorkerSettings(Settings):
     ngram_max: int = Field(5, ge=1)
     """ngram: a match of so many tokens is as good as a longer one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of weights and KV cache. auto: bfloat16 where the hardware has instructions for it."""
+    """Type of weights and KV cache. auto: bfloat16 where the hardware has instructions for it."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where the model runs."""
+    """The device on which the model runs."""
     attention: Literal["auto", "triton"] = "auto"
     """auto: Triton's kernels on a GPU, compiled ones on the CPU. triton: refused where it cannot run."""
     threads: int | None = Field(None, ge=1)
@@ -60,7 +60,7 @@ class WorkerSettings(Settings):
     num_host_blocks: int = Field(0, ge=0)
     """KV blocks of the host tier, where blocks go that the device has to evict. 0: no host tier."""
     block_size: int = Field(16, ge=1)
-    """Tokens per KV block."""
+    """Tokens in a KV block."""
     kv_cache_memory: ByteSize | None = Field(None, ge=1)
     """Memory for the KV cache, in bytes or with a unit, like 2GiB; instead of num_blocks."""
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)

@@ -76,8 +76,8 @@ class Worker:
         outputs.on_open, outputs.on_orders = self._link.frontend_found, self._steps.order
 
     async def run(self, server: rpc.Server, stopping: asyncio.Task[bool]) -> None:
-        """Until it is told to stop, and has drained; then it says that it leaves. Raises what the step loop or the link
-        failed with."""
+        """Serves until it is told to stop, and has drained; then it says that it leaves. Raises what the step loop or
+        the link failed with."""
         self._steps.start()
         tasks = [asyncio.create_task(self._link.run()), asyncio.create_task(self._watch(server))]
         try:

@@ -41,7 +41,7 @@ async def watch_board(addresses: str) -> AsyncGenerator[Board, None]:
 
 
 def read_board(snapshot: admin_pb2.WatchBoardResponse) -> Board:
-    """The message as values."""
+    """The board that a message has, as plain values."""
     return Board(
         scheduler_epoch=snapshot.scheduler_epoch,
         at_ms=snapshot.at_ms,

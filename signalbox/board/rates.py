@@ -54,7 +54,7 @@ class Rates:
 
     @property
     def output_tokens_s(self) -> float | None:
-        """Output tokens per second."""
+        """How many output tokens came per second."""
         return self._per_second("output_tokens")
 
     @property

@@ -43,7 +43,7 @@ class Worker:
     num_prefix_query_tokens: int
     num_prefix_hit_tokens: int
     step_us: int
-    """Of the steps reported since the last snapshot."""
+    """Microseconds that the steps reported since the last snapshot took, together."""
     model_us: int
     health: str = "good"
     """good, silent, hung, slow or away: all but good ones get nothing new."""
@@ -52,7 +52,7 @@ class Worker:
 
     @property
     def trouble(self) -> str:
-        """In a word what is wrong with it; empty: nothing."""
+        """One word for what is wrong with the worker; empty: nothing."""
         if not self.attached:
             return "lost"
         if self.health != "good":
@@ -61,7 +61,7 @@ class Worker:
 
     @property
     def num_held_blocks(self) -> int:
-        """Blocks that requests hold."""
+        """How many blocks requests hold."""
         return self.num_blocks - self.num_free_blocks - self.num_cached_blocks
 
 
@@ -88,7 +88,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of some seconds; no samples, no figures."""
+    """Percentiles of some durations in seconds; without samples there are none."""
 
     num_samples: int
     p50_ms: float
@@ -106,7 +106,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Board:
-    """One snapshot."""
+    """One snapshot of a scheduler: its workers, queues and requests."""
 
     scheduler_epoch: int
     at_ms: int

@@ -17,7 +17,7 @@ from signalbox.v1 import admin_pb2, admin_pb2_grpc
 
 TIMEOUT_S = 10
 FIRST_LOOK_S = 0.6
-"""When nobody at all has answered by then, nobody is waited for."""
+"""Seconds for anybody at all to answer; if nobody has by then, nobody is waited for."""
 TAKEOVER_S = 5.0
 """How long a standby is waited for that may be about to lead."""
 
@@ -87,5 +87,5 @@ async def admin_client(addresses: str) -> AsyncIterator[AdminClient]:
 
 
 def is_drained(worker: admin_pb2.WorkerStatus) -> bool:
-    """It takes nothing new and nothing is left on it."""
+    """Whether the worker takes nothing new and nothing is left on it."""
     return worker.draining and not worker.num_running and not worker.num_preempted

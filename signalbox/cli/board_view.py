@@ -30,7 +30,7 @@ PHASE_STYLES = {
 
 
 def render(board: Board, rates: Rates, scheduler: str) -> RenderableType:
-    """One look."""
+    """The whole board as one text."""
     return Group(
         Text(f"signalbox top, scheduler {scheduler}", style="bold"),
         *_safe_mode(board),
@@ -156,7 +156,7 @@ def _row(request: Request) -> list[Text]:
 
 
 def _bar(request: Request) -> Text:
-    """Of the prompt while it is computed, of the output after that."""
+    """A bar of how far a request is: in its prompt while that is computed, in its output after that."""
     done, of = request.num_computed_tokens, request.num_prompt_tokens
     if request.num_output_tokens:
         done, of = request.num_output_tokens, request.max_output_tokens

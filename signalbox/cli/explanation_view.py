@@ -31,13 +31,13 @@ def to_json(explained: Explanation) -> dict[str, Any]:
 
 
 def status_of(explained: Explanation) -> str:
-    """`waiting`, `running`, ..."""
+    """The status as a word: `waiting`, `running`, ..."""
     name = admin_pb2.RequestStatus.Name(explained.status)
     return name.removeprefix("REQUEST_STATUS_").lower()
 
 
 def reason_of(explained: Explanation) -> str:
-    """`runs`, `no_place`, ..."""
+    """The reason as a word: `runs`, `no_place`, ..."""
     return admin_pb2.WaitReason.Name(explained.reason).removeprefix("WAIT_REASON_").lower()
 
 

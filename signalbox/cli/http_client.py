@@ -21,7 +21,7 @@ from signalbox.errors import (
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 600
-"""Between two events of a stream; a long prompt is silent until its first token."""
+"""Most seconds between two events of a stream; a long prompt is silent until its first token."""
 
 
 class HttpClient:

@@ -25,7 +25,7 @@ class SafeMode:
 
 
 def describe(mode: SafeMode) -> str:
-    """One line."""
+    """What is suspended and by whom, as one line."""
     burn = ""
     if mode.burn_rate is not None:
         burn = f"; the error budget burns {mode.burn_rate:.1f} times as fast as it may"

@@ -12,7 +12,7 @@ def render(rows: Sequence[Sequence[str]], num_word_columns: int) -> list[str]:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 request`, `2 requests`."""
+    """A number with its noun: `1 request`, `2 requests`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MAX_FORM_BYTES = 128 << 10
-"""Of a form in UTF-8, all choices together."""
+"""Most bytes of a form in UTF-8, all choices together."""
 
 
 class FormError(Exception):
@@ -33,11 +33,11 @@ class Form:
     text: str = ""
     """Schema or tag as JSON, regular expression or grammar; empty for the other kinds."""
     choices: tuple[str, ...] = ()
-    """Of the kind CHOICE."""
+    """The strings to choose from, for the kind CHOICE."""
 
     @property
     def num_bytes(self) -> int:
-        """Size in UTF-8."""
+        """The form's size in UTF-8."""
         return sum(len(text.encode()) for text in (self.text, *self.choices))
 
     def to_json(self) -> bytes:
@@ -46,6 +46,6 @@ class Form:
 
     @classmethod
     def from_json(cls, line: bytes) -> Form:
-        """What `to_json` wrote."""
+        """The form that `to_json` wrote."""
         kind, text, choices = json.loads(line)
         return cls(FormKind(kind), text, tuple(choices))

@@ -15,7 +15,7 @@ from signalbox.grammar.form import Form, FormError, FormKind
 
 FREE_TEXT = r"/(.|\n)*/"
 GAP = r"[\x20\x09\x0A\x0D]{1,32}"
-"""Between two tokens of JSON there may be so much space: an unbounded gap is where a weak model gets lost."""
+"""The space that may stand between two tokens of JSON: an unbounded gap is where a weak model gets lost."""
 
 
 def to_grammar(form: Form, tokenizer: LLTokenizer) -> str:
@@ -97,7 +97,7 @@ def _tagged_text(tag: Any, tokenizer: LLTokenizer) -> str:
 
 
 def _read_tag(tag: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """Triggers and structures, checked."""
+    """The triggers and structures of a tag, checked. Raises FormError."""
     if not isinstance(tag, dict) or "structures" not in tag or "triggers" not in tag:
         raise FormError('must be an object with "structures" and "triggers"')
     unknown = set(tag) - {"type", "structures", "triggers"}

@@ -25,7 +25,7 @@ from signalbox.grammar.translation import to_grammar
 STACK_BYTES = 1 << 20
 """Less than any thread has that compiles what was vetted: too deep a recursion ends this process, and no other."""
 MAX_MEMORY_BYTES = 2 << 30
-"""Of address space."""
+"""Most address space of the process, in bytes."""
 NICENESS = 5
 """Whoever runs already goes first on a busy machine: one request waits for its verdict, all others for their tokens."""
 NUM_WALKS = 4

@@ -17,7 +17,7 @@ MAX_VERDICTS = 256
 CPU_S = 2.0
 """Processor time that a form may take: a schema of 5 kB takes milliseconds."""
 WALL_S = 20.0
-"""On a busy machine, where whoever runs already goes first; then the form can be tried again."""
+"""Seconds that a form may take on a busy machine, where whoever runs already goes first; then it can be tried again."""
 
 
 class Vetter:

@@ -19,7 +19,7 @@ ANSWER_S = 0.5
 """Longest wait for one answer: a stopped process accepts connections and says nothing."""
 FIRST_RETRY_S = 0.05
 LONGEST_RETRY_S = 0.3
-"""Between two questions to one address; more and more, so that many clients leave a standby its time."""
+"""Most seconds between two questions to one address; more and more, so that many clients leave a standby its time."""
 FIND_S = 1.0
 
 
@@ -29,10 +29,10 @@ class Leader:
 
     address: str
     channel: grpc.aio.Channel
-    """To that address; it belongs to the search."""
+    """The channel to that address; it belongs to the search."""
     term: int
     instance: str
-    """UUID of the process."""
+    """UUID of the leader's process."""
 
 
 class LeaderSearch:

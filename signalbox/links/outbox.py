@@ -31,7 +31,7 @@ class Outbox(Generic[T]):
         self._ready = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many messages wait."""
         return len(self._items)
 
     def put(self, item: T) -> None:

@@ -48,7 +48,7 @@ def _read_seconds(text: str) -> float | None:
 
 
 _BY_STATUS: dict[grpc.StatusCode, type[SignalboxError]] = {}
-"""For servers and proxies that send a bare status: the most general class of each."""
+"""The most general class of each status, for servers and proxies that send no more than that."""
 for _error, _status in STATUS.items():
     if _error is not SignalboxError:
         _BY_STATUS.setdefault(_status.grpc, _error)

@@ -38,16 +38,16 @@ class TokenLogprobs:
     """The likeliest tokens at one output position."""
 
     logprob: float
-    """Of the token that was chosen."""
+    """Log-probability of the token that was chosen."""
     rank: int
-    """Of the token that was chosen; 1 is the likeliest."""
+    """Rank of the token that was chosen; 1 is the likeliest."""
     top: tuple[tuple[int, float], ...]
     """(token id, log-probability), best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How the request ended."""
+    """How a request ended, with its counts."""
 
     reason: FinishReason
     num_prompt_tokens: int
@@ -70,9 +70,10 @@ class Delta:
     finished: Finished | None
     """Set in the last delta of each choice, and only there."""
     index: int = 0
-    """Which of the choices this is about."""
+    """Index of the choice that this is about."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """When asked for, in a delta of choice 0 ahead of its output: one per prompt token but the first."""
+    """Log-probabilities of the prompt, in a delta of choice 0 ahead of its output: one per prompt token but the first.
+    Empty: not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class Result:
     logprobs: tuple[TokenLogprobs, ...]
     finished: Finished
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """Of the first choice, when asked for: one per prompt token but the first."""
+    """Log-probabilities of the prompt, from the first choice: one per prompt token but the first. Empty: not asked
+    for."""
 
 
 class Generation(AsyncIterator[Delta]):

@@ -36,7 +36,7 @@ class Range:
 
 
 LOGIT_BIAS = Range(-100, 100)
-"""Of one token's logit."""
+"""Range of the bias of one token's logit."""
 
 
 class SamplingFields(TypedDict, total=False):
@@ -79,13 +79,13 @@ class SamplingFields(TypedDict, total=False):
 
 
 TYPES: Mapping[str, Any] = get_type_hints(SamplingFields)
-"""Of the values, by field."""
+"""Types of the values, by field."""
 RANGES: Mapping[str, Range] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(SamplingFields, include_extras=True).items()
     if hasattr(hint, "__metadata__")
 }
-"""Of the fields that are numbers."""
+"""Ranges of the fields that are numbers, by field."""
 FRONTENDS_OWN = frozenset({"stop", "bad_words"})
 """Fields that no worker sees: what the frontend makes of them, or finds itself."""
 WORKERS = TYPES.keys() - FRONTENDS_OWN

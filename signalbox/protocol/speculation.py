@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DEFAULT_DRAFTS = {"ngram": 8, "draft": 4}
-"""By method. ngram looks the last tokens up in prompt and output, draft asks a smaller model."""
+"""Drafts per step where none are named, by method. ngram looks the last tokens up in prompt and output, draft asks a
+smaller model."""
 MOST_DRAFTS = 32
 
 
 @dataclass(frozen=True)
 class Speculation:
-    """What was asked for."""
+    """How to speculate: a method, and how many drafts a request gets at most."""
 
     method: str
     num_drafts: int

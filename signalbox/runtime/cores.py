@@ -6,7 +6,7 @@ import os
 
 
 def count_cores() -> int:
-    """Those that we may use; a container may have fewer than the machine."""
+    """How many cores we may use; a container may have fewer than the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

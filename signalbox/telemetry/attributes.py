@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 PROVIDER: Final = "signalbox"
-"""Value of `gen_ai.provider.name`."""
+"""The value of `gen_ai.provider.name`."""
 OPERATION_CHAT: Final = "chat"
 OPERATION_TEXT_COMPLETION: Final = "text_completion"
 OPERATION_EMBEDDINGS: Final = "embeddings"

@@ -54,7 +54,7 @@ class OtlpSink:
         self._provider.add_span_processor(self._processor)
 
     def sample(self, parent: TraceContext | None, trace_id: int, name: str, is_entry: bool) -> str | None:
-        """See Sink."""
+        """The tracestate of a span that the SDK's sampler wants recorded; None: it does not."""
         context = Context()
         if parent is not None:
             context = set_span_in_context(NonRecordingSpan(_context(parent, is_remote=True)), context)
@@ -64,14 +64,14 @@ class OtlpSink:
         return result.trace_state.to_header() if result.trace_state else ""
 
     def export(self, waiting: deque[Span]) -> None:
-        """See Sink."""
+        """Hands spans to the SDK, oldest first, as long as its queue has room for them."""
         offset_ns = wall_offset_ns()
         while waiting and self._num_handed_over - self._exporter.num_done < self._max_pending:
             self._num_handed_over += 1
             self._processor.on_end(self._readable(waiting.popleft(), offset_ns))
 
     def close(self, timeout_s: float) -> None:
-        """See Sink."""
+        """Has the SDK send what it has, for `timeout_s` at most."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(timeout_s)
@@ -96,7 +96,7 @@ class OtlpSink:
 
 
 class _CountingExporter(SpanExporter):
-    """Knows what has left."""
+    """An exporter that counts what has left."""
 
     def __init__(self, exporter: SpanExporter, counts: SpanCounts) -> None:
         self._exporter, self._counts = exporter, counts

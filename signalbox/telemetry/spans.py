@@ -49,13 +49,13 @@ class Span:
     """The call came from outside (kind SERVER)."""
     attributes: dict[str, Value] = field(default_factory=dict)
     events: list[tuple[str, float, Attributes]] = field(default_factory=list)
-    """(name, time, attributes)"""
+    """What happened meanwhile: (name, seconds, attributes)."""
     end_s: float = 0.0
     error: str | None = None
     """A sentence when what the span is about has failed."""
 
     def event(self, name: str, at_s: float, attributes: Attributes = _NONE) -> None:
-        """Something happened."""
+        """Notes that something happened at `at_s`."""
         self.events.append((name, at_s, attributes))
 
     def end(self, at_s: float, error: str | None = None) -> None:
@@ -75,13 +75,13 @@ class SpanCounts:
 
     num_exported: int = 0
     num_failed: int = 0
-    """The collector did not take them."""
+    """Spans that the collector did not take."""
     num_dropped: int = 0
-    """The queue was full."""
+    """Spans that were dropped because the queue was full."""
 
 
 class Sink(Protocol):
-    """Where spans go."""
+    """Where spans go: it samples, and takes what has ended."""
 
     counts: SpanCounts
 
@@ -109,7 +109,7 @@ class Tracer:
         return None
 
     def record(self, span: Span) -> None:
-        """A span has ended."""
+        """Takes a span that has ended."""
 
     def stop(self) -> None:
         """Sends what waits, for FLUSH_S at most."""
@@ -135,7 +135,8 @@ class RecordingTracer(Tracer):
     def start(
         self, name: str, traceparent: str, tracestate: str, at_s: float, *, is_entry: bool = False
     ) -> Span | None:
-        """See Tracer."""
+        """A span under the one that `traceparent` names, else the first of a trace if it is an entry. None: not
+        traced."""
         parent = trace_context.parse(traceparent, tracestate)
         if parent is None and not is_entry:
             return None
@@ -146,14 +147,15 @@ class RecordingTracer(Tracer):
         return Span(name, TraceContext(trace_id, new_span_id(), True, state), parent, at_s, self, is_entry)
 
     def record(self, span: Span) -> None:
-        """See Tracer."""
+        """Queues a span that has ended; counts it as dropped when the queue is full."""
         if len(self._waiting) >= self._max_queue:
             self.counts.num_dropped += 1
         else:
             self._waiting.append(span)
 
     def stop(self) -> None:
-        """See Tracer. The sink is closed in a thread: a collector that has gone could hold it for longer."""
+        """Sends what waits, for FLUSH_S at most. The sink is closed in a thread: a collector that has gone could hold
+        it for longer."""
         self._stopping.set()
         self._thread.join(FLUSH_S)
 
@@ -175,7 +177,7 @@ class RecordingTracer(Tracer):
 
 
 def new_span_id() -> int:
-    """Random, not 0."""
+    """A random id, never 0."""
     return _ids.getrandbits(64) or 1
 
 

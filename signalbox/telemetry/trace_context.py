@@ -10,7 +10,7 @@ _SAMPLED = 1
 
 
 class TraceContext(NamedTuple):
-    """A span of somebody."""
+    """What names a span across processes: trace id, span id, whether it is sampled, tracestate."""
 
     trace_id: int
     span_id: int
@@ -19,7 +19,7 @@ class TraceContext(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """As a header carries it."""
+        """The context as a `traceparent` header carries it."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.is_sampled):02x}"
 
 

@@ -20,13 +20,13 @@ class NewTokens:
     """What a step added, row by row; S rows that sampled."""
 
     slots: I32
-    """[S]"""
+    """[S] slot of each row."""
     first: I64
     """[S] number of each row's first sample."""
     starts: I32
-    """[S] output tokens before."""
+    """[S] output tokens that each row had before."""
     counts: I64
-    """[S]"""
+    """[S] new tokens of each row."""
     token_ids: I32
     """Tokens of all rows, one behind the other."""
     ends: list[tuple[int, FinishReason]]

@@ -38,11 +38,11 @@ class Batch:
     """[R] table row of each request."""
     num_decode_rows: int
     query_starts: I32
-    """[R + 1]"""
+    """[R + 1] number of each row's first query token; last, T."""
     token_ids: I32
-    """[T]"""
+    """[T] query tokens, row by row."""
     positions: I32
-    """[T]"""
+    """[T] position of each query token in its sequence."""
     seq_lens: I32
     """[R] context length of each row after this step."""
     block_tables: I32
@@ -54,13 +54,13 @@ class Batch:
     sample_output_positions: I32
     """[N] index in the request's output that the sampled token would get; keys its random number."""
     sampling: SamplingTable
-    """Parameters by slot."""
+    """Sampling parameters by slot."""
     tokens: NDArray[np.int32]
     """[num_slots, max_model_len] all known tokens by slot (for penalties); drafts are not in it."""
     num_prompt_tokens: I32
     """[num_slots] of them, how many are prompt; the rest is output."""
     num_tokens: I32
-    """[num_slots] known tokens."""
+    """[num_slots] how many tokens of each request are known."""
     masks: Masks | None = None
     """What the samples that follow a form may become; None: all are free."""
     mask_index: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -129,13 +129,14 @@ class Sampled:
     """What a runner returns: the target model's token at every sample of the batch."""
 
     token_ids: I32
-    """[N]"""
+    """[N] the token of each sample."""
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
-    """By sample number, for the rows that asked for them."""
+    """Log-probabilities by sample number, for the rows that asked for them."""
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
-    """By row of `Batch.scored`: one per query token of the span, of the prompt token that follows it."""
+    """Log-probabilities by row of `Batch.scored`: one per query token of the span, of the prompt token that follows
+    it."""
     hidden_sums: dict[int, NDArray[np.float32]] = field(default_factory=dict)
-    """By row of `Batch.pooled`: `[H]` sum of the span's last hidden states, after the final norm."""
+    """`[H]` sum of a span's last hidden states, after the final norm, by row of `Batch.pooled`."""
     bad_rows: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     """[B] rows whose last hidden state, or logits before any mask, have a NaN or an infinity, ascending; rows without
     samples are among them. Nothing of them counts."""
@@ -157,11 +158,11 @@ class RunnerInfo:
     num_host_blocks: int = 0
     """Blocks of the host tier."""
     kinds: tuple[RequestKind, ...] = (RequestKind.GENERATE,)
-    """Requests that it serves."""
+    """Kinds of requests that the runner serves."""
     has_logprobs: bool = True
-    """It gives log-probabilities of output tokens."""
+    """Whether it gives log-probabilities of output tokens."""
     has_prompt_logprobs: bool = False
-    """It computes log-probabilities of prompt tokens."""
+    """Whether it computes log-probabilities of prompt tokens."""
     embedding_size: int = 0
     """Elements of a pooled vector; 0 without pooling."""
     pooling_mode: PoolingMode = PoolingMode.LAST
@@ -195,7 +196,7 @@ class Launched(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Its tokens are there."""
+        """Whether its tokens are there, so that `wait` would not wait."""
 
 
 @runtime_checkable

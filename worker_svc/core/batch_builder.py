@@ -13,7 +13,7 @@ from worker_svc.core.step import I32, I64, SlotStart, StepReport
 
 
 def ready_rows(table: RequestTable, rows: I64, report: StepReport) -> I64:
-    """Those of the decode `rows` that can run; the others are reported as exceptions."""
+    """The decode rows among `rows` that can run; the others are reported as exceptions."""
     status, positions = table.status[rows], table.num_computed[rows] + table.num_in_flight[rows]
     # The first token of a request may be in flight: it has not left its prefill in our eyes.
     is_first = (status == SlotStatus.PREFILL) & (positions == table.num_tokens[rows])

@@ -22,12 +22,12 @@ class OutboundLog:
 
     @property
     def is_empty(self) -> bool:
-        """Everything has been acknowledged."""
+        """Whether everything has been acknowledged."""
         return not self._messages
 
     @property
     def num_bytes(self) -> int:
-        """Of the messages that are kept."""
+        """Size of the messages that are kept."""
         return self._num_bytes
 
     def __len__(self) -> int:

@@ -120,7 +120,7 @@ class OutputSorter:
 
 
 def logprobs_by_slot(new: NewTokens, sampled: Sampled) -> dict[int, list[TokenLogprobs]]:
-    """Those of the tokens that count, of the slots that asked for them."""
+    """Log-probabilities of the tokens that count, of the slots that asked for them."""
     if not sampled.logprobs:
         return {}
     return {

@@ -22,7 +22,7 @@ class RunningStep:
     chunks: list[SlotStart] = field(default_factory=list)
     """Prefill chunks that run, in the order of the batch's rows."""
     copies: list[BlockCopy] = field(default_factory=list)
-    """To be made before the batch runs."""
+    """Block copies to be made before the batch runs."""
     drafts: list[I32] | None = None
     """Per decode row of the batch; None: no row has drafts."""
     refused: list[int] = field(default_factory=list)
@@ -32,4 +32,4 @@ class RunningStep:
     ahead: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     """[R] rows of the batch whose query token a step in flight samples: the host does not know it yet."""
     side_copies: SideCopies | None = None
-    """To be begun behind `copies`, and not to be waited for."""
+    """Block copies to be begun behind `copies`, and not to be waited for; None: there are none."""

@@ -32,7 +32,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class RequestRef:
-    """Whose request it is."""
+    """Names a request for its frontend: instance, id, attempt."""
 
     request_id: str
     attempt: int
@@ -56,11 +56,11 @@ class NewRequest:
     max_draft_tokens: int = 0
     scheduler_meta: bytes = b""
     pooling: PoolingParams | None = None
-    """Of a pooling request, which makes one vector and no tokens; None: it generates."""
+    """How the vector is made; None: the request generates."""
     form: Form | None = None
     """What the output has to follow."""
     tells_early: bool = False
-    """It fails before the scheduler would run any step of it: `WorkerCore.end_early` ends it."""
+    """Whether it fails before the scheduler would run any step of it: `WorkerCore.end_early` ends it."""
     failure: Failure | None = None
     """The payload could not be read: the request ends with this."""
 
@@ -95,16 +95,16 @@ class StepDelta:
     grant_slots: I64 = field(default_factory=_none)
     grant_blocks: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     chunks: list[tuple[int, int, int]] = field(default_factory=list)
-    """(slot, start, length)"""
+    """Prefills that go on: (slot, start, length)."""
     finished_slots: list[int] = field(default_factory=list)
     preempted_slots: list[int] = field(default_factory=list)
     paused_slots: list[int] = field(default_factory=list)
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)
-    """In order, ahead of the step's work."""
+    """Block copies in order, ahead of the step's work."""
     side_copies: SideCopies | None = None
-    """Begin behind those."""
+    """Block copies that begin behind `copies`, beside the steps; None: there are none."""
     is_solo: bool = False
     """Its one row is a suspect's own."""
     aside_slots: list[int] = field(default_factory=list)
@@ -161,12 +161,12 @@ class FrontendOutput:
     attempts: NDArray[np.uint32]
     starts: NDArray[np.uint32]
     counts: NDArray[np.uint8] | None
-    """None: one token each."""
+    """New tokens per attempt; None: one token each."""
     token_ids: I32
     finished: list[tuple[int, FinishReason, int, Failure | None]] = field(default_factory=list)
     """(attempt, reason, output tokens in all, why)"""
     logprobs: list[tuple[int, list[TokenLogprobs]]] = field(default_factory=list)
-    """(attempt, one per token)"""
+    """Log-probabilities: (attempt, one per token)."""
     prompt_logprobs: list[tuple[int, int, list[TokenLogprobs]]] = field(default_factory=list)
     """(attempt, position of the first in the prompt, one per prompt token from there on)"""
     vectors: list[tuple[int, F32]] = field(default_factory=list)

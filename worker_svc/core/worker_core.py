@@ -181,7 +181,8 @@ class WorkerCore:
         self._settling = []
 
     def _apply_changes(self, delta: StepDelta) -> None:
-        """In the order of the design: finished, preempted, grants, resumed, new; then pauses and limits."""
+        """Applies what a delta changes, in the order of the design: finished, preempted, grants, resumed, new; then
+        pauses and limits."""
         table = self.table
         for slot in delta.finished_slots:
             self._clear(slot)

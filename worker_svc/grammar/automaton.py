@@ -15,7 +15,7 @@ I32 = NDArray[np.int32]
 
 
 class MatcherAutomaton:
-    """See `worker_svc.core.requests.grammar.Automaton`. One thread at a time."""
+    """An automaton (`worker_svc.core.requests.grammar.Automaton`) of llguidance. One thread at a time."""
 
     def __init__(
         self, matcher: LLMatcher, eos_token_ids: frozenset[int], on_failure: Callable[[], None]

@@ -18,7 +18,7 @@ class GrammarResult:
     slot: int
     ref: RequestRef
     is_ready: bool
-    """It may start; else it has ended."""
+    """Whether the request may start; else it has ended."""
     failure: Failure | None = None
     """Why it ended; None: with what it had, which was complete."""
     outputs: list[FrontendOutput] = field(default_factory=list)

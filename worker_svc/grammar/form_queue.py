@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class FormQueue(Generic[T]):
-    """At most one entry per slot. The forms take turns; entries of one form are in the order of arrival. Any thread
-    may call."""
+    """Entries that wait, at most one per slot. The forms take turns; entries of one form are in the order of arrival.
+    Any thread may call."""
 
     def __init__(self) -> None:
         self._forms: OrderedDict[Form, OrderedDict[int, T]] = OrderedDict()

@@ -29,10 +29,10 @@ class Compiler(Protocol):
     """Makes automata at the start of forms, and takes its time for it."""
 
     def automaton(self, form: Form) -> Automaton:
-        """As `GrammarCompiler.automaton`."""
+        """An automaton at the start of `form`. Raises what `GrammarCompiler.automaton` does."""
 
     def close(self) -> None:
-        """Nothing more is asked."""
+        """Ends what compiles: nothing more is asked."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ class GrammarPreparation:
 
 
 def make_preparation(model_dir: Path | None, info: RunnerInfo) -> GrammarPreparation | None:
-    """For a model with a tokenizer and a token that ends outputs; None: no form can be followed without those."""
+    """The thread that prepares grammars for a model; None: no form can be followed without a tokenizer and a token
+    that ends outputs."""
     if model_dir is None or not (model_dir / "tokenizer.json").is_file() or not info.eos_token_ids:
         logger.warning(
             "requests with a form of output are refused: the model has no tokenizer.json or no end token"

@@ -31,7 +31,7 @@ class Ending:
     exit: WorkerExit
     reason: str
     details: str = ""
-    """For a log: where all threads were."""
+    """Where all threads were, for a log; empty: not known."""
 
 
 def exit_report(ending: Ending) -> bytes:

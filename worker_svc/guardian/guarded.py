@@ -56,7 +56,7 @@ class GuardedService:
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Of a service that ends with `error`. What nobody foresaw may be the doing of a request."""
+    """How a service ended that ends with `error`. What nobody foresaw may be the doing of a request."""
     is_foreseen = isinstance(error, StartupError | UnfitError | KeyboardInterrupt)
     return Ending(
         WorkerExit.STOPPED if is_foreseen else WorkerExit.CRASHED, f"{type(error).__name__}: {error}"

@@ -60,7 +60,7 @@ def _status_by_pidfd(pidfd: int) -> int | None:
 
 
 def _status_in_proc(pid: int) -> int | None:
-    """Until its parent has reaped it."""
+    """The status that /proc has, until the parent has reaped the process; None: it cannot be seen."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

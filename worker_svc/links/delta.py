@@ -64,7 +64,7 @@ NO_SLOTS = np.empty(0, np.int64)
 
 
 def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
-    """A step, unpacked."""
+    """The delta of a step's message."""
     cached = message.scheduled_cached_reqs
     grants = read_arrays(cached, GRANTS) if cached.new_block_slots else (NO_SLOTS, NO_SLOTS)
     return StepDelta(

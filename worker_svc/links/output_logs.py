@@ -42,7 +42,7 @@ class OutputStream:
         self._has_written = self._is_silent = False
 
     def beat(self) -> None:
-        """To be called every HEARTBEAT_S: when nothing was written since the last time, an empty message is due."""
+        """Has an empty message sent when nothing was written since the last call; to be called every HEARTBEAT_S."""
         self._is_silent = not self._has_written
         self._has_written = False
         if self._is_silent:
@@ -162,7 +162,7 @@ class OutputLogs:
         return stream.next_message(self.worker_instance)
 
     def close(self, stream: OutputStream, now: float) -> None:
-        """The stream has ended."""
+        """Ends the log's stream."""
         if stream.frontend.stream is stream:
             stream.frontend.stream, stream.frontend.closed_at = None, now
 

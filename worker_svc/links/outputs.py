@@ -56,7 +56,7 @@ class Outputs:
         return self._logs.is_being_read
 
     async def flush(self, timeout_s: float) -> None:
-        """Until frontends with a stream have read everything, for `timeout_s` at most."""
+        """Waits until frontends with a stream have read everything, for `timeout_s` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._logs.is_being_read:
@@ -117,7 +117,7 @@ def _now() -> float:
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
-    """signalbox.v1.WorkerService."""
+    """Serves signalbox.v1.WorkerService: the streams of outputs."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs

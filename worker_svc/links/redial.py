@@ -7,13 +7,13 @@ import random
 from signalbox.errors import DuplicateWorkerError, InvalidRequestError, SignalboxError
 
 FIRST_S, LONGEST_S = 0.1, 2.0
-"""After a link that broke, or was never there."""
+"""First and longest wait in seconds after a link that broke, or was never there."""
 FIRST_REFUSED_S, LONGEST_REFUSED_S = 0.25, 30.0
-"""After a hello that was refused, and will be again if nothing changes."""
+"""First and longest wait in seconds after a hello that was refused, and will be again if nothing changes."""
 TAKEN_ID_S = (1.0, 5.0)
-"""While another process lives under our id."""
+"""Range of the wait in seconds while another process lives under our id."""
 MOST_REFUSALS = 3
-"""Of one snapshot, before what it tells of is given up."""
+"""Refusals of one snapshot before what it tells of is given up."""
 
 
 class Redial:
@@ -23,7 +23,7 @@ class Redial:
         self._num_failures = self._num_refusals = 0
 
     def succeed(self) -> None:
-        """A hello was taken."""
+        """Begins anew with the shortest wait: a hello was taken."""
         self._num_failures = self._num_refusals = 0
 
     def fail(self, error: SignalboxError | None) -> float:

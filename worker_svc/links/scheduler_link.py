@@ -134,7 +134,7 @@ class SchedulerLink:
     # -- streams, one after another --
 
     async def run(self) -> None:
-        """Until cancelled, or until it has left."""
+        """Dials the scheduler, and again whenever a link ends, until it is cancelled or has left."""
         try:
             while not self._is_leaving:
                 leader = await self._find()

@@ -21,7 +21,7 @@ class RelaySettings(Settings):
     scheduler_silence_ms: int = Field(1500, ge=750)
     """A scheduler that says nothing to the workers behind us for so long is taken for gone, in milliseconds."""
     listen: str = "127.0.0.1:7320"
-    """host:port for workers."""
+    """host:port at which workers are served."""
     metrics: str = ""
     """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     relay_id: str = "relay-0"

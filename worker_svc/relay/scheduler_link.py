@@ -36,10 +36,10 @@ class Traffic:
 
     num_messages: int = 0
     num_entries: int = 0
-    """In these messages."""
+    """Entries in these messages."""
 
     def count(self, num_entries: int) -> None:
-        """One more message."""
+        """Counts one more message."""
         self.num_messages += 1
         self.num_entries += num_entries
 
@@ -63,7 +63,7 @@ class SharedSchedulerLink:
         """Set while there is a stream that the scheduler has taken."""
         self._stream: Stream | None = None
         self._leader: Leader | None = None
-        """To whom the stream is, or was last."""
+        """The scheduler to which the stream is, or was last."""
         self.num_attached = 0
         """How often the scheduler has taken a stream."""
         self.num_opened = 0
@@ -77,7 +77,7 @@ class SharedSchedulerLink:
 
     @property
     def num_workers(self) -> int:
-        """Workers with a link."""
+        """How many workers have a link."""
         return len(self._links)
 
     def leader(self) -> scheduler_pb2.FindLeaderResponse:
@@ -124,7 +124,7 @@ class SharedSchedulerLink:
         self._put(link, scheduler_pb2.RelayedRequest(link=link.number, message=message))
 
     def close(self, link: WorkerLink) -> None:
-        """The worker's stream ended."""
+        """Ends a worker's link: its stream has ended."""
         self._put(link, scheduler_pb2.RelayedRequest(link=link.number, closed=scheduler_pb2.LinkClosed()))
         self._links.pop(link.number, None)
 
@@ -142,7 +142,7 @@ class SharedSchedulerLink:
     # -- the stream --
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Dials the scheduler, and again whenever the stream ends, until cancelled."""
         retry_s = FIRST_RETRY_S
         try:
             while True:
@@ -176,7 +176,8 @@ class SharedSchedulerLink:
             stream.cancel()
 
     async def _watch_silence(self) -> None:
-        """Until the scheduler has been silent for too long. It speaks to workers: while there are none, it need not."""
+        """Waits until the scheduler has been silent for too long. It speaks to workers: while there are none, it need
+        not."""
         while not self._silence.is_silent(_now()):
             await asyncio.sleep(HEARTBEAT_S)
             if self.is_attached and not self._links:

@@ -26,7 +26,7 @@ class RelayServicer:
         self._scheduler = scheduler
 
     def handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """For a server. Without (de)serializers, messages are the bytes of the wire."""
+        """The handlers for a server. Without (de)serializers, messages are the bytes of the wire."""
         attach = grpc.stream_stream_rpc_method_handler(self._attach_worker)
         find = grpc.unary_unary_rpc_method_handler(self._find_leader)
         report = grpc.unary_unary_rpc_method_handler(self._report_worker_exit)
@@ -34,7 +34,7 @@ class RelayServicer:
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def _find_leader(self, request: bytes, context: Context) -> bytes:
-        """To workers, the relay is the scheduler to which it has a stream."""
+        """Answers that the scheduler to which the relay has a stream leads: to workers, the relay is that."""
         return self._scheduler.leader().SerializeToString()
 
     async def _report_worker_exit(self, request: bytes, context: Context) -> bytes:

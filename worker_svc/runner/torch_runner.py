@@ -172,7 +172,7 @@ class TorchRunner:
             self._cache.copy_block(copy)
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
-        """On a stream of their own; see `ModelRunner`."""
+        """Returns a callable that makes the copies on a stream of their own; see `ModelRunner`."""
         return beside(self.model.device, partial(self.copy_blocks, copies))
 
     @torch.inference_mode()
@@ -248,7 +248,7 @@ class TorchRunner:
         return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
 
     def _limit_threads(self, num_tokens: int) -> None:
-        """For a step of so many query tokens. The libraries count by calling thread."""
+        """Sets the threads for a step of so many query tokens. The libraries count by calling thread."""
         if self._threads is None:
             return
         limit = threading.get_ident(), self._threads.of(num_tokens)

@@ -64,14 +64,14 @@ class StepTotals:
 
     num_steps: int = 0
     num_own: int = 0
-    """Of them, those without a scheduler."""
+    """Steps of them that were made without a scheduler."""
     queued_us: int = 0
     prepare_us: int = 0
     execute_us: int = 0
     commit_us: int = 0
 
     def add(self, timings: scheduler_pb2.StepTimings, *, is_own: bool) -> None:
-        """One more step."""
+        """Adds the timings of one more step."""
         self.num_steps += 1
         self.num_own += is_own
         self.queued_us += timings.queued_us
@@ -82,7 +82,7 @@ class StepTotals:
 
 @dataclass
 class _Times:
-    """Of a step in flight; by the engine's clock."""
+    """The times of a step in flight, by the engine's clock."""
 
     delta: StepDelta
     arrived: float
@@ -101,7 +101,7 @@ class Copier(Protocol):
         """Begins with a group behind everything that the runner has been given so far."""
 
     def wait(self) -> None:
-        """Until all groups have ended, and that was told."""
+        """Waits until all groups have ended, and that was told."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Surroundings:
     """What the engine needs from whoever drives it."""
 
     clock: Callable[[], float]
-    """Seconds that only rise."""
+    """A clock in seconds that only rises."""
     post: Callable[[Item], None]
     """Brings an item to the inbox. Any thread may call it."""
     copier: Copier
@@ -149,7 +149,7 @@ class StepEngine:
         self._clock, self._copier, self._fill = around.clock, around.copier, around.fill
         self._in_flight = StepsInFlight(core.table, runner, around.copier.begin)
         self._times: deque[_Times] = deque()
-        """Of the steps in flight, oldest first."""
+        """The times of the steps in flight, oldest first."""
         self._tell = listeners
         self._spans = spans
         self._grammars = GrammarCoordinator(core, preparation, around.post, listeners.on_grammar_result)

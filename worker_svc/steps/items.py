@@ -66,7 +66,7 @@ class ArrivedStep:
 
     @property
     def delta(self) -> StepDelta:
-        """The step, unpacked once."""
+        """The delta of the step, unpacked once."""
         if self._delta is None:
             self._delta = delta.parse_step(self.message)
         return self._delta

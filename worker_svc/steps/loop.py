@@ -61,7 +61,7 @@ class StepLoop(StepInbox):
 
     @property
     def totals(self) -> StepTotals:
-        """All steps so far."""
+        """Totals of all steps so far."""
         return self._engine.totals
 
     @property

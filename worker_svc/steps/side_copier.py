@@ -22,7 +22,7 @@ class _Group:
     fence: int
     copy: Callable[[], None]
     begun: float
-    """On the monotonic clock."""
+    """When it was begun, in seconds of the monotonic clock."""
     ended: threading.Event = field(default_factory=threading.Event)
 
 
@@ -55,7 +55,7 @@ class SideCopier:
         self._waiting.put(group)
 
     def wait(self) -> None:
-        """Until all groups have ended, and that was told."""
+        """Waits until all groups have ended, and that was told."""
         for group in self._open:
             group.ended.wait()
 

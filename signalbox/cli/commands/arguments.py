@@ -10,7 +10,7 @@ MAX_PRIORITY = 1000
 
 
 def address(text: str) -> str:
-    """`host:port`."""
+    """The type of an argument `host:port`."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8000")

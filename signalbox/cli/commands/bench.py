@@ -29,7 +29,7 @@ examples:
   signalbox bench load --help
 """
 COMMANDS = {"load": "signalbox.benchmarks.load.command", "serve": "signalbox.benchmarks.serve.command"}
-"""Run here, as commands."""
+"""Benches that are run in this process, by their names."""
 MODULES = {
     "scheduler": "signalbox.benchmarks.scheduler.step",
     "plan": "signalbox.benchmarks.scheduler.plan",

@@ -53,7 +53,7 @@ def make_line(key: NewKey, args: argparse.Namespace) -> str:
 
 
 def tenant(text: str) -> str:
-    """A tenant's name."""
+    """The type of an argument that is a tenant's name."""
     if not TENANT_PATTERN.fullmatch(text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not 1 to 64 letters, digits, dots, dashes, underscores"

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Until Ctrl-C, or the scheduler goes. Raises StartupError when rich is not installed."""
+    """Shows the board until Ctrl-C, or until the scheduler goes. Raises StartupError when rich is not installed."""
     try:
         from signalbox.cli import board_screen  # noqa: PLC0415
     except ModuleNotFoundError as error:

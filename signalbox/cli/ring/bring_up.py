@@ -185,13 +185,13 @@ def program_name() -> str:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """To stdout; a reader that has gone must not keep us from stopping the services."""
+    """Writes a line to stdout; a reader that has gone must not keep us from stopping the services."""
     with suppress(OSError):
         print(text, end=end, flush=True)
 
 
 def warn(text: str) -> None:
-    """To stderr."""
+    """Writes a line to stderr."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 

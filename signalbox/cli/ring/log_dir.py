@@ -44,7 +44,8 @@ class LogDir:
             raise StartupError(f"cannot lock {self.lease}: {error.strerror}") from None
 
     def close(self, *, failed: bool) -> bool:
-        """To be called when the services have ended. Returns whether there are logs to look at."""
+        """Takes away a folder that nobody needs, when the services have ended. Returns whether there are logs to look
+        at."""
         keep = failed and any(log.stat().st_size for log in self.path.glob("*.log"))
         if self._is_temporary and not keep:
             shutil.rmtree(self.path, ignore_errors=True)

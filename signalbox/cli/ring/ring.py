@@ -60,7 +60,7 @@ class Ring:
         return tuple(f"frontend-{index}" for index in range(self.num_frontends))
 
     def stages(self) -> list[list[Service]]:
-        """In the order of starting; a later stage dials an earlier one."""
+        """The services in the order of starting; a later stage dials an earlier one."""
         frontends = [
             _service(
                 name,

@@ -26,9 +26,9 @@ from signalbox.runtime.process import PARENT
 
 POLL_S = 0.05
 STOP_GRACE_S = 40.0
-"""Between SIGTERM and SIGKILL, per stage: longer than frontends let requests run on (their drain_s)."""
+"""Seconds between SIGTERM and SIGKILL, per stage: longer than frontends let requests run on (their drain_s)."""
 RESTART_S = 1.0
-"""At least, between two starts of a service that is started again. Doubled each time that one with `restarts` ends
+"""Least seconds between two starts of a service that is started again. Doubled each time that one with `restarts` ends
 early."""
 LONGEST_RESTART_S = 30.0
 SETTLED_S = 60.0
@@ -45,7 +45,7 @@ _WARNINGS = _ERRORS | {"WARNING"}
 
 @dataclass(frozen=True)
 class Service:
-    """A process to run."""
+    """A process to run: its name, its command, and where it says that it is ready."""
 
     name: str
     argv: tuple[str, ...]
@@ -53,7 +53,7 @@ class Service:
     """Services of one group stand in for each other: one that ends is started again while another of them runs.
     Empty: it has none."""
     restarts: bool = False
-    """It is started again whenever it ends, whoever else runs."""
+    """Whether the service is started again whenever it ends, whoever else runs."""
 
 
 class Child:
@@ -85,14 +85,14 @@ class Child:
 
     @property
     def ended_at(self) -> float:
-        """When it was first seen not to run."""
+        """When the service, which does not run, was first seen so, in seconds of the monotonic clock."""
         if self._ended_at is None:
             self._ended_at = time.monotonic()
         return self._ended_at
 
     @property
     def is_alone(self) -> bool:
-        """It has ended, and nobody is left of its group."""
+        """Whether the service has ended, and nobody is left of its group."""
         try:
             os.killpg(self.process.pid, 0)
         except ProcessLookupError:
@@ -100,7 +100,7 @@ class Child:
         return False
 
     def send(self, number: signal.Signals) -> None:
-        """To the whole process group: a service may have helpers of its own."""
+        """Sends a signal to the whole process group: a service may have helpers of its own."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 

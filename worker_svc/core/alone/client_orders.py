@@ -26,13 +26,13 @@ _ENDS = {ClientAction.CANCEL: FinishReason.ABORT, ClientAction.FINISH: FinishRea
 
 @dataclass
 class _Order:
-    """Of one request."""
+    """What the client of one request wants."""
 
     ref: RequestRef
     end: FinishReason | None = None
     """How it is to end; None: it is to go on."""
     paused: bool | None = None
-    """None: as it is."""
+    """Whether it is to be paused; None: as it is."""
 
 
 class ClientOrders:
@@ -41,7 +41,7 @@ class ClientOrders:
     def __init__(self, table: RequestTable) -> None:
         self._table = table
         self._orders: dict[int, _Order] = {}
-        """By slot; the slot may be another's by now."""
+        """The orders by slot; the slot may be another's by now."""
 
     def add(self, frontend_instance: str, attempt: int, action: ClientAction) -> None:
         """The newest counts; an end is final. Of an attempt that is not here nothing is kept."""
@@ -67,7 +67,7 @@ class ClientOrders:
         return None
 
     def forget(self) -> None:
-        """There is a scheduler."""
+        """Drops all orders: there is a scheduler, which says them."""
         self._orders.clear()
 
     def carry_out(self, most_rows: int) -> list[int]:

@@ -22,7 +22,7 @@ class Loan:
         """Since the last greeting: what the scheduler knew of their content is wrong."""
 
     def __len__(self) -> int:
-        """Blocks that are left."""
+        """How many blocks are left."""
         return int(self._is_lent.sum())
 
     def replace(self, blocks: I32) -> None:

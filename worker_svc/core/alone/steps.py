@@ -16,7 +16,7 @@ from worker_svc.core.run_ahead import certainly_ended
 from worker_svc.core.step import I64, StepDelta
 
 MOST_CHUNK_TOKENS = 512
-"""Of prefills per step: nobody is there to say how much prefill the decode rows can bear beside them."""
+"""Most prefill tokens per step: nobody is there to say how much prefill the decode rows can bear beside them."""
 
 
 @dataclass

@@ -26,7 +26,7 @@ class Terms:
         return None
 
     def obey(self, term: int, instance: str) -> None:
-        """That scheduler has taken us."""
+        """Remembers the term of the scheduler that has taken us."""
         self.highest, self.instance = max(term, self.highest), instance
 
     def rise(self, term: int) -> None:

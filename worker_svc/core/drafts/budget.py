@@ -7,11 +7,11 @@ to pay nothing, for whatever reason and whatever was estimated, has spent the sa
 from __future__ import annotations
 
 SHARE = 0.015
-"""Of each step."""
+"""Share of each step that drafts may lose."""
 MOST_SAVED = MOST_OWED = 16.0
-"""Steps without drafts, like all amounts here."""
+"""Limits of the balance, in steps without drafts, like all amounts here."""
 TRIAL_COST = 1.0
-"""To be saved before another trial."""
+"""Least balance with which a trial begins, in steps without drafts."""
 TRIAL_GAP = 8
 """Steps until it is known what a trial costs: no other begins before."""
 LEAST_STEPS = 8
@@ -25,15 +25,15 @@ class DraftBudget:
         self._balance = MOST_SAVED / 2
         self._closed_for = self._granted = 0
         self.is_spent = False
-        """No drafts but those of trials that have begun."""
+        """Whether nothing is left: no drafts but those of trials that have begun."""
 
     @property
     def may_try(self) -> bool:
-        """A trial may begin."""
+        """Whether a trial may begin."""
         return not self.is_spent and self._balance >= TRIAL_COST and not self._closed_for
 
     def pass_step(self) -> None:
-        """Another step."""
+        """Adds what another step allows to lose."""
         self._closed_for = max(self._closed_for - 1, 0)
         self._granted = max(self._granted - 1, 0)
         self.add(SHARE)
@@ -48,5 +48,5 @@ class DraftBudget:
             self.is_spent = self._balance < 0 and not self._granted
 
     def begin_trial(self) -> None:
-        """Some requests try."""
+        """Notes that a trial begins: no other does for TRIAL_GAP steps."""
         self._closed_for = TRIAL_GAP

@@ -30,7 +30,7 @@ class DraftCoverage:
         targets[copy.target] = sources[copy.source]
 
     def renew(self, blocks: list[int]) -> None:
-        """These blocks get new content."""
+        """Forgets what these blocks had: they get new content."""
         self._device[blocks] = 0
 
     def num_covered(self, tables: I32) -> I64:

@@ -18,15 +18,15 @@ class DraftRows:
     """Decode rows that may have drafts; R rows. The columns by slot are the request table's own: not to be written."""
 
     slots: I64
-    """[R]"""
+    """[R] slot of each row."""
     limits: I64
     """[R] most drafts; 0: none are wanted. The slot's blocks have room for them all."""
     tokens: I32
-    """[num_slots, max_model_len] known tokens."""
+    """[num_slots, max_model_len] known tokens of each slot."""
     num_tokens: I32
     """[num_slots] how many are known."""
     blocks: I32
-    """[num_slots, W] block tables."""
+    """[num_slots, W] block table of each slot."""
 
     def known(self, slot: int) -> I32:
         """All known tokens of `slot`'s request; a view."""
@@ -43,7 +43,7 @@ class Drafter:
     """The last guesses took work that further guesses for the same requests will not take."""
 
     def propose(self, slot: int, tokens: I32, limit: int) -> I32:
-        """At most `limit` guesses, at least one allowed, for what follows `tokens`: all known of the slot's request."""
+        """Guesses for what follows `tokens`, all known of the slot's request: at most `limit`, which is 1 or more."""
         raise NotImplementedError
 
     def propose_all(self, rows: DraftRows) -> list[I32]:

@@ -22,7 +22,7 @@ class DraftTotals:
     """Draft tokens since the start."""
 
     num_drafted: int = 0
-    """That the target model has looked at."""
+    """Draft tokens that the target model has looked at."""
     num_accepted: int = 0
 
 
@@ -42,7 +42,7 @@ class Drafting:
         return self._drafter is not None
 
     def start(self, slot: int, limit: int) -> None:
-        """A request moves in."""
+        """Begins anew for a request that moves into `slot`."""
         self._policy.start(slot, limit)
 
     def forget(self, slot: int) -> None:
@@ -51,7 +51,7 @@ class Drafting:
             self._drafter.forget(slot)
 
     def rest(self) -> None:
-        """The scheduler's link ended."""
+        """Forgets what the scheduler was asked for: its link has ended."""
         self._policy.rest()
 
     def propose(self, table: RequestTable, delta: StepDelta, slots: I64) -> list[I32] | None:

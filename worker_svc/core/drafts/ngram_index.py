@@ -20,7 +20,7 @@ class NgramIndex:
         self._latest: dict[bytes, int] = {}
         """Position behind the latest occurrence of each run."""
         self._earlier: list[int] = [NOWHERE] * shortest
-        """For each position that has been indexed: the one behind the occurrence before, of the same run."""
+        """The position behind the occurrence before, of the same run, for each position that has been indexed."""
 
     def find(self, tokens: I32) -> int:
         """Position behind the longest run, of `shortest` to `longest` tokens, that ends `tokens` and has occurred

@@ -16,7 +16,7 @@ from worker_svc.core.drafts.step_costs import StepCosts
 I64 = NDArray[np.int64]
 
 FIRST_PAUSE, LONGEST_PAUSE = 16, 256
-"""Steps."""
+"""Length of a request's first pause and of the longest, in steps."""
 TRIAL_STEPS = 3
 """Steps with drafts that a request tries after a pause, whatever it knows."""
 TRIAL_DRAFTS = 2
@@ -34,7 +34,7 @@ MARGIN = 1.15
 SURE_GAIN = 1.3
 """Drafts that promise so much pay for certain, noise or not."""
 ROUNDS = 3
-"""Of the search for the best counts: each starts from the speed that the one before found."""
+"""Rounds of the search for the best counts: each starts from the speed that the one before found."""
 
 
 class DraftPolicy:
@@ -55,7 +55,7 @@ class DraftPolicy:
         self._waits = np.zeros(num_slots, np.int64)
         """Steps until a paused request may try again."""
         self._asked = np.zeros(num_slots, np.bool_)
-        """It has asked for its limit, which the scheduler has to confirm."""
+        """Whether a slot has asked for its limit, which the scheduler has to confirm."""
         self._trials = np.zeros(num_slots, np.int64)
         """Steps with drafts to be made whatever they promise."""
         self._wanted = np.zeros(num_slots, np.int64)
@@ -117,7 +117,7 @@ class DraftPolicy:
         return counts
 
     def learn(self, slots: I64, drafted: I64, matched: I64, is_first: bool) -> None:
-        """Of the `drafted` `[R]` tokens of each row of the step the first `matched` `[R]` were right.
+        """Takes into account that of the `drafted` `[R]` tokens of each row the first `matched` `[R]` were right.
 
         is_first: the drafter did work that further drafts do not take, and rows without drafts may get some by it.
         """

@@ -10,18 +10,19 @@ import numpy as np
 NUM_TO_KNOW = 2
 """Steps of each kind before anything is concluded from them."""
 PLAIN_EVERY, PLAIN_EVERY_UNSURE = 32, 8
-"""Among steps with drafts one without, as costs change: with the length of the sequences, and with what else runs."""
+"""Steps with drafts after which one is made without, as costs change: with the length of the sequences, and with what
+else runs."""
 NEWEST_WEIGHT = 0.03
 PLAIN_WEIGHT, MOST_PLAIN_WEIGHT = 0.05, 0.15
-"""Of a step without drafts: the first for each step since the last one."""
+"""Weight of a step without drafts: the first for each step since the last one."""
 MOST_TIMES_MEAN = 3.0
 """A step that takes longer than so many average ones was held up by something else."""
 MOST_EXTRA = 8.0
-"""In steps without drafts: one with drafts is taken to last so much longer at most."""
+"""Most that a step with drafts is taken to last longer, in steps without drafts."""
 
 
 class DraftCosts(NamedTuple):
-    """In shares of a step without drafts."""
+    """What drafts cost, in shares of a step without drafts."""
 
     per_depth: float
     """Each draft of the row that has most: a run of the draft model."""
@@ -36,7 +37,7 @@ DOUBT = 0.1
 
 @dataclass
 class _Mean:
-    """Moving mean."""
+    """A moving mean and how many values it has seen."""
 
     value: float = 0.0
     count: int = 0

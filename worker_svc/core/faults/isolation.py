@@ -34,7 +34,7 @@ def run_step(
 
 
 def _copy(runner: ModelRunner, copies: list[BlockCopy]) -> str | None:
-    """Returns what went wrong."""
+    """Makes the copies; returns what went wrong, None if nothing did."""
     try:
         if copies:
             runner.copy_blocks(copies)
@@ -81,7 +81,8 @@ def check_alive(runner: ModelRunner, failure: str) -> None:
 
 
 def _find_culprits(runner: ModelRunner, batch: Batch, failure: str) -> tuple[Sampled, dict[int, str]]:
-    """Of a batch that failed."""
+    """What a batch that failed samples without the rows that make it fail, found by running parts of it, and why each
+    fails."""
     rows = len(batch.slots)
     if rows == 1:
         return _nothing(batch), {0: failure}

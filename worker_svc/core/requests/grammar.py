@@ -18,15 +18,15 @@ class Advance(NamedTuple):
     """What an automaton made of the new tokens of a row."""
 
     num_tokens: int
-    """How many count."""
+    """How many of the new tokens count."""
     is_complete: bool = False
-    """The last of them completes the form."""
+    """Whether the last of them completes the form."""
     error: str = ""
-    """The row's request fails with this."""
+    """With what the row's request fails; empty: it does not."""
 
 
 class GrammarTable:
-    """Automata by slot."""
+    """The automata of slots whose output follows a form."""
 
     def __init__(self, num_slots: int, vocab_size: int) -> None:
         self.constrained = np.zeros(num_slots, np.bool_)
@@ -39,7 +39,7 @@ class GrammarTable:
         self.constrained[slot] = True
 
     def put(self, slot: int, automaton: Automaton) -> None:
-        """It is ready."""
+        """Takes the slot's automaton, which is ready."""
         self._automata[slot] = automaton
 
     def is_ready(self, slot: int) -> bool:
@@ -64,7 +64,8 @@ class GrammarTable:
         return draft[: automaton.legal_drafts(draft)] if automaton is not None else draft[:0]
 
     def masks(self, slots: I32, sample_rows: I32, drafts: list[I32] | None) -> Masks | None:
-        """Of a batch with one row per slot, `[N]` samples, and `drafts` for its first rows; None: nothing to mask."""
+        """Masks of a batch with one row per slot, `[N]` samples, and `drafts` for its first rows; None: nothing to
+        mask."""
         masked = np.flatnonzero(self.constrained[slots[sample_rows]])
         if not len(masked):
             return None

@@ -40,7 +40,7 @@ class Masks:
         self._is_filled = False
 
     def fill_with(self, executor: Executor) -> None:
-        """They are to be filled by this other thread."""
+        """Has the masks filled by this other thread."""
         self._executor = executor
 
     def start(self) -> None:

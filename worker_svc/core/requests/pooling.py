@@ -13,7 +13,7 @@ F64 = NDArray[np.float64]
 
 
 class PoolingMode(IntEnum):
-    """Which positions count; numbers as in generation.proto."""
+    """Which positions count for the vector; numbers as in generation.proto."""
 
     MEAN = 1
     LAST = 2

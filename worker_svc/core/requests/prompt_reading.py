@@ -24,7 +24,7 @@ class PromptResults:
     logprobs: dict[int, tuple[int, list[TokenLogprobs]]] = field(default_factory=dict)
     """Position of the first token in the prompt, and one per token from there on."""
     vectors: dict[int, F32] = field(default_factory=dict)
-    """Of the requests that end with it."""
+    """Vectors of the requests that end with the step."""
 
 
 def skips_unread(table: RequestTable, chunk: SlotStart) -> bool:

@@ -72,7 +72,7 @@ class RequestTable:
         self.finish_reasons = np.zeros(num_slots, np.uint8)
         self.failures: list[Failure | None] = [None] * num_slots
         self.withdrawn = np.zeros(num_slots, np.bool_)
-        """It has failed for numbers that are not finite: what it has published is to be forgotten."""
+        """Whether the request failed for numbers that are not finite: what it has published is to be forgotten."""
 
     def num_output(self, slot: int) -> int:
         """Output tokens so far, prior ones included."""
@@ -126,7 +126,7 @@ class RequestTable:
         self.failures[slot] = failure
 
     def clear(self, slot: int) -> None:
-        """Forgets the request."""
+        """Forgets the slot's request."""
         self.status[slot] = SlotStatus.FREE
         self.runs[slot] = self.paused[slot] = False
         self.refs[slot] = None

@@ -16,7 +16,7 @@ class SamplingParams:
 
     temperature: float = 1.0
     top_k: int = 0
-    """0 keeps all tokens."""
+    """The likeliest tokens to draw from; 0 keeps all."""
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0

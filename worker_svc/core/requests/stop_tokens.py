@@ -16,12 +16,12 @@ class StopTokens:
         self._counts: dict[int, int] = {}
 
     def add(self, params: SamplingParams) -> None:
-        """A request came."""
+        """Counts the stop tokens of a request that came."""
         for token in params.stop_token_ids:
             self._counts[token] = self._counts.get(token, 0) + 1
 
     def remove(self, params: SamplingParams) -> None:
-        """It went."""
+        """Takes out the stop tokens of a request that went."""
         for token in params.stop_token_ids:
             self._counts[token] -= 1
             if not self._counts[token]:

@@ -34,11 +34,11 @@ class PagedBatch:
     cache: KVCache
     num_decode_rows: int
     query_starts: I32
-    """[R + 1]"""
+    """[R + 1] number of each row's first query token; last, T."""
     positions: I32
-    """[T]"""
+    """[T] position of each query token in its sequence."""
     block_tables: I32
-    """[R, W]"""
+    """[R, W] block ids of each row."""
     device: torch.device
     layers_called: set[int] = field(default_factory=set)
     block_ids: torch.Tensor = field(init=False)
@@ -99,7 +99,7 @@ _current: ContextVar[PagedBatch] = ContextVar("signalbox_paged_batch")
 
 
 def current() -> PagedBatch:
-    """The batch that runs."""
+    """The batch that runs in this context."""
     return _current.get()
 
 

@@ -60,7 +60,7 @@ class ModuleForward:
         wanted: torch.Tensor,
         looked_at: torch.Tensor | None = None,
     ) -> Forwarded:
-        """See `Forward`."""
+        """Logits of the query tokens `wanted`, and hidden states of those `looked_at` (None: of `wanted`)."""
         if looked_at is None:
             looked_at = wanted
         if self._head is None:  # hidden states cannot be had: logits tell as much
@@ -71,7 +71,7 @@ class ModuleForward:
         return Forwarded(logits, captured.hidden[looked_at])
 
     def all(self, token_ids: torch.Tensor, positions: torch.Tensor) -> Forwarded:
-        """Of all query tokens."""
+        """Logits and hidden states of all query tokens."""
         if self._head is None:
             logits = self._logits(token_ids, positions, 0)
             return Forwarded(logits, logits)
@@ -107,7 +107,7 @@ class DirectForward:
         wanted: torch.Tensor,
         looked_at: torch.Tensor | None = None,
     ) -> Forwarded:
-        """See `Forward`."""
+        """Logits of the query tokens `wanted`, and hidden states of those `looked_at` (None: of `wanted`)."""
         angles = (self._cosines[positions][None], self._sines[positions][None])
         hidden = self._layers(self._embed(token_ids)[None], angles)
         states = hidden[0, wanted]

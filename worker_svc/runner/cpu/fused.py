@@ -26,7 +26,7 @@ ATTENTIONS = {
 }
 """Classes that project, normalize each head (if they do), rotate halves, attend and project back."""
 CONFIG_WINDOWS = {"MistralAttention", "MixtralAttention"}
-"""Those whose window is that of the configuration, not of the layer."""
+"""Families whose window is that of the configuration, not of the layer."""
 GATED_MLPS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ACTIVATIONS = {
     "SiLU": Activation.SILU,
@@ -37,7 +37,7 @@ ACTIVATIONS = {
 NORM_VARIANTS = ((0.0, True), (0.0, False), (1.0, False))
 """(added to the weight, whether it rounds before the multiplication): Llama, OLMo 2 and gpt-oss, Gemma."""
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-"""As in packed_linear, for the parts that are checked one by one."""
+"""Largest relative errors of the parts that are checked one by one, as in packed_linear."""
 
 
 class NotFusableError(Exception):

@@ -23,7 +23,7 @@ class StepThreads:
     many: int
 
     def of(self, num_tokens: int) -> int:
-        """For a step of `num_tokens` query tokens."""
+        """Threads for a step of `num_tokens` query tokens."""
         return self.few if num_tokens <= FEW_TOKENS else self.many
 
 

@@ -62,13 +62,13 @@ class CapturedStep:
             self._results = step.run()
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `DecodeStep.run`; the next run of any size overwrites the results."""
+        """Runs the step as `DecodeStep.run` does; the next run of any size overwrites the results."""
         self._graph.replay()
         return self._results
 
 
 class DecodeSteps:
-    """Decode steps by size."""
+    """The decode steps of all batch sizes, captured as graphs or not."""
 
     def __init__(
         self, module: Any, cache: KVCache, state: DecodeState, sizes: tuple[int, ...], num_splits: int
@@ -85,7 +85,7 @@ class DecodeSteps:
 
     @property
     def num_captured(self) -> int:
-        """How many are graphs."""
+        """How many of the steps are graphs."""
         return sum(isinstance(step, CapturedStep) for step in self._steps.values())
 
     def capture(self) -> None:

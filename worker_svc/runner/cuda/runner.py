@@ -40,11 +40,11 @@ class Launched:
     """A step on its way."""
 
     slots: NDArray[np.int32]
-    """[N] of the samples."""
+    """[N] slot of each sample."""
     positions: NDArray[np.int32]
     """[N] that the sampled tokens get."""
     sample_rows: NDArray[np.int32]
-    """[N] of the batch."""
+    """[N] row of each sample in the batch."""
     results: HostCopy | None
     """[N + R + N] tokens, then 1 for each row and for each sample that is finite, else 0."""
     done: Sampled | None = None

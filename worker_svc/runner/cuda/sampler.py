@@ -27,13 +27,13 @@ class Draws:
     """Samples that are drawn, n of them, on the device."""
 
     rows: torch.Tensor
-    """[n] of the logits."""
+    """[n] row of the logits that each sample is drawn from."""
     numbers: torch.Tensor
     """[n] float64 in [0, 1)"""
     limits: Limits
 
     def take(self, part: slice) -> Draws:
-        """Some of them."""
+        """The draws of a part of the samples."""
         limits = Limits(
             self.limits.temperature[part],
             self.limits.top_k[part],

@@ -22,13 +22,13 @@ class DecodeRows:
     """Decode rows of one token each, as a step has them; R rows."""
 
     slots: I32
-    """[R]"""
+    """[R] slot of each row."""
     tokens: I32
     """[R] query tokens; meaningless where `in_flight`."""
     positions: I32
     """[R] of the query tokens."""
     block_tables: I32
-    """[R, W]"""
+    """[R, W] block ids of each row."""
     in_flight: NDArray[np.bool_]
     """[R] the query token is one that a step launched before has sampled, and only the device knows it."""
 

@@ -46,11 +46,11 @@ class HostCopy:
 
     @property
     def is_done(self) -> bool:
-        """Nobody waits any more."""
+        """Whether the tokens are there, so that `wait` does not wait."""
         return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> NDArray[np.int32]:
-        """The tokens."""
+        """The tokens `[N]`, as soon as they are on the host."""
         if self._event is not None:
             self._event.synchronize()
         return self._tokens.numpy().astype(np.int32)

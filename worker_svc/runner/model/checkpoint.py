@@ -13,7 +13,7 @@ CONFIG, GENERATION_CONFIG, TOKENIZER = "config.json", "generation_config.json", 
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED_PATTERNS = ("*.bin", "*.pt", "*.pth")
 MAX_HEADER_BYTES = 100_000_000
-"""As the safetensors library has it."""
+"""Most bytes of a file's header, as the safetensors library has it."""
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from worker_svc.runner.errors import ModelLoadError
 
 GIB = 1 << 30
 CPU_MEMORY_SHARE = 0.4
-"""Of the memory that is free after loading; the rest is for activations and for other processes."""
+"""Share of the memory free after loading that the cache takes; the rest is for activations and for other processes."""
 CPU_MEMORY_CAP_BYTES = 8 * GIB
 CUDA_MEMORY_SHARE = 0.85
 CGROUP = Path("/sys/fs/cgroup")
@@ -108,7 +108,7 @@ def available_bytes(device: torch.device) -> int:
 
 
 def in_gib(num_bytes: int) -> str:
-    """For people."""
+    """A size in GiB, for people to read."""
     return f"{num_bytes / GIB:.2f} GiB"
 
 

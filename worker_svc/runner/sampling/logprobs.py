@@ -13,7 +13,8 @@ from worker_svc.core.batch import TokenLogprobs
 def token_logprobs(
     scores: torch.Tensor, tokens: NDArray[np.int64], counts: NDArray[np.uint8]
 ) -> list[TokenLogprobs]:
-    """Of the model's `scores` `[n, V]`: of `tokens`, `[n]`, and of as many best tokens as `counts` say."""
+    """Log-probabilities by the model's `scores` `[n, V]`: of `tokens`, `[n]`, and of as many best tokens as `counts`
+    say."""
     logprobs = scores.log_softmax(-1)
     chosen = logprobs.gather(1, torch.from_numpy(tokens).to(scores.device)[:, None])
     ranks = (1 + (logprobs > chosen).sum(-1)).tolist()

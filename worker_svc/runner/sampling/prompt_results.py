@@ -15,7 +15,7 @@ LOGITS_AT_ONCE = 1 << 24
 
 
 def score_prompts(head: ModelHead, captured: CapturedStates, batch: Batch) -> dict[int, list[TokenLogprobs]]:
-    """By row: the log-probabilities of the prompt tokens behind `batch.scored`."""
+    """Log-probabilities of the prompt tokens behind `batch.scored`, by row."""
     if not batch.scored:
         return {}
     queries = np.concatenate([np.arange(span.start, span.end) for span in batch.scored])
@@ -33,7 +33,7 @@ def score_prompts(head: ModelHead, captured: CapturedStates, batch: Batch) -> di
 
 
 def sum_hidden(captured: CapturedStates, spans: list[QuerySpan]) -> dict[int, NDArray[np.float32]]:
-    """By row: `[H]` float32 sum of the last hidden states of its span."""
+    """`[H]` float32 sum of the last hidden states of each span, by row."""
     if not spans:
         return {}
     hidden = captured.hidden

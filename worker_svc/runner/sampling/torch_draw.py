@@ -28,7 +28,7 @@ class Limits:
 
     temperature: torch.Tensor
     top_k: torch.Tensor
-    """Between 1 and V; V keeps all tokens."""
+    """The likeliest tokens to draw from, between 1 and V; V keeps all."""
     top_p: torch.Tensor
     min_p: torch.Tensor
 

@@ -26,7 +26,8 @@ class SimFailures:
     fail_step: int | None = None
     """The step of this number fails with all of its rows, however they are run again; counted from 1."""
     break_step: int | None = None
-    """From the step of this number on the device is lost: everything fails, whoever's it is; counted from 1."""
+    """Number of the step, counted from 1, from which on the device is lost: everything fails, whoever's it is. None:
+    never."""
     hang_token: int | None = None
     """A step takes `hang_ms` longer when it computes a part of a prompt that contains this token."""
     hang_ms: float = 0.0
@@ -45,10 +46,10 @@ class FailingModel:
         """Different steps with rows so far."""
         self._last_step_id = -1
         self._failing_step_id: int | None = None
-        """Of the step whose number is `fail_step`: it may be run again behind the one after it."""
+        """Id of the step whose number is `fail_step`: it may be run again behind the one after it."""
 
     def check(self, batch: Batch) -> None:
-        """To be called before `batch`, a step or a part of one, runs. Raises SimulatedFailureError."""
+        """Raises SimulatedFailureError if `batch`, a step or a part of one that is about to run, is to fail."""
         failures = self._failures
         self._count(batch.step_id)
         self.check_device()
@@ -62,7 +63,7 @@ class FailingModel:
             raise SimulatedFailureError(f"prompts with token {failures.fail_token} were to fail")
 
     def bad_rows(self, batch: Batch) -> NDArray[np.int32]:
-        """See `Sampled`."""
+        """Rows whose numbers are not finite, as `Sampled` has them."""
         token = self._failures.nan_token
         if token is None:
             return np.empty(0, np.int32)

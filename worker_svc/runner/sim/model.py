@@ -61,10 +61,10 @@ class SimTiming:
     per_token_ms: float = 0.0
     per_context_ms: float = 0.0
     copy_ms_per_block: float = 0.0
-    """Between device and host tier."""
+    """Milliseconds to copy a block between device and host tier."""
 
     def seconds(self, batch: Batch) -> float:
-        """Duration of `batch`."""
+        """How long `batch` takes, in seconds."""
         context = int(batch.seq_lens.sum()) if self.per_context_ms else 0
         return (self.base_ms + self.per_token_ms * len(batch.token_ids) + self.per_context_ms * context) / 1e3
 
@@ -104,7 +104,7 @@ class SimRunner:
         return sampled
 
     def check(self) -> None:
-        """As `ModelRunner.check`: the simulated device is lost when it was asked to be."""
+        """Raises what `ModelRunner.check` does: the simulated device is lost when it was asked to be."""
         if self._failing is not None:
             self._failing.check_device()
 
@@ -114,7 +114,7 @@ class SimRunner:
         self._host[list(host_blocks)] = _GOLDEN
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
-        """See `ModelRunner`: nothing is given ahead."""
+        """Returns a callable that makes the copies beside the steps; nothing is given ahead."""
         return partial(self.copy_blocks, copies)
 
     def copy_blocks(self, copies: list[BlockCopy]) -> None:

@@ -34,9 +34,9 @@ class AttentionWork:
     num_splits: int
     """Splits that a decode row may have; with 1 there is nothing to join."""
     positions: torch.Tensor
-    """[T] int32"""
+    """[T] int32: position of each query token in its sequence."""
     block_tables: torch.Tensor
-    """[R, W] int32"""
+    """[R, W] int32: block ids of each row."""
     split: int = SPLIT
 
 

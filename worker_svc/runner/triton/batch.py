@@ -22,14 +22,14 @@ I32 = NDArray[np.int32]
 
 @dataclass
 class TritonBatch(PagedBatch):
-    """As its base, from numpy columns; all rows go through one kernel."""
+    """A batch made of numpy columns, all of whose rows go through one kernel."""
 
     split: int = SPLIT
     """Positions of a split of a decode row's context; a power of two."""
     _works: dict[int, AttentionWork] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """As the base's, but in one transfer that nobody waits for: the step before may still run."""
+        """Brings the columns to the device in one transfer that nobody waits for: the step before may still run."""
         self.query_starts, self.positions, self.block_tables = (
             np.ascontiguousarray(column, np.int32)
             for column in (self.query_starts, self.positions, self.block_tables)
@@ -42,7 +42,7 @@ class TritonBatch(PagedBatch):
         )
 
     def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
-        """As the base's."""
+        """Writes the new keys and values to the cache."""
         write_kv(layer, key, value, self.block_ids, self.offsets)
 
     def attend_at_once(self, query: torch.Tensor, layer: LayerCache, scores: Scores) -> torch.Tensor:
@@ -100,7 +100,7 @@ class DecodeBatch(PagedBatch):
         )
 
     def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
-        """As the base's."""
+        """Writes the new keys and values to the cache."""
         write_kv(layer, key, value, self.block_ids, self.offsets)
 
     def attend_at_once(self, query: torch.Tensor, layer: LayerCache, scores: Scores) -> torch.Tensor:

@@ -13,18 +13,18 @@ from worker_svc.runner.cpu.native.structs import ChoiceCall
 
 @dataclass(frozen=True)
 class Choices:
-    """n samples."""
+    """What the choosing kernel is told of n samples."""
 
     rows: NDArray[np.int64]
-    """[n] of the scores"""
+    """[n] row of the scores that each sample is drawn from."""
     temperature: NDArray[np.float32]
     """[n] 0: the best token, the first of equals"""
     top_k: NDArray[np.int64]
     """[n] between 1 and V; V keeps all tokens"""
     top_p: NDArray[np.float64]
-    """[n]"""
+    """[n] share of probability to draw from."""
     min_p: NDArray[np.float32]
-    """[n]"""
+    """[n] least probability, as a share of the best one's."""
     numbers: NDArray[np.float64]
     """[n] in [0, 1), for those that are drawn"""
     masks: NDArray[np.uint32]

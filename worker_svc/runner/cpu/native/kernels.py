@@ -54,7 +54,7 @@ DOT_SIGNATURES: dict[str, list[Any]] = {
     "signalbox_attend_all": [POINTER(AttentionCall)],
     "signalbox_decode": [POINTER(DecoderCall)],
 }
-"""Of the functions that are there only where the machine has the bfloat16 dot product."""
+"""Signatures of the functions that are there only where the machine has the bfloat16 dot product."""
 
 
 class Kernels:

@@ -11,7 +11,7 @@ class LayoutError(Exception):
 
 
 class AttentionCall(ctypes.Structure):
-    """`Attention` of kernels.cpp."""
+    """Mirror of `Attention` in kernels.cpp."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("query", "keys", "values", "out")),
@@ -25,7 +25,7 @@ class AttentionCall(ctypes.Structure):
 
 
 class RopeCall(ctypes.Structure):
-    """`Rope` of kernels.cpp."""
+    """Mirror of `Rope` in kernels.cpp."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("qkv", "cosines", "sines", "query_norm", "key_norm")),
@@ -38,13 +38,13 @@ class RopeCall(ctypes.Structure):
 
 
 class PackedCall(ctypes.Structure):
-    """`Packed` of linear.h."""
+    """Mirror of `Packed` in linear.h."""
 
     _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
 
 
 class LayerCall(ctypes.Structure):
-    """`Layer` of decoder.h."""
+    """Mirror of `Layer` in decoder.h."""
 
     _fields_ = (
         *((name, PackedCall) for name in ("qkv", "out", "gate_up", "down")),
@@ -55,7 +55,7 @@ class LayerCall(ctypes.Structure):
 
 
 class DecoderCall(ctypes.Structure):
-    """`Decoder` of decoder.h."""
+    """Mirror of `Decoder` in decoder.h."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("layers", "hidden", "cosines", "sines", "query_starts")),
@@ -70,7 +70,7 @@ class DecoderCall(ctypes.Structure):
 
 
 class ChoiceCall(ctypes.Structure):
-    """`Choice` of kernels.cpp."""
+    """Mirror of `Choice` in kernels.cpp."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("scores", "rows", "masks", "mask_index")),
@@ -88,11 +88,11 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Decoder": DecoderCall,
     "Choice": ChoiceCall,
 }
-"""By the name in the sources; the library knows the same ones."""
+"""The mirrors by their names in the sources; the library knows the same ones."""
 
 
 class _Layout(ctypes.Structure):
-    """`Layout` of kernels.cpp."""
+    """Mirror of `Layout` in kernels.cpp."""
 
     _fields_ = (("name", ctypes.c_char_p), ("size", c_int64), ("last", c_int64))
 
