@@ -13,7 +13,7 @@ from scheduler_svc.core.slots.worker import Worker
 logger = logging.getLogger(__name__)
 
 MOST_SHARE = 0.01
-"""Of the time, that checks may take."""
+"""Largest share of the time that checks may take."""
 
 
 class IdleCheck:
@@ -29,8 +29,8 @@ class IdleCheck:
         self._todo: list[str] = []
 
     def look(self, now: float) -> str | None:
-        """To be called a few times a second. Returns the worker, if any, whose state contradicts itself: it is to be
-        asked for its snapshot."""
+        """Checks an idle worker when it is time; to be called a few times a second. Returns the worker, if any, whose
+        state contradicts itself: it is to be asked for its snapshot."""
         if not self._every_s or now < self._next_at:
             return None
         worker_id = self._next()

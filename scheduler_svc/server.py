@@ -113,7 +113,7 @@ async def tick_for_ever(loop: StepLoop, every_s: float, tenants: WatchedFile[Lim
 
 
 async def _tell_predecessor(address: str, counter: int) -> NoReturn:
-    """Until cancelled, as it ends nothing when it is done."""
+    """Tells the predecessor that the lease is ours, until cancelled: it ends nothing when it is done."""
     if address:
         await tell_predecessor(address, counter)
     await asyncio.Event().wait()

@@ -122,7 +122,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     async def FindLeader(  # noqa: N802
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
     ) -> scheduler_pb2.FindLeaderResponse:
-        """This process leads."""
+        """Answers that this process leads."""
         term = self._loop.core.term
         return scheduler_pb2.FindLeaderResponse(
             is_leader=True, scheduler_epoch=term.number, scheduler_instance=term.instance

@@ -68,7 +68,7 @@ class StepLoop:
         self.idle_check = IdleCheck(core, clock)
         self._attention = Attention()
         self._goes_on = False
-        """`_lose_more` is to come."""
+        """Whether `_lose_more` is to come."""
         self._num_removed = 0
         """Workers that were gone when frontends were last told."""
         self.on_report: Callable[[Worker, StepReport], None] | None = None
@@ -79,7 +79,7 @@ class StepLoop:
 
     @property
     def num_frontends(self) -> int:
-        """Frontends with a link."""
+        """How many frontends have a link."""
         return len(self._frontends)
 
     # -- workers --
@@ -178,7 +178,7 @@ class StepLoop:
         self._advance()
 
     def detach_worker(self, worker_id: str, link: WorkerLink) -> None:
-        """The worker's stream ended."""
+        """Notes that a worker's stream ended."""
         if self.is_current(worker_id, link):
             logger.warning("worker %s detached", worker_id)
             self._forget_link(worker_id)
@@ -219,7 +219,7 @@ class StepLoop:
         self._advance()
 
     def safe_mode(self) -> admin_pb2.SafeModeStatus:
-        """What is suspended now."""
+        """What safe mode suspends now."""
         return make_safe_mode(self.core, self._clock())
 
     # -- frontends --
@@ -260,7 +260,7 @@ class StepLoop:
         return int(self._wall_clock() * 1e3)
 
     def detach_frontend(self, link: FrontendLink) -> None:
-        """The frontend's stream ended."""
+        """Notes that a frontend's stream ended."""
         if self._frontends.get(link.instance) is link:
             logger.info("frontend %s detached", link.instance)
             del self._frontends[link.instance]

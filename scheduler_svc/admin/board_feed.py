@@ -17,9 +17,9 @@ from signalbox.v1 import admin_pb2
 
 logger = logging.getLogger(__name__)
 INTERVAL_S = 0.5
-"""Between two snapshots."""
+"""Least seconds between two snapshots."""
 MAX_SHARE = 0.01
-"""Of a core, for making them: where one takes long, the next comes later."""
+"""Largest share of a core for making snapshots: where one takes long, the next comes later."""
 
 
 class BoardFeed:

@@ -21,7 +21,7 @@ from signalbox.protocol.enums import WorkerHealth
 from signalbox.v1 import admin_pb2
 
 MAX_CELLS = 4096
-"""Of one worker's block map."""
+"""Most cells of one worker's block map."""
 MIN_CELLS = 256
 MAX_CELLS_IN_ALL = 16_384
 """Shared by the workers, as far as MIN_CELLS allows."""
@@ -109,7 +109,7 @@ def _levels(states: NDArray[np.bool_], size: int) -> NDArray[np.uint8]:
 
 
 def _queues(core: Scheduler, wall_ms: float) -> list[admin_pb2.BoardQueue]:
-    """By class, then tenant. Without a request that waits nothing is looked at."""
+    """The queues by class, then tenant. Without a request that waits nothing is looked at."""
     if not core.num_waiting:
         return []
     groups: dict[tuple[int, str], list[int]] = {}
@@ -159,7 +159,7 @@ def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> admin_pb2.Boa
 
 
 def _requests(worker: Worker, limit: int, wall_ms: float) -> Iterator[admin_pb2.BoardRequest]:
-    """Those in the lowest slots: a row stays where it is from one snapshot to the next."""
+    """The requests in the lowest slots: a row stays where it is from one snapshot to the next."""
     states = worker.table.state
     slots = np.flatnonzero((states != SlotState.FREE) & (states != SlotState.RELEASING))[:limit]
     for slot in slots.tolist():

@@ -45,9 +45,9 @@ class ReportTimes:
 
     def __init__(self) -> None:
         self.first_token = SampleRing()
-        """From the frontend's acceptance to the report with the first token."""
+        """Seconds from the frontend's acceptance to the report with the first token."""
         self.inter_token = SampleRing()
-        """Between two reports that brought a running request tokens."""
+        """Seconds between two reports that brought a running request tokens."""
         self._reported_at: dict[str, float] = {}
         self._spent: dict[str, tuple[int, int]] = {}
 

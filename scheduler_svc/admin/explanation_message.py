@@ -12,7 +12,7 @@ MAX_GROUPS = 32
 
 
 def make_explanation(explained: Explanation, wall_ms: float) -> admin_pb2.RequestExplanation:
-    """`wall_ms` is Unix time."""
+    """The message of an explanation; `wall_ms` is Unix time."""
     request, place = explained.request, explained.place
     message = admin_pb2.RequestExplanation(
         ref=scheduler_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),

@@ -58,7 +58,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def ResetPrefixCache(  # noqa: N802
         self, request: admin_pb2.ResetPrefixCacheRequest, context: Context
     ) -> admin_pb2.ResetPrefixCacheResponse:
-        """Forgets all cached blocks."""
+        """Forgets all cached blocks of all workers."""
         return admin_pb2.ResetPrefixCacheResponse(num_blocks=self._loop.core.reset_prefix_cache())
 
     async def DrainWorker(  # noqa: N802

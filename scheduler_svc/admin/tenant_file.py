@@ -24,11 +24,11 @@ from signalbox.errors import StartupError
 from signalbox.runtime.watched_file import WatchedFile
 
 Limits = tuple[TenantLimits, dict[str, TenantLimits]]
-"""Of tenants that are not named, and of those that are."""
+"""Limits of tenants that are not named, and of those that are."""
 
 
 class _Content(BaseModel):
-    """The whole file."""
+    """The content of the whole file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -60,7 +60,7 @@ def _read(path: Path) -> Limits:
 
 
 def _sentence(error: ValidationError) -> str:
-    """Of what is wrong first."""
+    """A sentence about what is wrong first."""
     first: Any = error.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"])) or "the file"
     if first["type"] != "extra_forbidden":

@@ -30,7 +30,7 @@ class RequestStatus(Enum):
 
     @property
     def is_finished(self) -> bool:
-        """Nothing follows this status."""
+        """Whether nothing follows this status."""
         return not TRANSITIONS[self]
 
 
@@ -54,7 +54,7 @@ TRANSITIONS: dict[RequestStatus, frozenset[RequestStatus]] = {
 
 
 class RequestKey(NamedTuple):
-    """Who is meant, whatever the attempt: ids are unique within a frontend instance."""
+    """Names a request whatever the attempt: ids are unique within a frontend instance."""
 
     frontend_instance: str
     request_id: str

@@ -66,7 +66,7 @@ class Scheduler:
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
         self.level: int | None = None
-        """That of safe mode, as queues and workers know it."""
+        """The level of safe mode, as queues and workers know it; None: nothing is suspended."""
 
     @property
     def epoch(self) -> int:
@@ -345,7 +345,7 @@ class Scheduler:
         return sum(worker.reset_cache() for worker in self.workers.values())
 
     def check_integrity(self) -> None:
-        """Asserts all invariants."""
+        """Asserts all invariants of all workers, queues and tables."""
         check_workers(self.workers, self.requests)
         check_requests(self.requests, self.workers, self.queues, self.register.suspects.keys(), self.level)
 

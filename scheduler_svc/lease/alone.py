@@ -7,21 +7,21 @@ from typing import NoReturn
 
 
 class NoLease:
-    """It leads at once and for good."""
+    """The lease of a scheduler that has no other beside it: it leads at once and for good."""
 
     holder_address = ""
     predecessor_address = ""
     is_held = True
 
     def depose(self, counter: int) -> None:
-        """There is nobody else."""
+        """Does nothing: there is nobody else."""
 
     async def acquire(self) -> int:
-        """At once."""
+        """Returns at once."""
         return 0
 
     async def keep(self) -> NoReturn:
-        """Until cancelled."""
+        """Waits until cancelled."""
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 

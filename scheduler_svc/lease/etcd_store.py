@@ -24,7 +24,7 @@ class EtcdStore:
         self.holder_address = ""
 
     async def take(self, *, is_holder_gone: bool = False) -> int | None:
-        """See LeaseStore."""
+        """Takes the lease if nobody has it, or if its holder is gone; returns the counter. None: another holds it."""
         found = await self._find()
         if found is not None and not self._is_ours(found):
             if not is_holder_gone:
@@ -40,7 +40,8 @@ class EtcdStore:
         return int(found["create_revision"]) if found is not None and self._is_ours(found) else None
 
     async def renew(self) -> bool:
-        """See LeaseStore. What has run out is taken again when nobody else wanted it."""
+        """Keeps the lease alive; false: it is not ours any more. What has run out is taken again when nobody else
+        wanted it."""
         answer = await self._call("/v3/lease/keepalive", {"ID": self._lease})
         found = await self._find()
         if found is None:
@@ -49,7 +50,7 @@ class EtcdStore:
         return has_time and self._is_ours(found)
 
     async def give_up(self) -> None:
-        """See LeaseStore. Its keys go with the lease."""
+        """Gives the lease back; its keys go with it."""
         await self._call("/v3/lease/revoke", {"ID": self._lease})
 
     async def _make(self) -> None:

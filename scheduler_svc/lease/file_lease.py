@@ -15,7 +15,7 @@ from signalbox.errors import LeaseLostError, StartupError
 
 logger = logging.getLogger(__name__)
 POLL_S = 0.05
-"""Between two tries of who waits: a try is one system call."""
+"""Seconds between two tries of who waits: a try is one system call."""
 CHECK_S = 1.0
 
 
@@ -41,7 +41,7 @@ class FileLease:
 
     @property
     def is_held(self) -> bool:
-        """See Lease."""
+        """Whether this process has the lock."""
         return self._counter > 0
 
     def check(self) -> None:
@@ -56,10 +56,10 @@ class FileLease:
             raise StartupError(f"cannot lock {self._path}: {error.strerror}") from None
 
     def depose(self, counter: int) -> None:
-        """See Lease. The lock knows better."""
+        """Does nothing: the lock knows better."""
 
     async def acquire(self) -> int:
-        """See Lease. It waits on while the path cannot be reached."""
+        """Waits for the lock, also while the path cannot be reached."""
         while not self._try_lock():
             self.holder_address = self._record.address
             await asyncio.sleep(POLL_S)
@@ -68,7 +68,8 @@ class FileLease:
         return self._counter
 
     async def keep(self) -> NoReturn:
-        """See Lease. Somebody may take the file away: then it is made and locked again, unless another was faster."""
+        """Raises LeaseLostError when the lock is lost. Somebody may take the file away: then it is made and locked
+        again, unless another was faster."""
         while True:
             await asyncio.sleep(CHECK_S)
             if not self._is_ours():
@@ -80,7 +81,7 @@ class FileLease:
                 self._write_record()
 
     async def release(self) -> None:
-        """See Lease."""
+        """Gives the lock back."""
         self._counter = 0
         self._close()
 

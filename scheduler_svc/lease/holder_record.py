@@ -12,7 +12,7 @@ from signalbox.protocol.terms import MAX_TERM
 
 logger = logging.getLogger(__name__)
 MAX_BYTES = 1 << 16
-"""Nobody writes more."""
+"""Most bytes of a record that are read: nobody writes more."""
 MAX_COUNTER = MAX_TERM // 2
 """Terms begin above it, and have to rise from there."""
 

@@ -37,17 +37,17 @@ class KubernetesStore:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._us, self._duration_s = f"{us.address}_{us.instance}", math.ceil(duration_s)
         self._object: Json = {}
-        """As it was last seen; empty: there was none."""
+        """The Lease object as it was last seen; empty: there was none."""
         self._seen = ("", 0.0)
         """Its resourceVersion, and since when it is this one by our clock."""
 
     @property
     def holder_address(self) -> str:
-        """See LeaseStore."""
+        """host:port of the scheduler that has the lease; empty: nobody has it."""
         return self._holder.rpartition("_")[0]
 
     async def take(self, *, is_holder_gone: bool = False) -> int | None:
-        """See LeaseStore."""
+        """Takes the lease if nobody has it, or if its holder is gone; returns the counter. None: another holds it."""
         await self._look()
         if not self._object:
             return 1 if await self._write("POST", self._path, self._taken(1)) else None
@@ -59,14 +59,15 @@ class KubernetesStore:
         return counter if await self._put(self._taken(counter)) else None
 
     async def renew(self) -> bool:
-        """See LeaseStore. Somebody else may touch the object without taking it (kubectl annotate)."""
+        """Renews the lease; false: it is not ours any more. Somebody else may touch the object without taking it
+        (kubectl annotate)."""
         if await self._put({"renewTime": _wall_time()}):
             return True
         await self._look()
         return self._holder == self._us and await self._put({"renewTime": _wall_time()})
 
     async def give_up(self) -> None:
-        """See LeaseStore."""
+        """Gives the lease back."""
         await self._put({"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _wall_time()})
 
     @property
@@ -141,7 +142,7 @@ class KubernetesStore:
 
 
 def _wall_time() -> str:
-    """For people; nobody compares it."""
+    """The time as the API has it, for people; nobody compares it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

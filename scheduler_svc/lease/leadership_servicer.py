@@ -30,7 +30,7 @@ class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer, admin_pb2_
 
     @property
     def leads(self) -> bool:
-        """This process leads."""
+        """Whether this process leads."""
         return self._leading is not None
 
     def stand_by(self, lease: Lease) -> None:
@@ -44,7 +44,7 @@ class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer, admin_pb2_
     async def FindLeader(  # noqa: N802
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
     ) -> scheduler_pb2.FindLeaderResponse:
-        """Who leads. A lease that may have run out while this process stood still is another's perhaps."""
+        """Answers who leads. A lease that may have run out while this process stood still is another's perhaps."""
         self._lease.depose(request.lease_counter)
         if self._leading is None:
             return scheduler_pb2.FindLeaderResponse(leader_address=self._lease.holder_address)

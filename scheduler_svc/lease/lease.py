@@ -11,7 +11,7 @@ class Holder:
     """A process that wants to lead."""
 
     instance: str
-    """UUID of the process."""
+    """UUID of the holder's process."""
     address: str
     """host:port at which the others reach it."""
 

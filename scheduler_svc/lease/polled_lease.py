@@ -12,7 +12,7 @@ from signalbox.errors import LeaseLostError
 
 logger = logging.getLogger(__name__)
 POLL_S = 0.25
-"""Between two looks of who waits for it, and between two tries to renew it when the store does not answer."""
+"""Seconds between two looks of who waits for it, and between two tries to renew it when the store does not answer."""
 RENEWALS = 3
 """Within the time that it holds."""
 
@@ -47,29 +47,30 @@ class PolledLease:
         self._counter = 0
         """0: it is not ours."""
         self._looked_at = 0.0
-        """When we asked the store last."""
+        """When we asked the store last, in seconds."""
         self._deposed = asyncio.Event()
         self._failing = False
         self.predecessor_address = ""
 
     @property
     def holder_address(self) -> str:
-        """See Lease."""
+        """host:port of the scheduler that has the lease, as last seen; empty: nobody is known to."""
         return self._store.holder_address
 
     @property
     def is_held(self) -> bool:
-        """See Lease. After a stop of this process it says no until the store was asked."""
+        """Whether this process has the lease. After a stop of this process it says no until the store was asked."""
         is_ours = self._counter > 0 and not self._deposed.is_set()
         return is_ours and _now() - self._looked_at < self._duration_s
 
     def depose(self, counter: int) -> None:
-        """See Lease."""
+        """Takes the word of another process that holds the lease by `counter`, if that is newer than ours."""
         if 0 < self._counter < counter:
             self._deposed.set()
 
     async def acquire(self) -> int:
-        """See Lease. A store that does not answer is asked again for ever: it may be what starts last."""
+        """Waits until the lease is ours. A store that does not answer is asked again for ever: it may be what starts
+        last."""
         while not self._counter:
             await self._try_to_take()
             if not self._counter:
@@ -77,7 +78,8 @@ class PolledLease:
         return self._counter
 
     async def keep(self) -> NoReturn:
-        """See Lease. What has run out may be ours still, when nobody else wanted it: the store knows."""
+        """Renews the lease. Raises LeaseLostError when it is lost. What has run out may be ours still, when nobody
+        else wanted it: the store knows."""
         while True:
             await self._wait(POLL_S if self._failing else self._duration_s / RENEWALS)
             if self._deposed.is_set():
@@ -94,7 +96,7 @@ class PolledLease:
             self._looked_at = asked_at
 
     async def release(self) -> None:
-        """See Lease."""
+        """Gives the lease back, if it is ours."""
         if self._counter:
             self._counter = 0
             try:

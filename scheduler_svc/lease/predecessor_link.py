@@ -19,7 +19,8 @@ TELL_FOR_S = 600.0
 
 
 async def tell_predecessor(address: str, counter: int) -> None:
-    """Until the scheduler at `host:port` has heard that the lease is ours by `counter`, or nothing listens there."""
+    """Returns when the scheduler at `host:port` has heard that the lease is ours by `counter`, or nothing listens
+    there."""
     clock = asyncio.get_running_loop()
     give_up = clock.time() + TELL_FOR_S
     while clock.time() < give_up and not await refuses(address):

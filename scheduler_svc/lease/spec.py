@@ -23,14 +23,14 @@ _ETCD = re.compile(r"(?P<url>https?://[^/]+)/(?P<key>.+)")
 
 @dataclass(frozen=True)
 class LeaseSpec:
-    """Which lease a setting names."""
+    """The lease that a setting names."""
 
     kind: str
     """file, kubernetes, etcd; empty: none."""
     where: str
     """A path, a namespace, a URL."""
     name: str = ""
-    """Of the Lease object, or the key."""
+    """Name of the Lease object, or the key."""
 
 
 def parse_lease(text: str) -> LeaseSpec:

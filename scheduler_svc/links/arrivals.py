@@ -39,16 +39,16 @@ class Arrival:
     num_missing: int = -1
     """Parts of its hello that were to come when it was last looked at; -1: it was not."""
     heard_at: float = 0.0
-    """When one of them was first seen to have come."""
+    """When one of them was first seen to have come, in seconds."""
 
     @property
     def worker_id(self) -> str:
-        """Of the worker."""
+        """Id of the worker."""
         return self.greeting.info.worker_id
 
     @property
     def instance(self) -> str:
-        """UUID of its process."""
+        """UUID of the worker's process."""
         return self.greeting.info.instance
 
     def end(self) -> None:
@@ -88,7 +88,7 @@ class Arrivals:
             older.end()
 
     def leave(self, arrival: Arrival) -> None:
-        """It is taken in, or refused, or its stream has ended."""
+        """Takes out a worker that is taken in, or refused, or whose stream has ended."""
         if self._of.get(arrival.worker_id) is arrival:
             del self._of[arrival.worker_id]
 

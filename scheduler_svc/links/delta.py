@@ -127,7 +127,7 @@ def build_loan(blocks: Blocks) -> scheduler_pb2.AttachWorkerResponse:
 
 
 def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
-    """A worker's report, unpacked."""
+    """The report of a worker's message."""
     report = StepReport(message.step_id, message.num_decode_rows, message.num_prefill_tokens)
     if message.exception_slots:
         report.exception_slots, report.exception_counts = read_arrays(message, EXCEPTIONS)

@@ -16,7 +16,7 @@ MAX_OUTBOX = 100_000
 MAX_WORKER_BYTES = 256 << 20
 """What may wait for one worker, or one relay: the requests of a whole batch, many times over (W1)."""
 MAX_FRONTEND_BYTES = 32 << 20
-"""Notices and directories."""
+"""Most bytes of notices and directories that wait for a frontend."""
 Send = Callable[[scheduler_pb2.AttachWorkerResponse], None]
 """Takes a message for a worker on its way. Raises OutboxFullError when too many wait."""
 

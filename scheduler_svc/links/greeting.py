@@ -34,7 +34,7 @@ class Greeting:
         self._keep(hello.snapshot.slots, hello.ByteSize())
         self.snapshot = delta.parse_snapshot(hello.snapshot) if hello.HasField("snapshot") else None
         self.is_small = True
-        """It is done in one piece. Not known before it is read."""
+        """Whether the hello is taken in in one piece; true until it has been read."""
 
     @property
     def is_whole(self) -> bool:
@@ -42,7 +42,7 @@ class Greeting:
         return not self.num_missing
 
     def add(self, part: scheduler_pb2.SnapshotPart) -> None:
-        """Takes the next part."""
+        """Takes the next part of the hello."""
         if self.snapshot is None or not self.num_missing:
             raise SnapshotError("a part of a snapshot comes behind the hello that has announced it")
         self.num_missing -= 1

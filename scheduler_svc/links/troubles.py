@@ -11,7 +11,7 @@ NUM_FREE = 2
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 FORGOTTEN_AFTER_S = 60.0
-"""Without another failure."""
+"""Seconds without another failure after which a process' failures are forgotten."""
 
 
 @dataclass

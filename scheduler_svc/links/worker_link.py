@@ -95,7 +95,7 @@ class WorkerSession:
         return True
 
     def end(self) -> None:
-        """The link ended."""
+        """Ends what the link has begun."""
         self._arrival.is_over = True
         self._loop.arrivals.leave(self._arrival)
         if self._link is not None:
@@ -130,7 +130,7 @@ class WorkerSession:
         self._on_close()
 
     def _be_taken_in(self) -> Iterator[None]:
-        """Raises what is wrong."""
+        """Has the worker taken in. Raises what is wrong with its hello."""
         try:
             with self._hello_is_taken():
                 self._link = yield from self._loop.take_in(self._arrival)

@@ -21,7 +21,7 @@ class Admission:
         self._config, self._workers, self._queues = config, workers, queues
         self._started_at = started_at
         self._gone_at: dict[str, float] = {}
-        """When the last worker of a model went."""
+        """When the last worker of a model went, by model."""
 
     def worker_went(self, model: str, now: float) -> None:
         """A worker of the model has just been removed, or takes nothing new."""
@@ -29,7 +29,7 @@ class Admission:
             self._gone_at[model] = now
 
     def no_worker_until(self, model: str) -> float:
-        """Until when requests may wait for a model that has no worker."""
+        """Until when requests may wait for a model that has no worker, in seconds of the scheduler's clock."""
         return self._gone_at.get(model, self._started_at) + self._config.no_worker_grace_s
 
     def refusal_of(self, request: Request, now: float) -> Rejected | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from scheduler_svc.core.request import Request, RequestKey
 
 NUM_BUCKETS = 30
-"""Of a window: what is older than the window leaves it in so many parts."""
+"""Buckets of a window: what is older than the window leaves it in so many parts."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class ErrorBudget:
         self._ttft_s, self._share = ttft_s, share
         self._bucket_s = window_s / NUM_BUCKETS
         self._awaited: dict[RequestKey, tuple[float, Request]] = {}
-        """Until when the first token is promised, soonest first."""
+        """The requests without a first token, by when it is promised, soonest first."""
         self._buckets: deque[Bucket] = deque()
 
     def watch(self, request: Request, now: float) -> None:
@@ -45,7 +45,7 @@ class ErrorBudget:
             self._count(is_late=now > until, now=now)
 
     def forget(self, request: Request) -> None:
-        """It ended without a first token: that is nobody's fault."""
+        """Forgets a request that ended without a first token: that is nobody's fault."""
         self._awaited.pop(request.key, None)
 
     def expire(self, now: float) -> None:
@@ -63,7 +63,7 @@ class ErrorBudget:
         self._buckets.clear()
 
     def num_late(self, now: float) -> int:
-        """Of the window."""
+        """How many first tokens of the window came late."""
         self._drop_old(now)
         return sum(bucket.num_late for bucket in self._buckets)
 

@@ -8,7 +8,7 @@ LATELY_S = 10.0
 
 
 class RecentClasses:
-    """When requests started last, by the class that they came with."""
+    """When requests of each class started last, by the class that they came with."""
 
     def __init__(self) -> None:
         self._started_at: dict[int, float] = {}

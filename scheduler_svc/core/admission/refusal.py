@@ -15,7 +15,7 @@ MAX_REQUEST_BYTES = 48 << 20
 """Largest metadata and payload of a request together: it has to fit into one message to its worker."""
 
 QUEUE_RETRY_S = 1.0
-"""When to try again after a queue was full: it moves with every step."""
+"""Seconds until a client should try again after a queue was full: it moves with every step."""
 
 
 def refuse(request: Request, code: str, message: str, field: str = "") -> Rejected:

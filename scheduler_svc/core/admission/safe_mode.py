@@ -73,7 +73,7 @@ class SafeMode:
             self._budget.answered(request, now)
 
     def forget(self, request: Request) -> None:
-        """It has ended."""
+        """Forgets a request that has ended."""
         if self._budget is not None:
             self._budget.forget(request)
 

@@ -111,7 +111,7 @@ class BlockPool:
         self._hashed = np.zeros(num_blocks, np.bool_)
         """The block's content is known; its hash stands in `_hash_of` and leads back to it in `_block_of`."""
         self.evicted: list[tuple[int, bytes]] | None = None
-        """When a list: every (block, content) that loses its place is appended, for a host tier to save."""
+        """Every (block, content) that lost its place, for a host tier to save; None: there is no such tier."""
         self._free.fill(self._stamps)
 
     @property

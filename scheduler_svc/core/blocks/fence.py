@@ -12,8 +12,8 @@ from scheduler_svc.core.request import Request
 
 @dataclass(eq=False)
 class Fence:
-    """From the step whose delta carries the copies until the worker says that they have ended. A step carries one group
-    at most, so the fence has the number of its step."""
+    """A group of copies beside the steps, from the step whose delta carries them until the worker says that they have
+    ended. A step carries one group at most, so the fence has the number of its step."""
 
     fence_id: int
     copies: list[tuple[int, int]] = field(default_factory=list)
@@ -21,9 +21,9 @@ class Fence:
     blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
     """Blocks of the device that the copies read or write. Nobody else may do so."""
     fetched: Blocks = field(default_factory=lambda: NO_BLOCKS)
-    """Those of them that get content from the host tier."""
+    """Blocks of the device that get content from the host tier."""
     hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
-    """That content."""
+    """The content that `fetched` get, block by block."""
     host_sources: list[int] = field(default_factory=list)
     saved: dict[bytes, int] = field(default_factory=dict)
     """Content that goes to the host tier, and the host block that gets it."""

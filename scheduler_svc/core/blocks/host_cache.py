@@ -23,9 +23,9 @@ class HostCache:
         self._pins: Counter[int] = Counter()
         """Blocks that are copied beside the steps, and by how many groups of copies."""
         self._arriving: set[int] = set()
-        """Those of them that are written: their content cannot be hit yet."""
+        """Pinned blocks that are written: their content cannot be hit yet."""
         self._left: set[int] = set()
-        """Those of them whose content was forgotten meanwhile: free when nothing copies them any more."""
+        """Pinned blocks whose content was forgotten meanwhile: free when nothing copies them any more."""
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -41,7 +41,7 @@ class HostCache:
         return found
 
     def touch(self, hashes: list[bytes]) -> None:
-        """These contents, which are here, count as used."""
+        """Counts these contents, which are here, as used."""
         for content in hashes:
             self._blocks.move_to_end(content)
 
@@ -77,7 +77,7 @@ class HostCache:
             self._arriving.update(blocks)
 
     def unpin(self, blocks: Iterable[int]) -> None:
-        """That group has ended."""
+        """Ends what `pin` began: the group of copies has ended."""
         for block in blocks:
             self._arriving.discard(block)
             self._pins[block] -= 1

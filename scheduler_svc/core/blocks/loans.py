@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, BlockPool, Blocks
 
 LOAN_S = 12.0
-"""For so long at least running requests are to go on without a scheduler."""
+"""Seconds that running requests are to go on without a scheduler, at least."""
 KEPT_RATE = 0.75
 """Share of the measured speed that is still counted on a look later: loans do not shrink with one slow step."""
 

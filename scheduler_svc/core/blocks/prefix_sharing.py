@@ -24,7 +24,7 @@ class Prefix(NamedTuple):
     """What the caches hold of the first tokens of a request."""
 
     hits: Blocks
-    """Blocks on the device."""
+    """Cached blocks on the device that begin the request's prompt."""
     host_hits: list[int]
     """Host blocks with what follows them."""
     hashes: Hashes
@@ -37,7 +37,7 @@ class Prefix(NamedTuple):
 
 
 NO_PREFIX = Prefix(NO_BLOCKS, [], np.empty(0, HASH_DTYPE))
-"""Of a request that no cached block can serve."""
+"""The prefix of a request that no cached block can serve."""
 
 
 def find_prefix(worker: Worker, request: Request, is_enabled: bool) -> Prefix:
@@ -62,7 +62,7 @@ def num_known(worker: Worker, request: Request) -> int:
 
 
 def find_leader(worker: Worker, request: Request, prefix: Prefix) -> PrefixWait | None:
-    """Who computes the block that follows `prefix`; None: nobody that `request` may wait for."""
+    """The request that computes the block that follows `prefix`; None: nobody that `request` may wait for."""
     table, index = worker.table, prefix.num_blocks
     if index == len(prefix.hashes):
         return None

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class PrefixWait(NamedTuple):
-    """Which block it waits for."""
+    """The block that a request waits for, and who computes it."""
 
     leader: Request
-    """Who computes the block."""
+    """The request that computes the block."""
     end: int
     """Where the block ends, in tokens."""

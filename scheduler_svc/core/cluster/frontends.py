@@ -16,10 +16,10 @@ class Frontend:
 
     attached: bool = False
     has_attached: bool = False
-    """It is, or was before."""
+    """Whether the frontend is attached, or was before."""
     detached_at: float = 0.0
     heard_at: float | None = None
-    """When it last said something; None: nobody listens, so its silence means nothing."""
+    """When the frontend last said something, in seconds; None: nobody listens, so its silence means nothing."""
     live: dict[str, int] = field(default_factory=dict)
     """What it waits for, by its last hello and what it has said since: the newest attempt of each request id."""
     paused: set[Named] = field(default_factory=set)
@@ -44,7 +44,7 @@ class Frontends:
         frontend.paused = {named for named in paused if frontend.live.get(named[0]) == named[1]}
 
     def detach(self, instance: str, now: float) -> None:
-        """A frontend's link ended."""
+        """Notes that a frontend's link ended."""
         frontend = self.by_instance.get(instance)
         if frontend is not None:
             frontend.attached, frontend.detached_at = False, now

@@ -17,21 +17,22 @@ class _Asked:
     """What one frontend waits for."""
 
     attempts: dict[str, int] = field(default_factory=dict)
-    """By request id: this attempt, or a newer one."""
+    """The attempts that it waits for, by request id: this attempt, or a newer one."""
     has_named: bool = False
-    """It said which workers may have them."""
+    """Whether the frontend said which workers may have them."""
     awaited: set[str] = field(default_factory=set)
     """Workers that it named, and that have not been heard of since."""
     until: float = 0.0
-    """They may say hello until then."""
+    """Until when workers may say hello with them, in seconds."""
     heard_until: float = 0.0
-    """Those that the frontend hears may until then."""
+    """Until when those workers may that the frontend hears, in seconds."""
 
 
 class Missing:
-    """They are lost once every worker that could have them has spoken: one may still say hello with them. Their
-    frontend names the workers that could; while they have not come a time runs, and no longer than that. It is longer
-    for those that the frontend hears: they live, and look for a scheduler."""
+    """Requests that frontends wait for and that nobody has. They are lost once every worker that could have them has
+    spoken: one may still say hello with them. Their frontend names the workers that could; while they have not come
+    a time runs, and no longer than that. It is longer for those that the frontend hears: they live, and look for a
+    scheduler."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Missing:
             asked.awaited.discard(worker_id)
 
     def forget(self, frontend_instance: str) -> None:
-        """The frontend is gone."""
+        """Forgets what a frontend that is gone waits for."""
         self._asked.pop(frontend_instance, None)
 
     def take_lost(

@@ -10,13 +10,13 @@ from signalbox.protocol.enums import LossCause
 
 @dataclass(frozen=True)
 class OfRequest:
-    """Something about one request."""
+    """A notice about one request."""
 
     key: RequestKey
 
     @property
     def frontend_instance(self) -> str:
-        """Who has to be told."""
+        """The frontend that has to be told."""
         return self.key.frontend_instance
 
 
@@ -38,7 +38,7 @@ class Rejected(OfRequest):
     message: str
     field: str = ""
     retry_after_s: float | None = None
-    """When trying again makes sense; None: nothing is known of that."""
+    """Seconds until trying again makes sense; None: nothing is known of that."""
 
 
 @dataclass(frozen=True)

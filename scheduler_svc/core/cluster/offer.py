@@ -6,13 +6,13 @@ from __future__ import annotations
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 
 MAX_SLOTS = 1 << 16
-"""Slots travel as u16."""
+"""Most slots of a worker: they travel as u16."""
 MAX_BLOCKS = 1 << 24
-"""On the device, or in the host tier. One of 141 GB with the smallest models has a million."""
+"""Most blocks on the device, or in the host tier. One of 141 GB with the smallest models has a million."""
 MAX_BLOCK_SIZE = 1 << 16
-"""Tokens."""
+"""Most tokens of a block."""
 MAX_TOKENS = 1 << 30
-"""Of a sequence, or in a step."""
+"""Most tokens of a sequence, or in a step."""
 MAX_DRAFT_TOKENS = 255
 """Counts of them travel as u8."""
 MAX_TABLE_BLOCKS = 1 << 28

@@ -22,7 +22,7 @@ class Register:
         self.requests: dict[RequestKey, Request] = {}
         """The newest attempt of each."""
         self.suspects: dict[RequestKey, Request] = {}
-        """Those of them that may have caused a crash."""
+        """Requests that may have caused a crash."""
         self.notices: list[Notice] = []
         """What frontends have to be told, in order."""
         self.on_end: Callable[[Request], None] | None = None
@@ -30,7 +30,7 @@ class Register:
         self._queues, self._safe_mode = queues, safe_mode
         self._workers, self._frontends = workers, frontends
         self._of: dict[str, dict[RequestKey, Request]] = {}
-        """By frontend."""
+        """The requests of each frontend, by its instance."""
         self._next_sequence = 1
 
     def of(self, instance: str) -> list[Request]:

@@ -19,7 +19,7 @@ class Term:
         self.number = first
 
     def is_own(self, instance: str) -> bool:
-        """That process is this one."""
+        """Whether that process is this one."""
         return bool(instance) and instance == self.instance
 
     def check(self, number: int, instance: str = "") -> None:

@@ -32,7 +32,7 @@ class WorkerInfo:
 
     @property
     def max_blocks_per_request(self) -> int:
-        """Longest block table."""
+        """Blocks of the longest block table."""
         return -(-self.max_request_tokens // self.block_size)
 
     def serves(self, request: Request) -> bool:

@@ -16,15 +16,15 @@ class WorkerStats:
     num_prefill_tokens: int = 0
     num_prefix_query_tokens: int = 0
     num_prefix_hit_tokens: int = 0
-    """Host hits included."""
+    """Prompt tokens found in the prefix cache, host tier included."""
     num_host_hit_tokens: int = 0
     num_block_copies: int = 0
-    """Those beside the steps included."""
+    """Block copies, those beside the steps included."""
     num_fences: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     execute_us: int = 0
     num_reported: int = 0
-    """Steps."""
+    """Steps that have been reported."""
     step_us: int = 0
-    """Of all of these on the worker, queueing apart."""
+    """Microseconds that all reported steps took on the worker, queueing apart."""

@@ -27,10 +27,10 @@ _CHOICE = re.compile(r"(:\d+)?(\.\d+)?")
 
 @dataclass(frozen=True)
 class Progress:
-    """Of a request that a worker has, as its reports say. In tokens."""
+    """How far a request is that a worker has, in tokens, as its reports say."""
 
     num_computed: int
-    """Of prompt and output together."""
+    """Tokens computed of prompt and output together."""
     num_output: int
     max_output: int
     num_blocks: int

@@ -41,17 +41,17 @@ class QueuePlace:
     num_ahead: int = 0
     """Requests that go before it."""
     ahead: tuple[Group, ...] = ()
-    """The same, in the order of classes."""
+    """Requests that go before it, in the order of classes."""
     turns: tuple[Group, ...] = ()
     """Tenants of its class with whom its own takes turns: whoever has had least is next."""
     first: Request | None = None
-    """Who is next, if it is not the request itself. Of those that were looked at."""
+    """The request that is next, of those that were looked at; None: the request itself."""
     is_cut: bool = False
     """More may go before it: not all were looked at."""
 
 
 NOWHERE = QueuePlace()
-"""Of a request that does not wait in a line."""
+"""The place of a request that does not wait in a line."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Order:
 
     queues: Queues
     aging_s: float
-    """0: nobody rises."""
+    """Seconds until a waiting request rises by a class; 0: nobody rises."""
     now: float
     most: int = MAX_LOOKED_AT
     """Requests that are looked at, besides one of each account."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from signalbox.protocol.enums import WorkerExit, WorkerReach
 
 MAX_PROCESSES = 1024
-"""That one frontend may say something of, and that may have ended: processes need not be known here yet."""
+"""Most processes that one frontend may say something of, and that may have ended: they need not be known here yet."""
 
 
 class Process(NamedTuple):
@@ -30,11 +30,11 @@ class Exit:
 
 
 class Evidence:
-    """Until it says otherwise, a frontend hears every worker."""
+    """What frontends and guardians say of worker processes. Until it says otherwise, a frontend hears every worker."""
 
     def __init__(self) -> None:
         self._reach: dict[str, dict[Process, WorkerReach]] = {}
-        """By frontend; only what is not HEARD."""
+        """How workers are reached, by frontend; only what is not HEARD."""
         self._exits: dict[Process, Exit] = {}
 
     # -- frontends --

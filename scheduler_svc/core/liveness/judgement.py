@@ -26,7 +26,7 @@ class Departure:
 
     reason: str
     has_crashed: bool = False
-    """By itself: whoever had a row in the step that ran may have caused it."""
+    """Whether the worker crashed by itself: whoever had a row in the step that ran may have caused it."""
 
 
 class Liveness:
@@ -106,7 +106,7 @@ class Liveness:
         return None
 
     def departure_by_exit(self, worker: Worker) -> Departure | None:
-        """The same by the word of the worker's guardian alone."""
+        """The departure of a worker by the word of its guardian alone."""
         exit_ = self.evidence.exit_of(worker.process)
         if exit_ is None:
             return None

@@ -21,17 +21,17 @@ MEMORY_S = 60.0
 MIN_STEPS = 100
 """Steps in the long run before anything is said."""
 ODD_RATIO = 4.0
-"""From here on steps are not what they were; below, they are."""
+"""Ratio to the usual time from which on steps are not what they were."""
 ODD_WEIGHT = 0.1
-"""Of samples that are odd, in the long run."""
+"""Weight of samples that are odd, in the long run."""
 
 
 class Work(NamedTuple):
-    """Of some steps together."""
+    """What some steps together had to do."""
 
     num_steps: float
     num_tokens: float
-    """Rows and prompt tokens."""
+    """Tokens computed: decode rows and prompt tokens."""
     num_read: float
     """Positions whose KV was read."""
     busy_s: float
@@ -50,11 +50,11 @@ NO_WORK = Work(0.0, 0.0, 0.0, 0.0)
 
 @dataclass
 class Pace:
-    """Of one worker process."""
+    """How fast one worker process is, by what its steps took."""
 
     _long_run: Work = NO_WORK
     _recent: deque[tuple[float, Work]] = field(default_factory=deque)
-    """By the time when they were looked at."""
+    """The newest samples, by the time when they were looked at."""
     _num_learned: float = 0.0
     """Steps that were learned from."""
 

@@ -16,7 +16,7 @@ HANG_RATIO = 20.0
 NUM_STUCK_LOOKS = 3
 """Looks in a row at which the same step is too old: a process that was stopped and goes on says so once."""
 PROBATION_S = 30.0
-"""After so long without any step a slow worker is tried again; each time in a row twice as long."""
+"""Seconds without any step after which a slow worker is tried again; each time in a row twice as long."""
 MAX_PROBATION_S = 600.0
 
 
@@ -26,7 +26,7 @@ class Record:
 
     pace: Pace = field(default_factory=Pace)
     num_reported: int = 0
-    """Of the worker's link; the same for those below."""
+    """Steps that the worker's link had reported when it was last looked at; the counts below likewise."""
     num_prefill_tokens: int = 0
     num_output_tokens: int = 0
     step_us: int = 0

@@ -9,16 +9,16 @@ from signalbox.protocol.enums import WorkerHealth
 
 @dataclass
 class Vitals:
-    """Of one link of a worker."""
+    """What is known of the life of one link of a worker."""
 
     heard_at: float | None = None
-    """When it last said something, in seconds; None: nobody listens, so its silence means nothing."""
+    """When the worker last said something, in seconds; None: nobody listens, so its silence means nothing."""
     health: WorkerHealth = WorkerHealth.GOOD
     """What it is suspected of while it has a link."""
     oldest_step_s: float = 0.0
     """Age of the step that it runs, by its own word; 0: it runs none."""
     has_left: bool = False
-    """It has said its last word: it runs no further step, and does not come back."""
+    """Whether the worker has said its last word: it runs no further step, and does not come back."""
     unheard_by: frozenset[str] = frozenset()
     """Instances of the frontends that do not hear it: nothing of theirs is placed there."""
 

@@ -14,10 +14,10 @@ class Account:
         self.rank = rank
         self.tenant = tenant
         self.index = index
-        """In the ledger."""
+        """Index of the account in the ledger."""
         self.requests = requests
         self.num_running = 0
-        """Requests placed on workers."""
+        """How many of its requests are placed on workers."""
         self.version = 0
         """Only the entry of a heap with this number counts."""
         self.aged: tuple[int, tuple[int, int]] | None = None

@@ -21,16 +21,16 @@ class ClassQueue:
     def __init__(self, ledger: Ledger, is_fair: bool, ttft_estimator: TtftEstimator | None) -> None:
         """`ttft_estimator` of deadlines, when they decide the order inside a tenant."""
         self.accounts: dict[str, Account] = {}
-        """By tenant, idle ones too until they are forgotten."""
+        """The accounts by tenant, idle ones too until they are forgotten."""
         self._ledger = ledger
         self._is_fair, self._ttft_estimator = is_fair, ttft_estimator
         self._turns = Turns()
         """Of all tenants together, unless they share."""
         self._heap: list[tuple[Key, int, int, Account]] = []
         self._last_left: Account | None = None
-        """Whose last waiting request left last."""
+        """The account whose last waiting request left last."""
         self._parked: dict[str, Account] = {}
-        """By tenant: a limit of the tenant's keeps them from starting anything."""
+        """Accounts that a limit of their tenant's keeps from starting anything, by tenant."""
         self._wakes: list[tuple[float, int, Account]] = []
         """When parked accounts may go on at the latest, soonest first."""
 

@@ -15,7 +15,7 @@ from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.request import Request, RequestStatus
 
 TURN = 8
-"""Of so many requests that start, one is late, while some are."""
+"""Starts of which one is of a late request, while there are some."""
 
 
 class Turns:
@@ -67,7 +67,7 @@ class DeadlineQueue:
         self._ttft_estimator, self._turns = ttft_estimator, turns
         self._all = ArrivalQueue()
         self._due = SortedQueue(by_deadline)
-        """Those whose deadline can be met, as far as they have been looked at."""
+        """Requests whose deadline can be met, as far as they have been looked at."""
         self._late = ArrivalQueue()
 
     def __len__(self) -> int:

@@ -39,7 +39,7 @@ class Deadlines:
     def __init__(self, targets: Mapping[int, float]) -> None:
         self.targets = targets
         self.now = 0.0
-        """As last heard of: about a second old at most."""
+        """The time as last heard of, in seconds: about a second old at most."""
         self.met: Counter[int] = Counter()
         self.missed: Counter[int] = Counter()
         """Requests by priority number: late ones that ended without a token included."""

@@ -15,7 +15,7 @@ from scheduler_svc.core.step.step import Slots, StepRecord, StepReport
 
 
 class Ledger:
-    """Counters by account index."""
+    """The counters of all accounts, as columns by account index."""
 
     def __init__(self, input_weight: float, output_weight: float, credit: float) -> None:
         self.input_weight, self.output_weight = input_weight, output_weight
@@ -43,7 +43,7 @@ class Ledger:
         return index
 
     def close(self, index: int) -> None:
-        """Gives an index back."""
+        """Gives an account's index back."""
         self._free.append(index)
 
     def set_weight(self, index: int, weight: float) -> None:

@@ -40,12 +40,12 @@ class Queues:
         self.version = 0
         """Rises whenever a request comes or goes, or classes are suspended or let go on."""
         self.num_suspended = 0
-        """Of those that wait: their class is suspended."""
+        """Waiting requests whose class is suspended."""
         self._level: int | None = None
         self._config, self._num_cached = config, num_cached
         self._ledger = Ledger(config.fair_input_weight, config.fair_output_weight, config.fair_credit)
         self._accounts: dict[int, Account] = {}
-        """By index in the ledger."""
+        """The accounts by their index in the ledger."""
         self._queues: dict[str, WaitingQueue] = {}
         self._num_of: Counter[tuple[str, bool]] = Counter()
         """Waiting requests that are not suspended, by model and whether they are pooling requests."""

@@ -37,7 +37,7 @@ class Tenant:
     name: str
     limits: TenantLimits
     since: float
-    """When it was first heard of."""
+    """When the tenant was first heard of, in seconds."""
     num_running: int = 0
     num_queued: int = 0
     bucket: TokenBucket | None = None
@@ -63,7 +63,7 @@ class Tenant:
 
     @property
     def is_in_debt(self) -> bool:
-        """It has had more tokens than it may."""
+        """Whether the tenant has had more tokens than it may."""
         return self.bucket is not None and self.bucket.level < 0
 
     def recovery_s(self) -> float:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from scheduler_svc.core.request import Request
 
 WINDOW = 32
-"""Steps that are remembered."""
+"""Most steps that are remembered."""
 MEMORY_S = 60.0
-"""For how long they are."""
+"""Seconds for which steps are remembered."""
 LEAST_SHARE = 0.25
 """Steps with fewer prompt tokens than this share of the budget say little of how fast prompts are computed."""
 
@@ -31,7 +31,7 @@ class TtftEstimator:
         self.now = 0.0
         self._num_cached = num_cached
         self._steps: deque[tuple[float, int, float]] = deque(maxlen=WINDOW)
-        """When each was reported, about; its prompt tokens, and its seconds."""
+        """The newest steps: about when each was reported, its prompt tokens, its seconds."""
         self._step_s = 0.0
         self._token_s = 0.0
 

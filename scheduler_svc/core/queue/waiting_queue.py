@@ -45,7 +45,7 @@ class WaitingQueue:
         self._level: int | None = None
         """Classes below it are suspended: whole, so that those who wait there cost nothing. None: no class is."""
         self._suspended_at: dict[int, float] = {}
-        """By class, of those that had members then."""
+        """When classes were suspended, of those that had members then."""
 
     def __len__(self) -> int:
         return self._num_waiting

@@ -51,7 +51,7 @@ class SlotSnapshot:
     max_draft_tokens: int = 0
     paused: bool = False
     withdrawn: bool = False
-    """It has ended because its numbers were not finite: what it has published is wrong (N2)."""
+    """Whether the request has ended because its numbers were not finite: what it has published is wrong (N2)."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ MAX_LOOKED_AT = 1024
 
 
 class StepMaker:
-    """For all workers."""
+    """Makes the steps of all workers."""
 
     def __init__(
         self, config: SchedulerConfig, workers: Mapping[str, Worker], queues: Queues, register: Register

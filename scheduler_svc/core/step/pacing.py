@@ -27,7 +27,7 @@ class Pacer:
 
     @property
     def is_full(self) -> bool:
-        """WINDOW steps were seen."""
+        """Whether WINDOW steps were seen."""
         return len(self._durations) == WINDOW
 
     @property

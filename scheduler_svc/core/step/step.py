@@ -48,13 +48,13 @@ class StepDecision:
     """One row per block granted."""
     grant_blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
     chunks: list[Chunk] = field(default_factory=list)
-    """Prefills that go on."""
+    """Chunks of prefills that go on."""
     finished_slots: list[int] = field(default_factory=list)
     preempted_slots: list[int] = field(default_factory=list)
     paused_slots: list[int] = field(default_factory=list)
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
-    """(slot, drafts allowed from this step on)"""
+    """Limits that slots ask for: (slot, drafts that it wants to be allowed)."""
     copies: list[tuple[int, int]] = field(default_factory=list)
     """(source, target) blocks, in order, ahead of the step's work; host blocks carry HOST_BIT."""
     fence: Fence | None = None
@@ -106,7 +106,7 @@ class StepRecord:
     is_solo: bool = False
     """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
     copies: list[tuple[int, int]] = field(default_factory=list)
-    """Those of the decision."""
+    """The block copies of the decision."""
 
 
 @dataclass
@@ -121,9 +121,9 @@ class StepReport:
     decode_counts: NDArray[np.uint8] | None = None
     """One per decode row in order of slots, instead of exceptions for decode rows."""
     not_run: list[tuple[int, int]] = field(default_factory=list)
-    """(slot, NotRunReason)"""
+    """Rows that the worker did not run: (slot, NotRunReason)."""
     finished: list[tuple[int, int, int]] = field(default_factory=list)
-    """(slot, FinishReason, final count of output tokens)"""
+    """Requests that the worker ended: (slot, FinishReason, final count of output tokens)."""
     sealed_slots: Slots = field(default_factory=lambda: NO_SLOTS)
     sealed_indexes: NDArray[np.int64] = field(default_factory=lambda: NO_SLOTS)
     sealed_hashes: Hashes = field(default_factory=lambda: np.empty(0, HASH_DTYPE))
@@ -135,5 +135,5 @@ class StepReport:
     num_accepted_tokens: int = 0
     execute_us: int = 0
     duration_us: int = 0
-    """Of all of the step on the worker, queueing apart."""
+    """Microseconds of all of the step on the worker, queueing apart."""
     queued_us: int = 0
