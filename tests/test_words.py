@@ -45,6 +45,9 @@ INSTEAD = {
     "fruitless": "full_at_version",
     "toggled": "rest_changes",
     "_Starter": "PrefillAdmission",
+    "base_rank": "priority",
+    "waits_as": "priority_at_wait",
+    "place_rank": "active_priority",
 }
 """Private words, as whole names, and the field's word for each (the review that found them counted over a thousand)."""
 NOT_YET = {

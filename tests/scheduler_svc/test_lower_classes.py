@@ -138,7 +138,7 @@ def test_a_displaced_row_goes_on_though_the_limit_is_less_than_its_drafts() -> N
 
 def test_classes_that_have_not_started_lately_are_forgotten_by_the_next_start() -> None:
     recent = RecentClasses()
-    for rank in range(100):
-        recent.started(rank, float(rank))
+    for priority in range(100):
+        recent.started(priority, float(priority))
     assert len(recent._started_at) <= LATELY_S + 1
     assert recent.highest(99.0) == 99 - LATELY_S

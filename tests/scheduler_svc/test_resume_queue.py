@@ -31,7 +31,7 @@ def test_whoever_has_waited_for_long_goes_before_a_higher_class_that_has_not() -
     assert worker.table.resume_queue(AGING_S, 50.0) == [HIGH, LOW]
     assert worker.table.resume_queue(AGING_S, 59.9) == [HIGH, LOW]
     assert worker.table.resume_queue(AGING_S, 60.0) == [LOW, HIGH], "both are of class 1, and low came first"
-    assert (worker.request(LOW).entry.effective_priority, int(worker.table.rank[LOW])) == (1, 1)
+    assert (worker.request(LOW).entry.effective_priority, int(worker.table.effective_priority[LOW])) == (1, 1)
     assert worker.table.resume_queue(AGING_S, 110.0) == [HIGH, LOW], "high has risen to class 0"
     assert worker.table.resume_queue(AGING_S, 120.0) == [LOW, HIGH]
     assert [worker.request(slot).entry.effective_priority for slot in (LOW, HIGH)] == [0, 0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CORE = Path(__file__).resolve().parents[2] / "scheduler_svc" / "core"
-COLUMNS = {"state", "paused", "place_rank"}
+COLUMNS = {"state", "paused", "active_priority"}
 LISTS = {
     *("prefilling", "settling", "preempted", "prepared", "displaced", "held", "refused", "releasing"),
     *("rest_changes", "aside", "wanted_drafts", "num_running"),

@@ -14,10 +14,10 @@ class RecentClasses:
         self._started_at: dict[int, float] = {}
         """The class that started one longest ago first."""
 
-    def started(self, rank: int, now: float) -> None:
+    def started(self, priority: int, now: float) -> None:
         """A request that came with this class starts."""
-        self._started_at.pop(rank, None)
-        self._started_at[rank] = now
+        self._started_at.pop(priority, None)
+        self._started_at[priority] = now
         self._forget_old(now)
 
     def highest(self, now: float) -> float:
@@ -27,7 +27,7 @@ class RecentClasses:
 
     def _forget_old(self, now: float) -> None:
         while self._started_at:
-            rank, at = next(iter(self._started_at.items()))
+            priority, at = next(iter(self._started_at.items()))
             if now - at <= LATELY_S:
                 return
-            del self._started_at[rank]
+            del self._started_at[priority]

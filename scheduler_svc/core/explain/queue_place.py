@@ -142,8 +142,8 @@ def _accounts(request: Request, order: Order) -> Iterable[Account]:
 
 def _startable(model: str, order: Order) -> Iterable[Account]:
     queue = order.queues.of(model)
-    for rank, members in queue.classes.items():
-        if not queue.suspends(rank):
+    for priority, members in queue.classes.items():
+        if not queue.suspends(priority):
             yield from (a for a in members.accounts.values() if a.tenant.throttled_by(order.now) is None)
 
 

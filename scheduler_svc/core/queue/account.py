@@ -10,8 +10,10 @@ from scheduler_svc.core.queue.tenants import Tenant
 class Account:
     """One tenant in one class of one model: its waiting requests, and its place among the others."""
 
-    def __init__(self, rank: int, tenant: Tenant, index: int, requests: ArrivalQueue | DeadlineQueue) -> None:
-        self.rank = rank
+    def __init__(
+        self, priority: int, tenant: Tenant, index: int, requests: ArrivalQueue | DeadlineQueue
+    ) -> None:
+        self.priority = priority
         self.tenant = tenant
         self.index = index
         """Index of the account in the ledger."""

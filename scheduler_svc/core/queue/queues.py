@@ -75,8 +75,8 @@ class Queues:
     def num_competing(self, request: Request) -> int:
         """Requests that wait for the same model and have as much right to as `request`: a suspended class takes no room
         from others."""
-        rank = request.priority if self.policy.has_classes else 0
-        if self._level is not None and rank > self._level:
+        priority = request.priority if self.policy.has_classes else 0
+        if self._level is not None and priority > self._level:
             queue = self._queues.get(request.model)
             return len(queue) if queue is not None else 0
         return self._num_of[request.model, False] + self._num_of[request.model, True]
@@ -246,7 +246,7 @@ class Queues:
         if len(self._idle) > MAX_IDLE_ACCOUNTS:
             index, (home, oldest) = next(iter(self._idle.items()))
             del self._idle[index]
-            if home.classes[oldest.rank].forget(oldest):
+            if home.classes[oldest.priority].forget(oldest):
                 del self._accounts[index]
                 self._ledger.close(index)
                 self.tenants.forget(oldest.tenant)

@@ -52,15 +52,15 @@ class WaitingQueue:
 
     def __iter__(self) -> Iterator[Request]:
         """All that wait, in no particular order."""
-        for rank in sorted(self.classes):
-            for account in self.classes[rank].accounts.values():
+        for priority in sorted(self.classes):
+            for account in self.classes[priority].accounts.values():
                 yield from account.requests
 
-    def open(self, rank: int, tenant: Tenant) -> Account:
+    def open(self, priority: int, tenant: Tenant) -> Account:
         """The account of a tenant in a class."""
-        members = self.classes.get(rank)
+        members = self.classes.get(priority)
         if members is None:
-            members = self.classes[rank] = ClassQueue(
+            members = self.classes[priority] = ClassQueue(
                 self._ledger,
                 self._policy.is_fair,
                 self.ttft_estimator if self._policy.has_deadlines else None,
@@ -68,7 +68,7 @@ class WaitingQueue:
         account = members.accounts.get(tenant.name)
         if account is None:
             index = self._ledger.open(tenant.limits.weight)
-            account = Account(rank, tenant, index, members.new_queue())
+            account = Account(priority, tenant, index, members.new_queue())
             members.accounts[tenant.name] = account
         return account
 
@@ -79,7 +79,7 @@ class WaitingQueue:
         was_empty = not len(account.requests)
         account.requests.push(request)
         self._num_waiting += 1
-        self.classes[account.rank].enter(account, request, was_empty)
+        self.classes[account.priority].enter(account, request, was_empty)
         if was_empty:
             self._set_level(account, now)
 
@@ -90,7 +90,7 @@ class WaitingQueue:
         was_oldest = account.requests.oldest() is request
         account.requests.remove(request)
         self._num_waiting -= 1
-        self.classes[account.rank].left(account)
+        self.classes[account.priority].left(account)
         if was_oldest:
             self._set_level(account, self._now)
 
@@ -99,23 +99,23 @@ class WaitingQueue:
         for members in self.classes.values():
             members.wake(tenant)
 
-    def suspends(self, rank: int) -> bool:
+    def suspends(self, priority: int) -> bool:
         """Requests of the class do not start now."""
-        return self._level is not None and rank > self._level
+        return self._level is not None and priority > self._level
 
     def suspend(self, level: int | None, now: float) -> list[Request]:
         """Passes over the classes below `level` from now on; None: none. Returns the requests that are suspended with
         it, or no longer."""
-        before = {rank for rank in self.classes if self.suspends(rank)}
+        before = {priority for priority in self.classes if self.suspends(priority)}
         self._level, self._now = level, now
         changed: list[Request] = []
-        for rank, members in self.classes.items():
-            if self.suspends(rank) == (rank in before):
+        for priority, members in self.classes.items():
+            if self.suspends(priority) == (priority in before):
                 continue
-            if rank in before:
-                since = self._suspended_at.pop(rank, 0.0)
+            if priority in before:
+                since = self._suspended_at.pop(priority, 0.0)
             else:
-                since = self._suspended_at[rank] = now
+                since = self._suspended_at[priority] = now
             for account in members.accounts.values():
                 changed += self._change(account, since, now)
         return changed
@@ -124,23 +124,23 @@ class WaitingQueue:
         """Whoever was suspended at `since` has not aged from then on."""
         requests = list(account.requests)
         for request in requests:
-            request.suspended = self.suspends(account.rank)
+            request.suspended = self.suspends(account.priority)
             if request.entry.waits_since is not None:
                 request.entry.waits_since += now - max(since, request.entry.waits_since)
         self._set_level(account, now)
         return requests
 
     def walk(self, now: float) -> Generator[Request, None, None]:
-        """Waiting requests in order, those of suspended classes apart, each with the level in force in `rank`. A
-        request that is taken has left the queue before the next one is asked for. To be closed."""
+        """Waiting requests in order, those of suspended classes apart, each with its effective priority by now. A request
+        that is taken has left the queue before the next one is asked for. To be closed."""
         self._now = self.ttft_estimator.now = now
         self._rise(now)
         passed: set[int] = set()
         seen: Aged | None = None
-        for rank in sorted(self.classes):
-            if self.suspends(rank):
+        for priority in sorted(self.classes):
+            if self.suspends(priority):
                 return
-            while (entry := self._next_aged(seen, rank)) is not None:
+            while (entry := self._next_aged(seen, priority)) is not None:
                 seen = entry
                 request = entry[3].requests.oldest()
                 if request is not None and entry[3].tenant.throttled_by(now) is None:
@@ -148,19 +148,19 @@ class WaitingQueue:
                     yield request
                     if request.status is RequestStatus.WAITING:
                         passed.add(id(request))
-            members = self.classes[rank].walk(now)
+            members = self.classes[priority].walk(now)
             for request in members:
                 if id(request) not in passed:
-                    request.entry.effective_priority = rank
+                    request.entry.effective_priority = priority
                     yield request
             members.close()
 
-    def _next_aged(self, seen: Aged | None, rank: int) -> Aged | None:
+    def _next_aged(self, seen: Aged | None, priority: int) -> Aged | None:
         """The next account, after `seen`, whose oldest request has risen to the class or above."""
         if not self._aged:
             return None
         index = bisect_right(self._aged, seen) if seen is not None else 0
-        if index == len(self._aged) or self._aged[index][0] > rank:
+        if index == len(self._aged) or self._aged[index][0] > priority:
             return None
         return self._aged[index]
 
@@ -182,14 +182,14 @@ class WaitingQueue:
             del self._aged[bisect_left(self._aged, (*account.aged, account.index, account))]
             account.aged = None
         oldest = account.requests.oldest()
-        if oldest is None or oldest.entry.waits_since is None or self.suspends(account.rank):
+        if oldest is None or oldest.entry.waits_since is None or self.suspends(account.priority):
             account.ages_at = None
             return
-        level = account.rank - classes_risen(oldest.entry.waits_since, now, self._aging_s)
-        if level < account.rank:
+        level = account.priority - classes_risen(oldest.entry.waits_since, now, self._aging_s)
+        if level < account.priority:
             account.aged = (level, oldest.arrival)
             insort(self._aged, (level, oldest.arrival, account.index, account))
-        rises_at = oldest.entry.waits_since + (account.rank - level + 1) * self._aging_s
+        rises_at = oldest.entry.waits_since + (account.priority - level + 1) * self._aging_s
         if account.ages_at != rises_at:
             account.ages_at = rises_at
             heapq.heappush(self._rises, (rises_at, account.index, account))

@@ -23,9 +23,9 @@ class PausedSlots(SlotColumns):
         super().__init__(num_slots, max_blocks, block_size)
         self.state = np.zeros(num_slots, np.uint8)
         self.paused = np.zeros(num_slots, np.uint8)
-        self.rank = np.zeros(num_slots, np.int64)
+        self.effective_priority = np.zeros(num_slots, np.int64)
         """Class in force."""
-        self.place_rank = np.full(num_slots, NO_PLACE, np.int64)
+        self.active_priority = np.full(num_slots, NO_PLACE, np.int64)
         """Class of slots that have a place in the batch, NO_PLACE for all others."""
         self.prefilling: list[int] = []
         """Known tokens of these have not been sent; in order of arrival."""
@@ -77,7 +77,7 @@ class PausedSlots(SlotColumns):
         request = self.request(slot)
         self.displaced.remove(slot)
         self.paused[slot] &= ~DISPLACED
-        self.rank[slot] = self.place_rank[slot] = request.entry.effective_priority
+        self.effective_priority[slot] = self.active_priority[slot] = request.entry.effective_priority
         request.entry.waits_since = None
         if self.state[slot] == SlotState.PREFILL and self.num_sent[slot] < self.target[slot]:
             self._insert_prefilling(slot)
@@ -160,7 +160,7 @@ class PausedSlots(SlotColumns):
         insort(self.prefilling, slot, key=self._order)
 
     def _lose_place(self, slot: int) -> None:
-        self.place_rank[slot] = NO_PLACE
+        self.active_priority[slot] = NO_PLACE
         self.displaced.append(slot)
         if slot in self.prefilling:
             self.prefilling.remove(slot)

@@ -40,7 +40,7 @@ SUSPENDED = np.uint8(8)
 RESTING = CLIENT_PAUSED | SUSPENDED
 """The slot does not want to run: whoever needs its place or its blocks takes them."""
 NO_PLACE = np.iinfo(np.int64).min
-"""`place_rank` of slots that have no place in the batch."""
+"""`active_priority` of slots that have no place in the batch."""
 
 
 def rest_of(request: Request) -> np.uint8:

@@ -87,7 +87,7 @@ class SlotTable(PausedSlots):
                 entry.begin_to_wait(now)
             if aging_s and entry.waits_since is not None:
                 levels = classes_risen(entry.waits_since, now, aging_s)
-                entry.effective_priority = self.rank[slot] = entry.priority_at_wait - levels
+                entry.effective_priority = self.effective_priority[slot] = entry.priority_at_wait - levels
                 until = min(until, entry.waits_since + (levels + 1) * aging_s)
         order = sorted(members, key=self._order)
         self._resume_order = (members, until, order)
@@ -126,7 +126,7 @@ class SlotTable(PausedSlots):
                 waiting.remove(slot)
         self.state[slot] = SlotState.PREFILL
         request = self.request(slot)
-        self.rank[slot] = self.place_rank[slot] = request.entry.effective_priority
+        self.effective_priority[slot] = self.active_priority[slot] = request.entry.effective_priority
         request.entry.waits_since = request.history.fence = None
         self.num_running += 1
         if request.rests:  # it was paused before it had a slot: from the next step on
@@ -228,7 +228,7 @@ class SlotTable(PausedSlots):
         self._reset(slot, request, limit, drafts)
         self.state[slot] = SlotState.PREEMPTED
         self.paused[slot] = 0
-        self.rank[slot] = request.entry.effective_priority
+        self.effective_priority[slot] = request.entry.effective_priority
 
     def adopt_preparing(self, slot: int) -> None:
         """It waits for its grammar; the worker says once more when that is ready."""
@@ -247,7 +247,7 @@ class SlotTable(PausedSlots):
         self.target[slot] = target
         self.bound[slot] = self.num_prompt[slot] + self.num_output[slot]
         self.num_running += 1
-        self.place_rank[slot] = self.rank[slot]
+        self.active_priority[slot] = self.effective_priority[slot]
         if is_prefill:
             self.state[slot] = SlotState.PREFILL
             self.prefilling.append(slot)
@@ -308,7 +308,7 @@ class SlotTable(PausedSlots):
         assert all(self.request(slot).status is RequestStatus.WAITING_FOR_FSM for slot in preparing)
         assert set(self.held) == set(np.flatnonzero(self.paused & HELD).tolist())
         assert sorted(self.displaced) == np.flatnonzero(self.paused & DISPLACED).tolist()
-        num_places = np.count_nonzero(self.place_rank != NO_PLACE)
+        num_places = np.count_nonzero(self.active_priority != NO_PLACE)
         assert num_places == self.num_running - len(self.displaced), "places miscounted"
         for slot in self.aside:
             assert not self.paused[slot], "a slot that is set aside is paused for something else"
@@ -330,7 +330,7 @@ class SlotTable(PausedSlots):
         blocks = self.table(slot)
         self.num_blocks[slot] = 0
         self.trigger[slot] = NEVER
-        self.place_rank[slot] = NO_PLACE
+        self.active_priority[slot] = NO_PLACE
         self.num_running -= 1
         lists = (self.prefilling, self.settling, self.held, self.displaced, self.refused, self.rest_changes)
         for members in lists:

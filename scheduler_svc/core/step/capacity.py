@@ -57,15 +57,15 @@ class StepCapacity:
         """These have no chunk in the step."""
         self.busy |= slots
 
-    def continue_prefills(self, rank: float) -> None:
+    def continue_prefills(self, priority: float) -> None:
         """Prompts of the class and those above go on."""
         table = self.worker.table
         for slot in list(self.prefilling):
-            if self.num_left <= 0 or table.rank[slot] > rank:
+            if self.num_left <= 0 or table.effective_priority[slot] > priority:
                 return
             if table.paused[slot] or slot in self.busy:
                 continue
-            self.cut(int(table.rank[slot]))
+            self.cut(int(table.effective_priority[slot]))
             self.continue_prompt(slot)
 
     def continue_prompt(self, slot: int) -> None:
@@ -75,7 +75,9 @@ class StepCapacity:
     def num_partial(self, request: Request) -> int:
         """Prompts of the class of `request` and those above that will go on in later steps."""
         return int(
-            np.count_nonzero(self.worker.table.rank[self.prefilling] <= request.entry.effective_priority)
+            np.count_nonzero(
+                self.worker.table.effective_priority[self.prefilling] <= request.entry.effective_priority
+            )
         )
 
     def take_chunk(self, slot: int) -> int:
@@ -88,11 +90,11 @@ class StepCapacity:
         self.num_left -= length
         return length
 
-    def cut(self, rank: int) -> None:
+    def cut(self, priority: int) -> None:
         """From here on the step belongs to the class and those below: while requests of a higher one are expected, they
         must not make it long. A quarter of what they may is theirs in any case, so that they go on."""
         most = self.config.lower_class_prefill_tokens
-        if not most or self.is_cut or rank <= self.worker.recent_classes.highest(self.now):
+        if not most or self.is_cut or priority <= self.worker.recent_classes.highest(self.now):
             return
         self.is_cut = True
         num_used = self._num_whole - self.num_left

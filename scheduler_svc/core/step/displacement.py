@@ -22,14 +22,14 @@ from scheduler_svc.core.step.step import StepDecision
 
 def may_displace(worker: Worker, request: Request) -> bool:
     """Somebody of a lower class than the one that `request` came with has a place."""
-    return int(worker.table.place_rank.max()) > request.entry.priority
+    return int(worker.table.active_priority.max()) > request.entry.priority
 
 
 def make_place(worker: Worker, request: Request, step: StepDecision) -> None:
     """Takes a place from whoever goes last. The caller has asked `may_displace`."""
     table = worker.table
     active = _active(worker)
-    worst = active[table.rank[active] == table.rank[active].max()].tolist()
+    worst = active[table.effective_priority[active] == table.effective_priority[active].max()].tolist()
     slot = min(worst, key=lambda other: _cost(worker, other))
     assert worker.request(slot).entry.effective_priority > request.entry.priority
     if table.paused[slot] & HELD:  # it lacks blocks itself
@@ -45,7 +45,7 @@ def excessive_row(
     and has more places for its weight: that much it owes. None: there is no such row outside of `busy`."""
     table = worker.table
     active = _active(worker)
-    active = active[table.rank[active] == request.entry.effective_priority]
+    active = active[table.effective_priority[active] == request.entry.effective_priority]
     account = request.entry.account
     if account is None or not len(active):
         return None
@@ -74,8 +74,8 @@ def make_room(worker: Worker, request: Request, num_lacking: int, step: StepDeci
     idle, later, lower = _room_makers(worker, request)
     if blocks_coming(worker, np.array([*idle, *later, *lower], np.int64)) < num_lacking:
         return False
-    later.sort(key=lambda slot: (-int(table.rank[slot]), loss(worker, slot)))
-    last = sorted(lower, key=lambda slot: (-int(table.rank[slot]), loss(worker, slot)))
+    later.sort(key=lambda slot: (-int(table.effective_priority[slot]), loss(worker, slot)))
+    last = sorted(lower, key=lambda slot: (-int(table.effective_priority[slot]), loss(worker, slot)))
     return _take_blocks(worker, [*idle, *later, *last], num_lacking, step)
 
 
@@ -91,7 +91,7 @@ def _room_makers(worker: Worker, request: Request) -> tuple[list[int], list[int]
     later = [slot for slot in worker.table.displaced if worker.request(slot).order > request.order]
     later = [slot for slot in later if slot not in idle]
     active = _active(worker)
-    lower = set(active[worker.table.rank[active] > request.entry.priority].tolist())
+    lower = set(active[worker.table.effective_priority[active] > request.entry.priority].tolist())
     if lower:
         lower -= set(certain_to_end(worker).tolist())
     return idle, later, lower
@@ -123,7 +123,7 @@ def _take_blocks(worker: Worker, slots: list[int], num_lacking: int, step: StepD
 
 def _active(worker: Worker) -> np.ndarray:  # type: ignore[type-arg]
     """Slots that have a place in the batch."""
-    return np.flatnonzero(worker.table.place_rank != NO_PLACE)
+    return np.flatnonzero(worker.table.active_priority != NO_PLACE)
 
 
 def _cost(worker: Worker, slot: int) -> tuple[int, ...]:
