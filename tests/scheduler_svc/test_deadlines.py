@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.queue.class_queue import ClassQueue
-from scheduler_svc.core.queue.deadline_queue import TURN, DeadlineQueue, Turns
+from scheduler_svc.core.queue.deadline_queue import STARTS_PER_LATE, DeadlineQueue, LateQuota
 from scheduler_svc.core.queue.deadlines import parse_ttft_targets
 from scheduler_svc.core.queue.ledger import Ledger
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue
@@ -161,18 +161,18 @@ def test_one_of_eight_starts_belongs_to_the_late(policy: str) -> None:
     for number in range(3):
         submit(scheduler, f"late{number}", 0)
     names = []
-    for number in range(4 * TURN):
+    for number in range(4 * STARTS_PER_LATE):
         submit(scheduler, f"urgent{number}", 0, now=1.0)
         names.append(start_one(scheduler, now=1.0))
     late = [index for index, name in enumerate(names) if name.startswith("late")]
     assert [names[index] for index in late] == ["late0", "late1", "late2"]
-    assert late == [TURN - 1, 2 * TURN - 1, 3 * TURN - 1]
+    assert late == [STARTS_PER_LATE - 1, 2 * STARTS_PER_LATE - 1, 3 * STARTS_PER_LATE - 1]
 
 
 def start_a_turn_of_urgent(scheduler: Scheduler, tenant: str) -> list[str]:
     """Who started while a turn's number of urgent requests came."""
     names = []
-    for number in range(TURN):
+    for number in range(STARTS_PER_LATE):
         submit(scheduler, f"urgent{number}", 0, now=1.0, tenant=tenant)
         names.append(start_one(scheduler, now=1.0))
     return names
@@ -203,11 +203,11 @@ def test_a_tenant_at_its_limit_does_not_keep_the_turn_of_the_late() -> None:
 def test_where_tenants_share_the_late_take_turns_with_their_own_tenants_requests() -> None:
     members = ClassQueue(Ledger(1.0, 1.0, 0.0), True, TtftEstimator(lambda request: 0))
     a, b = members.new_queue(), members.new_queue()
-    for number, queue in enumerate((a, *TURN * [b])):
+    for number, queue in enumerate((a, *STARTS_PER_LATE * [b])):
         request = make_request(str(number), 4, arrival_ms=number)
         request.entry.deadline = None if number < 2 else 1.0
         queue.push(request)
-    for _ in range(TURN - 1):
+    for _ in range(STARTS_PER_LATE - 1):
         request = next(b.walk())
         assert not request.entry.is_late
         request.move(RequestStatus.RUNNING)
@@ -218,23 +218,23 @@ def test_where_tenants_share_the_late_take_turns_with_their_own_tenants_requests
 
 
 def test_whose_turn_it_is_stands_in_the_order_once() -> None:
-    queue = DeadlineQueue(TtftEstimator(lambda request: 0), Turns())
-    for number in range(TURN + 2):
+    queue = DeadlineQueue(TtftEstimator(lambda request: 0), LateQuota())
+    for number in range(STARTS_PER_LATE + 2):
         request = make_request(str(number), 4, arrival_ms=number)
         request.entry.deadline = None if number < 2 else 1.0
         queue.push(request)
-    for request in list(queue.walk())[: TURN - 1]:
+    for request in list(queue.walk())[: STARTS_PER_LATE - 1]:
         request.move(RequestStatus.RUNNING)
         queue.remove(request)
     names = [request.key.request_id for request in queue.walk()]
-    assert names == ["0", str(TURN + 1), "1"]
+    assert names == ["0", str(STARTS_PER_LATE + 1), "1"]
 
 
 def test_a_late_request_that_is_cancelled_takes_no_turn() -> None:
     scheduler = make(targets="0:100")
     late = [submit(scheduler, f"late{number}", 0) for number in range(2)]
     names = []
-    for number in range(TURN):
+    for number in range(STARTS_PER_LATE):
         submit(scheduler, f"urgent{number}", 0, now=1.0)
         names.append(start_one(scheduler, now=1.0))
         if number == 3:
@@ -283,7 +283,7 @@ def test_classes_stand_outside_of_deadlines() -> None:
 def test_any_order_of_comings_and_goings_is_that_of_a_sorted_list() -> None:
     rng = random.Random(0)
     ttft_estimator = TtftEstimator(lambda request: 0)
-    queue, waiting, now = DeadlineQueue(ttft_estimator, Turns()), [], 0.0
+    queue, waiting, now = DeadlineQueue(ttft_estimator, LateQuota()), [], 0.0
     for number in range(3000):
         now += rng.random() * 0.01
         ttft_estimator.now = now
@@ -326,7 +326,7 @@ def test_a_start_looks_at_few_of_ten_thousand() -> None:
             return super().can_be_met(request)
 
     ttft_estimator = Counting(lambda request: 0)
-    queue = DeadlineQueue(ttft_estimator, Turns())
+    queue = DeadlineQueue(ttft_estimator, LateQuota())
     for number in range(10_000):
         request = make_request(str(number), 4, arrival_ms=number)
         request.entry.deadline = 1.0 + number % 100

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Generator, Iterator
 
 from scheduler_svc.core.queue.account import Account
-from scheduler_svc.core.queue.deadline_queue import DeadlineQueue, Turns
+from scheduler_svc.core.queue.deadline_queue import DeadlineQueue, LateQuota
 from scheduler_svc.core.queue.ledger import Ledger
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key
 from scheduler_svc.core.queue.tenants import Tenant
@@ -24,7 +24,7 @@ class ClassQueue:
         """The accounts by tenant, idle ones too until they are forgotten."""
         self._ledger = ledger
         self._is_fair, self._ttft_estimator = is_fair, ttft_estimator
-        self._turns = Turns()
+        self._late_quota = LateQuota()
         """Of all tenants together, unless they share."""
         self._heap: list[tuple[Key, int, int, Account]] = []
         self._last_left: Account | None = None
@@ -38,7 +38,7 @@ class ClassQueue:
         """What holds the waiting requests of another account."""
         if self._ttft_estimator is None:
             return ArrivalQueue()
-        return DeadlineQueue(self._ttft_estimator, Turns() if self._is_fair else self._turns)
+        return DeadlineQueue(self._ttft_estimator, LateQuota() if self._is_fair else self._late_quota)
 
     def enter(self, account: Account, request: Request, was_empty: bool) -> None:
         """`request` was added to `account`."""
@@ -74,15 +74,15 @@ class ClassQueue:
         """Waiting requests, each time the next one of whoever has had least. To be closed."""
         while self._wakes and self._wakes[0][0] <= now:
             self.wake(heapq.heappop(self._wakes)[2].tenant)
-        self._turns.reclaim()
-        self._call_owed()
+        self._late_quota.restore()
+        self._put_late_first()
         visited: list[Account] = []
         walkers: dict[int, Iterator[Request]] = {}
         try:
             while (account := self._take_least()) is not None:
                 if account.tenant.throttled_by(now) is not None:
                     self._park(account, now)
-                    self._call_owed()
+                    self._put_late_first()
                     continue
                 visited.append(account)
                 walker = walkers.get(account.index)
@@ -102,18 +102,18 @@ class ClassQueue:
         waiting = [self._ledger.counter(a.index) for a in self.accounts.values() if len(a.requests)]
         return max(waiting) - min(waiting) if waiting else 0.0
 
-    def _call_owed(self) -> None:
-        """Puts the account first whose late request has its turn. The turn of one that is parked is passed on to the
-        others, so that they do not starve behind a limit that is not theirs."""
-        owed = self._turns.owed()
-        if owed is not None and self._is_parked(owed):
+    def _put_late_first(self) -> None:
+        """Puts the account first whose late request is next. One that is parked is substituted, so that the others do
+        not starve behind a limit that is not theirs."""
+        next_late = self._late_quota.next_late()
+        if next_late is not None and self._is_parked(next_late):
             queues = (account.requests for account in self.accounts.values())
             late = (queue.oldest_late() for queue in queues if isinstance(queue, DeadlineQueue))
             free = [request for request in late if request is not None and not self._is_parked(request)]
-            owed = min(free, key=lambda request: request.arrival, default=None)
-            self._turns.pass_on(owed)
-        if owed is not None and owed.entry.account is not None:
-            self._enqueue(owed.entry.account)  # its key has fallen
+            next_late = min(free, key=lambda request: request.arrival, default=None)
+            self._late_quota.substitute_with(next_late)
+        if next_late is not None and next_late.entry.account is not None:
+            self._enqueue(next_late.entry.account)  # its key has fallen
 
     def _is_parked(self, request: Request) -> bool:
         return request.entry.account is not None and request.entry.account.tenant.name in self._parked

@@ -131,8 +131,8 @@ class WaitingQueue:
         return requests
 
     def walk(self, now: float) -> Generator[Request, None, None]:
-        """Waiting requests in order, those of suspended classes apart, each with its effective priority by now. A request
-        that is taken has left the queue before the next one is asked for. To be closed."""
+        """Waiting requests in order, those of suspended classes apart, each with its effective priority. A request that
+        is taken has left the queue before the next one is asked for. To be closed."""
         self._now = self.ttft_estimator.now = now
         self._rise(now)
         passed: set[int] = set()
