@@ -344,14 +344,14 @@ class StepLoop:
         if self.core.num_removed != self._num_removed:
             self._num_removed = self.core.num_removed
             self._tell_directory()
-        if self.core.missing.is_cut and not self._goes_on:
+        if self.core.unaccounted.is_cut and not self._goes_on:
             self._goes_on = True
             self._call_at(self._clock(), self._lose_more)
 
     def _lose_more(self) -> None:
         """More requests are lost than are called so in one go."""
         self._goes_on = False
-        self.core.desk.resolve_missing(self._clock())
+        self.core.desk.resolve_unaccounted(self._clock())
         self._advance()
 
     def _advance_worker(self, worker_id: str) -> None:

@@ -10,10 +10,10 @@ from scheduler_svc.core.admission.safe_mode import SafeMode
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
 from scheduler_svc.core.cluster.frontends import Frontends
-from scheduler_svc.core.cluster.missing import Missing
 from scheduler_svc.core.cluster.notices import Notice, Placed
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
+from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.integrity import check_requests, check_workers
@@ -61,8 +61,10 @@ class Scheduler:
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
         evidence = self.liveness.evidence
-        self.missing = Missing(config.start_grace_s, now, config.worker_grace_s, evidence.may_hear)
-        self.desk = FrontendDesk(self.register, self.frontends, self.missing, self.liveness, self.workers)
+        self.unaccounted = UnaccountedRequests(
+            config.start_grace_s, now, config.worker_grace_s, evidence.may_hear
+        )
+        self.desk = FrontendDesk(self.register, self.frontends, self.unaccounted, self.liveness, self.workers)
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
         self.level: int | None = None
@@ -261,8 +263,8 @@ class Scheduler:
         if old is not None:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
-        self.missing.worker_spoke(worker.info.worker_id)
-        self.desk.resolve_missing(now)
+        self.unaccounted.worker_spoke(worker.info.worker_id)
+        self.desk.resolve_unaccounted(now)
         return worker
 
     def fail_adoption(self, adoption: Adoption, now: float) -> None:
@@ -335,7 +337,7 @@ class Scheduler:
             if len(queue) and all(w.draining for w in self.workers.values() if w.info.model == model):
                 self._refuse_waiting(queue, now)
         self.desk.let_go(now)
-        self.desk.resolve_missing(now)
+        self.desk.resolve_unaccounted(now)
         self.queues.deadlines.now = now
         self.safe_mode.look(now)
         self._suspend(now)
@@ -385,7 +387,7 @@ class Scheduler:
     def _remove_worker(self, worker: Worker, departure: Departure, now: float) -> None:
         del self.workers[worker.info.worker_id]
         self.num_removed += 1
-        self.missing.worker_spoke(worker.info.worker_id)
+        self.unaccounted.worker_spoke(worker.info.worker_id)
         self.liveness.lose_all(worker, departure)
         self.admission.worker_went(worker.info.model, now)
         self._refuse_waiting(self._queue_of(worker), now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -13,12 +14,12 @@ from scheduler_svc.core.blocks.prefix_sharing import Prefix
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
 from scheduler_svc.core.cluster.frontends import Frontends
-from scheduler_svc.core.cluster.missing import Missing
 from scheduler_svc.core.cluster.term import Term
+from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.recovery import snapshot
 from scheduler_svc.core.recovery.adoption import Adoption
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.table import SlotTable
@@ -126,11 +127,15 @@ def gone_frontend_is_kept(patch: Patch) -> None:
 
 def no_start_grace(patch: Patch) -> None:
     """I4: calls requests lost before the workers that may have them have spoken."""
-    patch.setattr(Missing, "_is_settled", lambda missing, asked, now: True)
-    take = Missing.take_lost
-    patch.setattr(
-        Missing, "take_lost", lambda missing, requests, attached, now: take(missing, requests, True, now)
-    )
+    patch.setattr(UnaccountedRequests, "_is_settled", lambda unaccounted, awaited, now: True)
+    take = UnaccountedRequests.take_lost
+
+    def take_at_once(
+        unaccounted: UnaccountedRequests, requests: Mapping[RequestKey, Request], attached: bool, now: float
+    ) -> list[tuple[RequestKey, int]]:
+        return take(unaccounted, requests, True, now)
+
+    patch.setattr(UnaccountedRequests, "take_lost", take_at_once)
 
 
 # -- of workers that are alone --

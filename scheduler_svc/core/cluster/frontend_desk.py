@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.cluster.frontends import Frontends
-from scheduler_svc.core.cluster.missing import Missing
 from scheduler_svc.core.cluster.notices import Lost, OutputsLost
 from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.slots.worker import Worker
@@ -15,18 +15,18 @@ from signalbox.protocol.enums import LossCause
 
 
 class FrontendDesk:
-    """Takes their hellos and their questions. What they wait for and nobody knows is `missing` until every worker that
-    could have it has spoken."""
+    """Takes their hellos and their questions. What they wait for and nobody knows is `unaccounted` until every worker
+    that could have it has spoken."""
 
     def __init__(
         self,
         register: Register,
         frontends: Frontends,
-        missing: Missing,
+        unaccounted: UnaccountedRequests,
         liveness: Liveness,
         workers: Mapping[str, Worker],
     ) -> None:
-        self._register, self._frontends, self._missing = register, frontends, missing
+        self._register, self._frontends, self._unaccounted = register, frontends, unaccounted
         self._liveness, self._workers = liveness, workers
 
     def attach(
@@ -43,7 +43,7 @@ class FrontendDesk:
         frontends.attach(instance, live, paused)
         self._liveness.forget_frontend(instance)
         if worker_ids:
-            self._missing.name_workers(instance, [w for w in worker_ids if w not in self._workers], now)
+            self._unaccounted.name_workers(instance, [w for w in worker_ids if w not in self._workers], now)
         for request in register.of(instance):
             if not frontends.may_want(request.key, request.attempt):  # cancelled while the link was down
                 register.end(request, RequestStatus.FINISHED_ABORTED)
@@ -53,14 +53,14 @@ class FrontendDesk:
             if key in register.requests:
                 self.set_paused(key, attempt, (request_id, attempt) in frontend.paused)
             else:
-                self._missing.add(key, attempt)
-        self.resolve_missing(now)
+                self._unaccounted.add(key, attempt)
+        self.resolve_unaccounted(now)
 
     def let_go(self, now: float) -> None:
         """Ends what frontends had that are gone."""
         for instance in self._frontends.take_gone(now):
             self._liveness.forget_frontend(instance)
-            self._missing.forget(instance)
+            self._unaccounted.forget(instance)
             for request in self._register.of(instance):
                 self._register.end(request, RequestStatus.FINISHED_ABORTED)
 
@@ -91,16 +91,16 @@ class FrontendDesk:
         """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""
         request = self._register.requests.get(key)
         if request is None or request.attempt != attempt:
-            self._missing.add(key, attempt)
-            if not self._missing.is_cut:
-                self.resolve_missing(now)
+            self._unaccounted.add(key, attempt)
+            if not self._unaccounted.is_cut:
+                self.resolve_unaccounted(now)
         elif request.worker_id == worker_id and worker_instance:
             request.in_doubt = self._workers[worker_id].info.instance != worker_instance
 
-    def resolve_missing(self, now: float) -> None:
+    def resolve_unaccounted(self, now: float) -> None:
         """Calls requests lost that nobody has, once every worker that could have them has spoken. Some of them only,
-        if there are many: to be called again soon then (`Missing.is_cut`)."""
+        if there are many: to be called again soon then (`UnaccountedRequests.is_cut`)."""
         are_all_attached = all(worker.attached for worker in self._workers.values())
-        for key, attempt in self._missing.take_lost(self._register.requests, are_all_attached, now):
+        for key, attempt in self._unaccounted.take_lost(self._register.requests, are_all_attached, now):
             self._frontends.withdraw(key, attempt)
             self._register.notices.append(Lost(key, attempt, "no worker has it any more"))

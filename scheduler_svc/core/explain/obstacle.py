@@ -69,8 +69,8 @@ class Obstacle:
 
 def suspension(mode: SafeMode, request: Request) -> Obstacle:
     """Why a request rests whose class is suspended."""
-    asked = {"an operator": mode.operator_level, "the error budget": mode.budget_level}
-    whom = " and ".join(name for name, level in asked.items() if level is not None)
+    levels = {"an operator": mode.operator_level, "the error budget": mode.budget_level}
+    whom = " and ".join(name for name, level in levels.items() if level is not None)
     sentence = f"its class {request.entry.priority} is suspended: safe mode keeps classes up to {mode.level}, by {whom}"
     return Obstacle(Reason.CLASS_SUSPENDED, sentence)
 

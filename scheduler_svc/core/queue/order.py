@@ -19,7 +19,7 @@ def classes_risen(waits_since: float, now: float, aging_s: float) -> int:
 
 
 def inner_order(request: Request) -> tuple[float, ...]:
-    """Inside a tenant, by deadline: the late stand behind, as far as they are known. A late one that is next by its quota apart."""
+    """Inside a tenant, by deadline: the late stand behind, as far as they are known. Their quota apart."""
     return (1.0, *request.arrival) if request.entry.is_late else (0.0, *by_deadline(request))
 
 

@@ -151,7 +151,7 @@ def sizes(plan: Plan) -> dict[str, int]:
     slots = worker.table
     return {
         "requests": len(core.requests),
-        "unsure": len(core.missing),
+        "unsure": len(core.unaccounted),
         "frontends": len(core.frontends.by_instance),
         "waiting": core.num_waiting,
         "records": len(worker.records),

@@ -77,8 +77,8 @@ class Checks:
         """At the scheduler."""
         if core.requests:
             yield f"the scheduler knows {[str(key) for key in core.requests]}"
-        if len(core.missing):
-            yield f"{len(core.missing)} requests are missing"
+        if len(core.unaccounted):
+            yield f"{len(core.unaccounted)} requests are unaccounted"
         if len(core.workers) != len({node.worker_id for node in self.ring.workers if node.is_wanted}):
             yield f"workers are {list(core.workers)}"
         for worker in core.workers.values():

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.cluster.missing import MAX_LOST, Missing
 from scheduler_svc.core.cluster.notices import Lost
+from scheduler_svc.core.cluster.unaccounted import MAX_LOST, UnaccountedRequests
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
@@ -22,48 +22,48 @@ KEY = make_request("a", 3).key
 GRACE_S = 5.0
 
 
-def make_missing() -> Missing:
-    return Missing(GRACE_S, 0.0)
+def make_unaccounted() -> UnaccountedRequests:
+    return UnaccountedRequests(GRACE_S, 0.0)
 
 
 def test_nothing_is_lost_before_all_workers_have_spoken() -> None:
     """I4, J1."""
-    missing = make_missing()
-    missing.add(KEY, 1)
-    assert not missing.take_lost({}, True, 1.0), (
+    unaccounted = make_unaccounted()
+    unaccounted.add(KEY, 1)
+    assert not unaccounted.take_lost({}, True, 1.0), (
         "one that nobody has named may come until the grace time is over"
     )
-    assert not missing.take_lost({}, False, GRACE_S)
-    assert missing.take_lost({}, True, GRACE_S) == [(KEY, 1)]
-    assert not missing.take_lost({}, True, GRACE_S), "it is lost once"
+    assert not unaccounted.take_lost({}, False, GRACE_S)
+    assert unaccounted.take_lost({}, True, GRACE_S) == [(KEY, 1)]
+    assert not unaccounted.take_lost({}, True, GRACE_S), "it is lost once"
 
 
 def test_what_a_worker_says_hello_with_is_not_lost() -> None:
-    request, missing = make_request("a", 3), make_missing()
-    missing.add(KEY, request.attempt)
-    assert not missing.take_lost({KEY: request}, True, GRACE_S)
-    assert not missing.take_lost({}, True, GRACE_S)
+    request, unaccounted = make_request("a", 3), make_unaccounted()
+    unaccounted.add(KEY, request.attempt)
+    assert not unaccounted.take_lost({KEY: request}, True, GRACE_S)
+    assert not unaccounted.take_lost({}, True, GRACE_S)
 
 
 def test_an_older_attempt_does_not_stand_for_a_newer_one() -> None:
-    request, missing = make_request("a", 3), make_missing()
-    missing.add(KEY, request.attempt + 1)
-    missing.add(KEY, request.attempt)
-    assert missing.take_lost({KEY: request}, True, GRACE_S) == [(KEY, request.attempt + 1)]
+    request, unaccounted = make_request("a", 3), make_unaccounted()
+    unaccounted.add(KEY, request.attempt + 1)
+    unaccounted.add(KEY, request.attempt)
+    assert unaccounted.take_lost({KEY: request}, True, GRACE_S) == [(KEY, request.attempt + 1)]
 
 
 def test_named_workers_are_waited_for_and_nobody_else() -> None:
     """As soon as the last of them has spoken, or its grace time is over."""
-    missing = make_missing()
-    missing.name_workers("f", ["v", "w"], 3.0)
-    missing.add(KEY, 1)
-    missing.worker_spoke("v")
-    assert not missing.take_lost({}, True, 5.5), "named at 3, so it has until 8"
-    missing.worker_spoke("w")
-    assert missing.take_lost({}, True, 5.5) == [(KEY, 1)]
-    missing.name_workers("f", ["x"], 10.0)
-    missing.add(KEY, 2)
-    assert not missing.take_lost({}, True, 14.9) and missing.take_lost({}, True, 15.0) == [(KEY, 2)]
+    unaccounted = make_unaccounted()
+    unaccounted.name_workers("f", ["v", "w"], 3.0)
+    unaccounted.add(KEY, 1)
+    unaccounted.worker_spoke("v")
+    assert not unaccounted.take_lost({}, True, 5.5), "named at 3, so it has until 8"
+    unaccounted.worker_spoke("w")
+    assert unaccounted.take_lost({}, True, 5.5) == [(KEY, 1)]
+    unaccounted.name_workers("f", ["x"], 10.0)
+    unaccounted.add(KEY, 2)
+    assert not unaccounted.take_lost({}, True, 14.9) and unaccounted.take_lost({}, True, 15.0) == [(KEY, 2)]
 
 
 @pytest.mark.parametrize("reach", [WorkerReach.SILENT, WorkerReach.REFUSED, WorkerReach.UNREACHABLE])
@@ -87,14 +87,14 @@ def test_a_named_worker_that_its_frontend_hears_is_waited_for_beyond_a_short_gra
 
 
 def test_one_frontend_does_not_wait_for_the_workers_of_another() -> None:
-    missing = make_missing()
-    missing.name_workers("f", [], 0.0)
-    missing.name_workers("g", ["w"], 0.0)
-    missing.add(KEY, 1)
-    missing.add(KEY._replace(frontend_instance="g"), 1)
-    assert missing.take_lost({}, True, 0.0) == [(KEY, 1)]
-    missing.forget("g")
-    assert not missing.take_lost({}, True, 99.0), "it is gone"
+    unaccounted = make_unaccounted()
+    unaccounted.name_workers("f", [], 0.0)
+    unaccounted.name_workers("g", ["w"], 0.0)
+    unaccounted.add(KEY, 1)
+    unaccounted.add(KEY._replace(frontend_instance="g"), 1)
+    assert unaccounted.take_lost({}, True, 0.0) == [(KEY, 1)]
+    unaccounted.forget("g")
+    assert not unaccounted.take_lost({}, True, 99.0), "it is gone"
 
 
 def lost(scheduler: Scheduler) -> dict[str, LossCause]:
@@ -131,8 +131,8 @@ def test_what_a_frontend_asks_at_a_restart_costs_the_same_for_each_request(count
         for _ in ("v", "w"):
             for name, attempt in live:
                 scheduler.check(KEY._replace(request_id=name), attempt, "v", "", 0.0)
-        scheduler.missing.worker_spoke("v")
-        scheduler.missing.worker_spoke("w")
+        scheduler.unaccounted.worker_spoke("v")
+        scheduler.unaccounted.worker_spoke("w")
         for _ in range(count // MAX_LOST + 1):
             scheduler.tick(0.1)
     finally:
@@ -161,4 +161,4 @@ def test_many_are_called_lost_in_several_turns() -> None:
         before = len(told())
         turns.pop()()
         assert len(told()) - before <= MAX_LOST
-    assert told() == [ref.request_id for ref in live] and not len(core.missing)
+    assert told() == [ref.request_id for ref in live] and not len(core.unaccounted)

@@ -13,14 +13,14 @@ MAX_LOST = 512
 
 
 @dataclass
-class _Asked:
+class _Wait:
     """What one frontend waits for."""
 
     attempts: dict[str, int] = field(default_factory=dict)
     """The attempts that it waits for, by request id: this attempt, or a newer one."""
     has_named: bool = False
     """Whether the frontend said which workers may have them."""
-    awaited: set[str] = field(default_factory=set)
+    awaited_workers: set[str] = field(default_factory=set)
     """Workers that it named, and that have not been heard of since."""
     until: float = 0.0
     """Until when workers may say hello with them, in seconds."""
@@ -28,7 +28,7 @@ class _Asked:
     """Until when those workers may that the frontend hears, in seconds."""
 
 
-class Missing:
+class UnaccountedRequests:
     """Requests that frontends wait for and that nobody has. They are lost once every worker that could have them has
     spoken: one may still say hello with them. Their frontend names the workers that could; while they have not come
     a time runs, and no longer than that. It is longer for those that the frontend hears: they live, and look for a
@@ -45,12 +45,12 @@ class Missing:
         `heard_grace_s`: the same for those that the frontend hears, by `may_hear`, if that is longer."""
         self._grace_s, self._started_at = grace_s, started_at
         self._heard_grace_s, self._may_hear = max(grace_s, heard_grace_s), may_hear
-        self._asked: dict[str, _Asked] = {}
+        self._by_frontend: dict[str, _Wait] = {}
         self.is_cut = False
         """`take_lost` has left some for its next call, which is to come soon."""
 
     def __len__(self) -> int:
-        return sum(len(asked.attempts) for asked in self._asked.values())
+        return sum(len(awaited.attempts) for awaited in self._by_frontend.values())
 
     def add(self, key: RequestKey, attempt: int) -> None:
         """A frontend waits for this attempt, or a newer one."""
@@ -60,18 +60,18 @@ class Missing:
     def name_workers(self, frontend_instance: str, unknown: Iterable[str], now: float) -> None:
         """A frontend that says hello has named the workers that may have requests of it; `unknown` are those of them
         that are not known here."""
-        asked = self._of(frontend_instance)
-        asked.has_named, asked.awaited = True, set(unknown)
-        asked.until, asked.heard_until = now + self._grace_s, now + self._heard_grace_s
+        awaited = self._of(frontend_instance)
+        awaited.has_named, awaited.awaited_workers = True, set(unknown)
+        awaited.until, awaited.heard_until = now + self._grace_s, now + self._heard_grace_s
 
     def worker_spoke(self, worker_id: str) -> None:
         """The worker, or another process in its place, said hello; or it is known to be gone."""
-        for asked in self._asked.values():
-            asked.awaited.discard(worker_id)
+        for awaited in self._by_frontend.values():
+            awaited.awaited_workers.discard(worker_id)
 
     def forget(self, frontend_instance: str) -> None:
         """Forgets what a frontend that is gone waits for."""
-        self._asked.pop(frontend_instance, None)
+        self._by_frontend.pop(frontend_instance, None)
 
     def take_lost(
         self, requests: Mapping[RequestKey, Request], are_all_attached: bool, now: float
@@ -80,28 +80,28 @@ class Missing:
         `requests`: they are lost. `are_all_attached`: no worker that is known here is away."""
         lost: list[tuple[RequestKey, int]] = []
         room, self.is_cut = MAX_LOST, False
-        if not self._asked or not are_all_attached:
+        if not self._by_frontend or not are_all_attached:
             return lost
-        for instance, asked in self._asked.items():
-            if not asked.attempts or not self._is_settled(instance, asked, now):
+        for instance, awaited in self._by_frontend.items():
+            if not awaited.attempts or not self._is_settled(instance, awaited, now):
                 continue
-            attempts = list(islice(asked.attempts.items(), room))
+            attempts = list(islice(awaited.attempts.items(), room))
             room -= len(attempts)
-            self.is_cut = self.is_cut or len(attempts) < len(asked.attempts)
+            self.is_cut = self.is_cut or len(attempts) < len(awaited.attempts)
             for request_id, attempt in attempts:
-                del asked.attempts[request_id]
+                del awaited.attempts[request_id]
                 key = RequestKey(instance, request_id)
                 known = requests.get(key)
                 if known is None or known.attempt < attempt:
                     lost.append((key, attempt))
         return lost
 
-    def _is_settled(self, instance: str, asked: _Asked, now: float) -> bool:
-        if asked.has_named and now < asked.until:
-            return not asked.awaited
-        if asked.has_named and now < asked.heard_until:
-            return not any(self._may_hear(instance, worker_id) for worker_id in asked.awaited)
-        return asked.has_named or now >= self._started_at + self._grace_s
+    def _is_settled(self, instance: str, awaited: _Wait, now: float) -> bool:
+        if awaited.has_named and now < awaited.until:
+            return not awaited.awaited_workers
+        if awaited.has_named and now < awaited.heard_until:
+            return not any(self._may_hear(instance, worker_id) for worker_id in awaited.awaited_workers)
+        return awaited.has_named or now >= self._started_at + self._grace_s
 
-    def _of(self, frontend_instance: str) -> _Asked:
-        return self._asked.setdefault(frontend_instance, _Asked())
+    def _of(self, frontend_instance: str) -> _Wait:
+        return self._by_frontend.setdefault(frontend_instance, _Wait())
