@@ -394,10 +394,10 @@ def test_a_preempted_request_is_told_what_it_lacks() -> None:
     submit(scheduler, "c")
     explained = why(scheduler, "c")
     assert explained.reason is Reason.OTHERS_AHEAD
-    assert explained.sentence == "1 requests go first that w owes a place"
+    assert explained.sentence == "1 requests that w has taken go on first"
 
 
-def test_of_two_that_a_worker_owes_a_place_the_second_is_told_the_first() -> None:
+def test_of_two_that_are_to_go_on_the_second_is_told_the_first() -> None:
     scheduler = make_scheduler(max_inflight_steps=1)
     submit(scheduler, "a", "b", "c")
     run_step(scheduler)
@@ -405,10 +405,10 @@ def test_of_two_that_a_worker_owes_a_place_the_second_is_told_the_first() -> Non
     scheduler.workers[WORKER].table.refused += [1, 2]  # rows were not run: their slots are preempted
     run_step(scheduler)
     assert why(scheduler, "b").sentence.endswith("nothing keeps it: it is for the next step")
-    assert why(scheduler, "c").sentence.endswith("request b is the next that w owes a place")
+    assert why(scheduler, "c").sentence.endswith("request b, which w has taken too, goes on first")
     assert why(scheduler, "c").place.ahead == (Group(0, "", 1),)
     submit(scheduler, "new")
-    assert why(scheduler, "new").sentence == "2 requests go first that w owes a place"
+    assert why(scheduler, "new").sentence == "2 requests that w has taken go on first"
     for name in ("b", "c"):
         scheduler.set_paused(RequestKey("f", name), 1, True)
     assert why(scheduler, "new").reason is Reason.NEXT_STEP, "who does not read is owed nothing"

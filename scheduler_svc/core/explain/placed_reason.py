@@ -11,7 +11,7 @@ from scheduler_svc.core.slots.worker import Worker
 
 
 def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order) -> Obstacle:
-    """`place` is that among those whom `worker` owes a place."""
+    """`place` is that among those whom `worker` is to let start or go on."""
     table, slot, name = worker.table, request.slot, worker.info.worker_id
     assert slot is not None
     if not worker.attached:
@@ -25,12 +25,12 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
     if table.state[slot] == SlotState.PREPARING and slot not in table.prepared:
         return Obstacle(Reason.GRAMMAR, f"{name} compiles its grammar")
     if request.status is RequestStatus.WAITING_FOR_FSM:
-        return _of_owing(core, worker, request, place, order)
+        return _of_resumable(core, worker, request, place, order)
     if request.status is RequestStatus.PREEMPTED:
-        resumable = _of_owing(core, worker, request, place, order)
+        resumable = _of_resumable(core, worker, request, place, order)
         return Obstacle(Reason.PREEMPTED, f"its blocks were taken; {resumable.sentence}")
     if table.paused[slot] & DISPLACED:
-        resumable = _of_owing(core, worker, request, place, order)
+        resumable = _of_resumable(core, worker, request, place, order)
         return Obstacle(
             Reason.DISPLACED, f"others have its place, and it keeps its blocks; {resumable.sentence}"
         )
@@ -40,16 +40,16 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
     return Obstacle(Reason.RUNS, _runs(worker, request))
 
 
-def _of_owing(core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order) -> Obstacle:
-    """What somebody lacks whom the worker owes a place."""
+def _of_resumable(
+    core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order
+) -> Obstacle:
+    """What a request lacks that its worker is to let start or go on."""
     obstacle = obstacle_to(worker, request, core.config, order)
     if obstacle is not None:
         return obstacle
     if place.first is not None:
-        sentence = (
-            f"request {place.first.key.request_id} is the next that {worker.info.worker_id} owes a place"
-        )
-        return Obstacle(Reason.OTHERS_AHEAD, sentence)
+        name, first = worker.info.worker_id, place.first.key.request_id
+        return Obstacle(Reason.OTHERS_AHEAD, f"request {first}, which {name} has taken too, goes on first")
     waiting = None if worker.draining else first_waiting(worker, order)
     if waiting is not None and order.goes_before(waiting, request):
         return Obstacle(Reason.OTHERS_AHEAD, f"request {waiting.key.request_id}, which waits, goes first")

@@ -82,11 +82,11 @@ class Order:
         return request.entry.priority - classes_risen(request.entry.waits_since, self.now, self.aging_s)
 
     def goes_before(self, request: Request, resumed: Request) -> bool:
-        """Whether `request`, which waits, starts before one that a worker owes a place."""
+        """Whether `request`, which waits, starts before one that its worker is to let start or go on."""
         return goes_before(request, self.level(request), resumed, self.service_received)
 
     def resume_key(self, request: Request) -> tuple[int, float, tuple[int, int]]:
-        """The order of those that a worker owes a place."""
+        """The order of those that a worker is to let start or go on."""
         return resume_key(request, self.service_received)
 
 
@@ -166,7 +166,8 @@ def first_waiting(worker: Worker, order: Order) -> Request | None:
 
 
 def place_on(worker: Worker, request: Request, order: Order) -> QueuePlace:
-    """The same for a request that its worker owes a place: it was displaced or preempted, or its grammar is ready."""
+    """The same for a request that its worker is to let start or go on: it was displaced or preempted, or its grammar is
+    ready."""
     own = order.resume_key(request)
     before = sorted(
         filter(lambda other: order.resume_key(other) < own, resumed(worker)), key=order.resume_key

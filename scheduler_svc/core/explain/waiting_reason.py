@@ -91,7 +91,7 @@ def _of_new(core: Scheduler, worker: Worker, request: Request, order: Order) -> 
     before = [other for other in resumed(worker) if not order.goes_before(request, other)]
     if not before:
         return None
-    sentence = f"{len(before)} requests go first that {worker.info.worker_id} owes a place"
+    sentence = f"{len(before)} requests that {worker.info.worker_id} has taken go on first"
     return Obstacle(Reason.OTHERS_AHEAD, sentence)
 
 
