@@ -1,5 +1,5 @@
 """Enumerations of the messages, once for all services: names and numbers are those of protos/signalbox/v1
-(tests/signalbox/test_enums.py compares them), and what each value means is said there."""
+(tests/signalbox/protocol/test_enums.py compares them), and what each value means is said there."""
 
 from __future__ import annotations
 

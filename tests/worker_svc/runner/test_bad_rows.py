@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from signalbox.cli.ring.ring import DEMO_MODEL
-from tests.worker_svc.runner.ahead_harness import AheadDriver
+from tests.worker_svc.runner.cuda.ahead_harness import AheadDriver
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.core.batch import QuerySpan
 from worker_svc.core.requests.sampling import SamplingParams
