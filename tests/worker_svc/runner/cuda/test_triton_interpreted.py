@@ -29,7 +29,7 @@ def test_file(name: str) -> None:
         "no:cacheprovider",
         f"interpreted/{name}",
     ]
-    root = HERE.parents[2]
+    root = HERE.parents[3]
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     for variable in [v for v in environment if v.startswith("PYTEST_")]:
         del environment[variable]

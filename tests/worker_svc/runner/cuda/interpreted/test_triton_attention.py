@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.worker_svc.runner.interpreted.attention_case import CPU, Case, Heads
+from tests.worker_svc.runner.cuda.interpreted.attention_case import CPU, Case, Heads
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.triton.batch import DecodeBatch, chunk_items, decode_items, make_decode_items
 
