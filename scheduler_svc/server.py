@@ -62,7 +62,7 @@ class SchedulerProcess:
     """This process: what it has before it leads, so that it can at once."""
 
     def __init__(self, settings: SchedulerSettings) -> None:
-        """Raises StartupError."""
+        """Reads what the settings name. Raises StartupError."""
         self._settings = settings
         self._tenants = watch_tenants(Path(settings.tenants)) if settings.tenants else None
         self.instance = str(uuid.uuid4())

@@ -1,13 +1,15 @@
 """One vocabulary: every word of the glossary (docs/design.md, 3) is a name where the glossary says so, and no private
-word comes back."""
+word comes back. Docstrings begin with what they are about."""
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("frontend_svc", "scheduler_svc", "worker_svc", "signalbox")
 GLOSSARY_ROW = re.compile(r"(?m)^\| (`.*?) \| .* \| (`.*`) \|$")
 TICKED = re.compile(r"`([^`]+)`")
+FRAGMENT = re.compile(r"(Of|See|That|Those|These|They|The same|To be|As its|As the base's)\b|By \w+[.;,]")
+"""Beginnings of docstrings that mean nothing without the line above."""
 
 INSTEAD = {
     "Asked": "ClientRequest",
@@ -99,4 +103,29 @@ def test_no_private_word_is_a_name(package: str) -> None:
         file = str(path.relative_to(ROOT))
         private = names_in(path) & INSTEAD.keys()
         found += [f"{file}: say {INSTEAD[word]}, not {word}" for word in sorted(private)]
+    assert found == []
+
+
+def documented(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
+    """(name, line, docstring) of classes, functions and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.lineno, ast.get_docstring(node) or "without one"
+        body = getattr(node, "body", None)
+        for before, after in pairwise(body if isinstance(body, list) else ()):
+            if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
+                target = before.target if isinstance(before, ast.AnnAssign) else before.targets[0]
+                if isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+                    yield ast.unparse(target), before.lineno, after.value.value
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_docstrings_begin_with_the_thing(package: str) -> None:
+    """No fragment that goes on where a name or another line ended."""
+    found = []
+    for path in (ROOT / package).rglob("*.py"):
+        if "_pb2" not in path.name:
+            for name, line, text in documented(ast.parse(path.read_text())):
+                if FRAGMENT.match(text) or len(text.split()) < 2:
+                    found.append(f"{path.relative_to(ROOT)}:{line} {name}: {text}")
     assert found == []

@@ -105,9 +105,9 @@ class Request:
     entry: QueueEntry = field(default_factory=QueueEntry, repr=False, compare=False)
     """The queues' record of it."""
     affinity: Affinity = field(default_factory=Affinity, repr=False, compare=False)
-    """Placement's."""
+    """What placement keeps of it."""
     history: SlotHistory = field(default_factory=SlotHistory, repr=False, compare=False)
-    """Its worker's."""
+    """What its worker keeps of it besides the columns."""
 
     @property
     def arrival(self) -> tuple[int, int]:

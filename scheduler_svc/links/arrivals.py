@@ -58,8 +58,8 @@ class Arrival:
 
 
 class Arrivals:
-    """They are taken in in the order in which their hellos were whole, so that a newer hello of a worker is taken when
-    the older one has been."""
+    """Workers that are taken in in the order in which their hellos were whole, so that a newer hello of a worker is
+    taken when the older one has been."""
 
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], silence_s: float = math.inf

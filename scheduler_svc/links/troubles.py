@@ -29,8 +29,9 @@ class _Trouble:
 
 
 class LinkTroubles:
-    """By worker process. A link that its other end just closes is none; a hello that is refused, a report of another
-    step or one that cannot be read, and a step that cannot be built are."""
+    """How often the links of each worker process failed. A link that its other end just closes did not fail; one with
+    a hello that is refused, a report of another step or one that cannot be read, or a step that cannot be built
+    did."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], _Trouble] = {}

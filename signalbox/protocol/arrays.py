@@ -26,5 +26,5 @@ def pack_blocks(block_ids: NDArray[np.integer]) -> bytes:
 
 
 def unpack_blocks(raw: bytes) -> NDArray[np.int32]:
-    """They are far below 2**31."""
+    """Block ids of a column; they are far below 2**31."""
     return np.frombuffer(raw, U32).astype(np.int32)

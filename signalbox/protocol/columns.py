@@ -23,12 +23,12 @@ HOST_BIT = 1 << 31
 
 
 def pack(values: Iterable[int], width: str) -> bytes:
-    """One column."""
+    """The bytes of one column."""
     return array(width, values).tobytes()
 
 
 def unpack(raw: bytes, width: str) -> list[int]:
-    """One column; most of most steps are empty. ValueError when it ends within an element."""
+    """The numbers of one column; most of most steps are empty. ValueError when it ends within an element."""
     if not raw:
         return []
     column = array(width)
@@ -69,7 +69,7 @@ GRANTS = Columns(new_block_slots=U16, new_block_ids=U32)
 CHUNKS = Columns(chunk_slots=U16, chunk_starts=U32, chunk_lengths=U32)
 COPIES = Columns(source_block_ids=U32, target_block_ids=U32)
 DRAFTS = Columns(draft_slots=U16, draft_limits=U8)
-"""Of ModelRunnerOutput too."""
+"""Column of drafts, of ModelRunnerOutput too."""
 
 # -- ModelRunnerOutput --
 

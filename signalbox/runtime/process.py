@@ -69,8 +69,8 @@ def collector_off() -> Iterator[None]:
 
 
 def settle_memory() -> None:
-    """To be called once, when a service is about to serve: what it has loaded by then lives as long as the process, so
-    the garbage collector need not walk over it again and again (tens of milliseconds each time in a worker)."""
+    """Keeps the garbage collector from walking again and again over what a service has loaded, which lives as long as
+    the process (tens of milliseconds each time in a worker). To be called once, when it is about to serve."""
     gc.collect()
     gc.freeze()
 

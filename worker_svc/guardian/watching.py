@@ -20,8 +20,8 @@ PIDFD_GET_INFO, PIDFD_INFO_EXIT = 0xC040FF0B, 1 << 3
 
 
 def watch(pipe: int, pidfd: int, read_status: Callable[[], int | None]) -> Ending:
-    """Until the process of `pidfd` ends. pipe: what it writes there is kept, the last of it. read_status: its status
-    as from `os.waitpid` once it has ended, None where it cannot be had."""
+    """Waits until the process of `pidfd` ends; returns how. pipe: what it writes there is kept, the last of it.
+    read_status: its status as from `os.waitpid` once it has ended, None where it cannot be had."""
     poller, heard, status = select.poll(), b"", None
     poller.register(pipe, select.POLLIN)
     poller.register(pidfd, select.POLLIN)

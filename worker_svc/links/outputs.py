@@ -24,7 +24,7 @@ class Outputs:
     """The logs of a worker, by the clock of the event loop that owns them."""
 
     def __init__(self, worker_instance: str, max_bytes: int, timeout_s: float) -> None:
-        """See `OutputLogs`."""
+        """max_bytes, timeout_s: limits of each frontend's log, as `OutputLogs` has them."""
         self.worker_instance = worker_instance
         self._logs = OutputLogs(worker_instance, max_bytes, timeout_s)
         self.on_open: Callable[[str], None] = lambda instance: None

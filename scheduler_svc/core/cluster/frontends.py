@@ -23,7 +23,7 @@ class Frontend:
     live: dict[str, int] = field(default_factory=dict)
     """What it waits for, by its last hello and what it has said since: the newest attempt of each request id."""
     paused: set[Named] = field(default_factory=set)
-    """Those of them whose clients read too slowly."""
+    """Attempts whose clients read too slowly."""
 
 
 class Frontends:

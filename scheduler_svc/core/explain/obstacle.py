@@ -32,7 +32,7 @@ class Reason(Enum):
     WORKER_AWAY = "worker_away"
     """Its own worker has no link."""
     CLASS_SUSPENDED = "class_suspended"
-    """By safe mode."""
+    """Its class is suspended by safe mode."""
     TENANT_LIMIT = "tenant_limit"
     OTHERS_AHEAD = "others_ahead"
     """There is room for it, and others go first."""

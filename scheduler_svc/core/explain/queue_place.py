@@ -119,8 +119,8 @@ def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePl
 def _before(
     request: Request, own: Key, account: Account, order: Order, most: int
 ) -> tuple[list[tuple[Key, Request]], int]:
-    """Those of `account` that go before `request`, which has the key `own`, in order; and how many were looked at, not
-    more than `most`."""
+    """Requests of `account` that go before `request`, which has the key `own`, in order; and how many were looked at,
+    not more than `most`."""
     others = ((order.key(other), other) for other in islice(account.requests, most))
     if order.queues.policy.has_deadlines:
         before = sorted((pair for pair in others if pair[0] < own), key=lambda pair: pair[0])
@@ -166,7 +166,7 @@ def first_waiting(worker: Worker, order: Order) -> Request | None:
 
 
 def place_on(worker: Worker, request: Request, order: Order) -> QueuePlace:
-    """The same for a request that its worker is to let start or go on: it was displaced or preempted, or its grammar is
+    """The place of a request that its worker is to let start or go on: it was displaced or preempted, or its grammar is
     ready."""
     own = order.resume_key(request)
     before = sorted(

@@ -25,7 +25,7 @@ class ClassQueue:
         self._ledger = ledger
         self._is_fair, self._ttft_estimator = is_fair, ttft_estimator
         self._late_quota = LateQuota()
-        """Of all tenants together, unless they share."""
+        """The quota of late requests of all tenants together, unless they share."""
         self._heap: list[tuple[Key, int, int, Account]] = []
         self._last_left: Account | None = None
         """The account whose last waiting request left last."""

@@ -16,7 +16,7 @@ class PolicySpec:
     is_fair: bool = False
     """Tenants of a class share by what they have had; else whose request goes first goes first."""
     has_deadlines: bool = False
-    """Of a tenant's requests the earliest deadline goes first; else whoever came first."""
+    """Whether the earliest deadline of a tenant's requests goes first; else whoever came first."""
 
 
 def parse_policy(text: str) -> PolicySpec:

@@ -35,7 +35,7 @@ class WaitingQueue:
         self.classes: dict[int, ClassQueue] = {}
         self._policy, self._ledger = policy, ledger
         self.ttft_estimator = ttft_estimator
-        """Of deadlines; asked when the policy goes by them."""
+        """What estimates first tokens; asked when the policy goes by deadlines."""
         self._aging_s = aging_s if policy.has_classes else 0.0
         self._aged: list[Aged] = []
         """Accounts whose oldest request has waited for more than a class's time, best level first."""

@@ -66,7 +66,7 @@ class WorkerSnapshot:
     last_scheduled_step_id: int = 0
     """Last step of that scheduler that ran; 0: none. Those behind it the worker has made itself."""
     blocks_written_alone: NDArray[np.int32] = field(default_factory=lambda: NO_BLOCKS)
-    """By those. What was known of their content is wrong."""
+    """Blocks that the worker has written alone: what was known of their content is wrong."""
     num_checked: int = 0
     """So many of the slots, the first of them, have been checked."""
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SlotHistory:
-    """Of a request, with what it waits for before it starts. All zero, False and None before it is placed."""
+    """What a worker keeps of a request besides the columns, with what it waits for before it starts. All zero, False
+    and None before it is placed."""
 
     num_cached_tokens: int = 0
     """Tokens that the prefix cache saved when it started first."""

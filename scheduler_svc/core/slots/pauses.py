@@ -32,11 +32,11 @@ class PausedSlots(SlotColumns):
         self.settling: list[int] = []
         """The final chunk of these was in the last step: decode rows from the next one on."""
         self.displaced: list[int] = []
-        """These have no place: they were paused for somebody of a higher class, or rest."""
+        """Slots that have no place: they were paused for somebody of a higher class, or rest."""
         self.held: list[int] = []
         """Decode slots that wait for a block."""
         self.rest_changes: list[int] = []
-        """These have begun to rest, or have ended it, since the last delta."""
+        """Slots that have begun to rest, or have ended it, since the last delta."""
         self.aside: list[int] = []
         """The last step has paused these for a suspect that ran alone in it: the next one lets them go on."""
 

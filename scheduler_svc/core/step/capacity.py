@@ -46,15 +46,15 @@ class StepCapacity:
         self.busy: set[int] = set()
         """Slots that have a chunk in the step, or got their place back with it."""
         self.prefix, self.num_blocks, self.headroom = NO_PREFIX, 0, 0
-        """Of the request that was looked up last: what is cached of it, new blocks that it needs, and blocks that have
-        to be left over for those that run."""
+        """What is cached of the request that was looked up last, new blocks that it needs, and blocks that have to be
+        left over for those that run."""
         self.num_lacking = 0
         """More than are free."""
 
     # -- tokens --
 
     def leave_out(self, slots: Set[int]) -> None:
-        """These have no chunk in the step."""
+        """Gives these slots no chunk in the step."""
         self.busy |= slots
 
     def continue_prefills(self, priority: float) -> None:

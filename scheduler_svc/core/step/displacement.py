@@ -98,7 +98,8 @@ def _room_makers(worker: Worker, request: Request) -> tuple[list[int], list[int]
 
 
 def make_idle_room(worker: Worker, num_lacking: int, step: StepDecision) -> bool:
-    """The same, by those only that rest. False, and nothing changed, when they have not that many."""
+    """Makes room as `make_room` does, by those only that rest. False, and nothing changed, when they have not that
+    many."""
     idle = _idle(worker)
     if not idle or blocks_coming(worker, np.array(idle, np.int64)) < num_lacking:
         return False

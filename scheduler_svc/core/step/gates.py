@@ -146,7 +146,7 @@ OF_STEP = (PLACE, TOKENS, PARTIAL_PROMPTS, SHORTAGE, REPORTS)
 OF_START = (LEADER, SHARED_COPIES, WHOLE_PROMPT, BLOCKS)
 """What it needs was looked up."""
 HOLD_UP_NOBODY = (LEADER, SHARED_COPIES, OWN_COPIES)
-"""Of the gates of a start: whoever stops there is passed over."""
+"""The gates of a start at which whoever stops is passed over."""
 
 
 def gates_for(capacity: StepCapacity, request: Request) -> tuple[Gate, ...]:

@@ -117,7 +117,7 @@ def lengths(text: str) -> Lengths:
 
 
 def slo(text: str) -> Slo:
-    """`ttft-ms=500,itl-ms=50`."""
+    """The type of an argument `ttft-ms=500,itl-ms=50`."""
     names = {"ttft-ms": "ttft_ms", "itl-ms": "itl_ms", "tpot-ms": "tpot_ms"}
     limits: dict[str, float] = {}
     for part in text.split(","):

@@ -38,7 +38,7 @@ class Deliveries:
         return None
 
     def figures(self) -> Figures:
-        """In milliseconds."""
+        """The delays of deliveries, in milliseconds."""
         found = ((number, self.percentile_s(number)) for number in PERCENTILES)
         return {f"delivery_ms_p{n}": None if value is None else round(value * 1e3, 3) for n, value in found}
 

@@ -24,7 +24,8 @@ def add_draw_arguments(add: Any) -> None:
 
 
 def draw_of(args: argparse.Namespace) -> Draw:
-    """Of the arguments of `add_draw_arguments`. Raises InvalidRequestError for limits that would change nothing."""
+    """The draw that the arguments of `add_draw_arguments` describe. Raises InvalidRequestError for limits that would
+    change nothing."""
     if not args.temperature and (args.top_k or args.top_p != 1):
         raise InvalidRequestError("--top-k and --top-p need a --temperature above 0", field="temperature")
     return Draw(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)

@@ -40,7 +40,7 @@ class Stream:
         """Bytes that the server takes of it now."""
         self.unsent = b""
         self.ended: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        """The trailers."""
+        """The trailers, once the stream has ended."""
 
     def take(self, data: bytes, now: float) -> None:
         """Bytes of the answer; each message has a flag and its length (4 bytes) in front."""

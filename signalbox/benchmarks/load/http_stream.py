@@ -12,7 +12,7 @@ from signalbox.api_keys import key_from_environment
 from signalbox.errors import InvalidRequestError
 
 LIMIT_BYTES = 1 << 20
-"""Longest line."""
+"""Most bytes of a line."""
 
 
 class HttpProtocolError(Exception):

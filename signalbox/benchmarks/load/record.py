@@ -42,7 +42,7 @@ class Record:
 
     @property
     def e2e_s(self) -> float:
-        """From intended sending to the end."""
+        """Seconds from intended sending to the end."""
         return self.ended_at - self.intended_at
 
     @property
@@ -52,5 +52,5 @@ class Record:
         return (self.arrivals[-1] - self.arrivals[0]) / later if later > 0 else None
 
     def gaps_s(self) -> list[float]:
-        """Between each two messages with output, which mostly carry one token each."""
+        """Seconds between each two messages with output, which mostly carry one token each."""
         return [later - earlier for earlier, later in zip(self.arrivals, self.arrivals[1:], strict=False)]

@@ -11,7 +11,7 @@ from signalbox.benchmarks.load.summary import Figures, percentile
 
 TICK_S = 0.02
 BUSY_SHARE = 0.85
-"""Of a core, for the thread of the event loop: above it messages wait for the client."""
+"""Share of a core for the thread of the event loop above which messages wait for the client."""
 LATE_MS = 20.0
 
 

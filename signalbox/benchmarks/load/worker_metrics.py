@@ -30,7 +30,7 @@ class StepTotals:
         return StepTotals(*(getattr(self, name) - getattr(earlier, name) for name in names))
 
     def figures(self, wall_s: float) -> Figures:
-        """Of the steps that ran within `wall_s`: means per step, and shares of the wall clock."""
+        """Figures of the steps that ran within `wall_s`: means per step, and shares of the wall clock."""
         steps = max(self.num_steps, 1)
         busy = self.prepare + self.execute + self.commit
         parts = ("queued", "prepare", "execute", "commit")

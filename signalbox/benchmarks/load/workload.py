@@ -53,7 +53,7 @@ class Plan:
     """One request, without an end before `max_tokens`."""
 
     prompt: list[int]
-    """Token ids."""
+    """The prompt as token ids."""
     max_tokens: int
 
 

@@ -31,7 +31,7 @@ ONLINE = Stream("online", (100, 800), (50, 150), priority=0, rate=5.0)
 BATCH = Stream("batch", (200, 600), (100, 300), priority=2, backlog=300)
 
 PROMPTS = ((100, 800), (500, 2000), (20, 100))
-"""Of the high class."""
+"""Lengths of prompts of the high class."""
 URGENT = Stream("urgent", (50, 400), (50, 150), priority=0, rate=1.0)
 PATIENT = Stream("patient", (200, 1000), (50, 150), priority=1, rate=1.0)
 TTFT_TARGETS = "0:300,1:3000"

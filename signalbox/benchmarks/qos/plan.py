@@ -55,10 +55,10 @@ class QosPlan(Plan):
     _stream_of: dict[str, Stream] = field(default_factory=dict)
     _num_begun: Counter[Stream] = field(default_factory=Counter)
     _dice: dict[Stream, random.Random] = field(default_factory=dict)
-    """Of each stream its own: what it asks for does not depend on who else is there."""
+    """The random numbers of each stream, its own: what it asks for does not depend on who else is there."""
 
     def run(self) -> None:
-        """Until the time is over."""
+        """Runs until the time is over."""
         self._at(TICK_S, self._tick)
         seed = self.rng.random()
         for stream in self.streams:
@@ -115,8 +115,8 @@ class QosPlan(Plan):
         return inputs, outputs
 
     def share_in_time(self, stream: Stream, target_s: float, after_s: float = 5.0) -> float:
-        """Of the stream's requests that came after that time, and early enough to be late by now, those that had their
-        first token in time."""
+        """Share of the stream's requests that had their first token in time, of those that came after that time and
+        early enough to be late by now."""
         last = self.duration_s - target_s
         turns = [turn for s, turn in self.begun if s is stream and after_s <= turn.arrived <= last]
         return sum(0 < turn.first_token <= turn.arrived + target_s for turn in turns) / len(turns)
@@ -126,7 +126,7 @@ class QosPlan(Plan):
         return max((turn.first_token or self.now) - turn.arrived for _, turn in self.begun)
 
     def ttft_ms(self, stream: Stream, after_s: float = 0.0) -> np.ndarray:  # type: ignore[type-arg]
-        """Of the stream's requests that have ended and came after that time."""
+        """Times to first token of the stream's requests that have ended and came after that time, in milliseconds."""
         waits = [t.first_token - t.arrived for s, t, _ in self.done if s is stream and t.arrived >= after_s]
         return np.array(waits) * 1e3
 

@@ -48,7 +48,7 @@ class Check:
     near_ties: int
     wrong: int
     largest_gap: float
-    """Between the best logit and that of our token, in standard deviations."""
+    """Largest gap between the best logit and that of our token, in standard deviations."""
 
 
 @dataclass(frozen=True)

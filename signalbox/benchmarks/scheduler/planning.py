@@ -51,7 +51,7 @@ class Turn:
     prefilled: int = 0
     """Prompt and output tokens computed by prefill, each time again."""
     computed: int = 0
-    """Of them, computed for the first time."""
+    """Tokens of them that were computed for the first time."""
 
 
 class CountingWorker:
@@ -194,7 +194,7 @@ class Plan:
         self.samples = np.full((self.load.requests, 5), np.nan, np.float32)
 
     def run(self) -> None:
-        """Until all requests have ended."""
+        """Runs until all requests have ended."""
         self._begin_conversation(0)
         while self._events and self.num_done + self.rejected < self.load.requests:
             self.now, _, action = heapq.heappop(self._events)

@@ -69,7 +69,7 @@ class Setting:
 
     @property
     def num_requests(self) -> int:
-        """In all."""
+        """Running requests of all workers together."""
         return self.workers * self.load.running
 
 
@@ -149,7 +149,7 @@ class Bench:
         return self._line(elapsed, cpu, own)
 
     async def _start(self) -> None:
-        """Until all requests run and every worker has settled. Raises BenchError when that takes too long."""
+        """Waits until all requests run and every worker has settled. Raises BenchError when that takes too long."""
         give_up = time.monotonic() + self._setting.start_limit_s
         await self._until(lambda: self._num_running == self._setting.num_requests, give_up)
         settled = [worker.line.num_steps + SETTLE_STEPS for worker in self._workers]
@@ -232,7 +232,7 @@ def describe(setting: Setting) -> Line:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options."""
+    """The parser of the bench's options."""
     parser = argparse.ArgumentParser(prog="signalbox bench scale", description=__doc__)
     add = parser.add_argument
     add("--workers", type=int, nargs="+", default=[50], help="simulated workers")

@@ -32,7 +32,7 @@ from signalbox.v1 import scheduler_pb2
 
 PARTS = ("schedule", "encode", "parse", "update")
 CORE_PARTS = ("schedule", "update")
-"""Without messages."""
+"""Parts of a step that are the core's, without messages."""
 
 
 @dataclass

@@ -91,7 +91,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """The worker's."""
+        """Name of the worker."""
         return self.worker.info.worker_id
 
 

@@ -60,7 +60,7 @@ class TimeLine:
         return self.busy_until
 
     def begin_anew(self) -> None:
-        """Forgets all but until when the worker is busy."""
+        """Begins to count anew."""
         self.idle_s = self.queued_s = 0.0
         self.num_steps = 0
 

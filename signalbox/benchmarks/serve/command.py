@@ -234,7 +234,7 @@ def _tell_ratio(system: str, ratios: dict[str, float], printer: Printer) -> None
 
 
 def read_vocab_size(model: Path) -> int:
-    """From config.json. Raises StartupError when it is not there."""
+    """The size of the vocabulary in config.json. Raises StartupError when it is not there."""
     try:
         config = json.loads((model / "config.json").read_text())
         return int(config.get("vocab_size") or config["text_config"]["vocab_size"])

@@ -32,9 +32,9 @@ class Machine:
     read_bytes_s: float
     gemm_flop_s: float
     num_params: int
-    """That each step reads whole."""
+    """Parameters that each step reads whole."""
     num_head_params: int
-    """Of them, in the projection to the vocabulary: a prompt needs it for its last token only."""
+    """Parameters of them in the projection to the vocabulary: a prompt needs it for its last token only."""
     param_bytes: int
     kv_bytes_per_token: int
     is_dense: bool

@@ -133,7 +133,7 @@ def attend_tile(
 def attend_explicitly(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scores: Scores
 ) -> torch.Tensor:
-    """The same with capped scores or sinks. `query` is `[Hkv, group * C, D]`, `mask` `[group * C, L]`."""
+    """Attention of a tile with capped scores or sinks. `query` is `[Hkv, group * C, D]`, `mask` `[group * C, L]`."""
     products = query.float() @ keys.float().transpose(1, 2) * scores.scaling
     if scores.softcap is not None:
         products = scores.softcap * torch.tanh(products / scores.softcap)

@@ -107,7 +107,7 @@ def rope_kernel(  # type: ignore[no-untyped-def]
 def norm_kernel(  # type: ignore[no-untyped-def]
     x, weight, out, epsilon, weight_offset, D: tl.constexpr, PAD_D: tl.constexpr, ROUNDS: tl.constexpr,
 ):
-    """Grid: (rows,)."""
+    """Root mean square norm of rows. Grid: (rows,)."""
     row, d = tl.program_id(0).to(tl.int64), tl.arange(0, PAD_D)
     dtype = out.dtype.element_ty
     values = tl.load(x + row * D + d, mask=d < D, other=0.0).to(tl.float32)

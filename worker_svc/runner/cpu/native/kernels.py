@@ -61,7 +61,7 @@ class Kernels:
     """The functions of the library. They run on as many threads as torch does in the calling thread."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Raises LayoutError."""
+        """Binds the functions of the library. Raises LayoutError."""
         check_layouts(library)
         self.library = library
         self._functions: dict[str, Any] = {}
