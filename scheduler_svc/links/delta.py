@@ -13,21 +13,8 @@ from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from signalbox.links.outbox import split
+from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
-from signalbox.protocol.columns import (
-    CHUNKS,
-    COPIES,
-    DRAFTS,
-    EXCEPTIONS,
-    FINISHED,
-    GRANTS,
-    NOT_RUN,
-    SEALED,
-    STARTS,
-    U16,
-    pack,
-    unpack,
-)
 from signalbox.protocol.enums import SlotStatus
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import generation_pb2, scheduler_pb2
@@ -59,40 +46,40 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
     if step.started:
         _write_starts(message.scheduled_new_reqs, step.started)
     if len(step.grant_slots):
-        write_arrays(message.scheduled_cached_reqs, GRANTS, step.grant_slots, step.grant_blocks)
+        write_arrays(message.scheduled_cached_reqs, columns.GRANTS, step.grant_slots, step.grant_blocks)
     if step.chunks:
-        CHUNKS.write(message.scheduled_cached_reqs, step.chunks)
+        columns.CHUNKS.write(message.scheduled_cached_reqs, step.chunks)
     if step.resumed:
         _write_starts(message.scheduled_cached_reqs.resumed, step.resumed)
     if step.copies or step.fence is not None:
         _write_copies(message, step)
     if step.finished_slots:
-        message.finished_slots = pack(step.finished_slots, U16)
+        message.finished_slots = columns.pack(step.finished_slots, columns.U16)
     if step.preempted_slots:
-        message.preempted_slots = pack(step.preempted_slots, U16)
+        message.preempted_slots = columns.pack(step.preempted_slots, columns.U16)
     if step.paused_slots:
-        message.paused_slots = pack(step.paused_slots, U16)
+        message.paused_slots = columns.pack(step.paused_slots, columns.U16)
     if step.unpaused_slots:
-        message.unpaused_slots = pack(step.unpaused_slots, U16)
+        message.unpaused_slots = columns.pack(step.unpaused_slots, columns.U16)
     if step.is_solo:
-        message.is_solo, message.aside_slots = True, pack(step.aside_slots, U16)
+        message.is_solo, message.aside_slots = True, columns.pack(step.aside_slots, columns.U16)
     if step.draft_limits:
-        DRAFTS.write(message, step.draft_limits)
+        columns.DRAFTS.write(message, step.draft_limits)
     return message
 
 
 def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) -> None:
     if step.copies:
-        COPIES.write(message.block_copies, step.copies)
+        columns.COPIES.write(message.block_copies, step.copies)
     if step.fence is not None:
         message.side_copies.fence = step.fence.fence_id
         if step.fence.copies:
-            COPIES.write(message.side_copies, step.fence.copies)
+            columns.COPIES.write(message.side_copies, step.fence.copies)
 
 
 def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
     rows = [(chunk.slot, len(blocks), chunk.start, chunk.length) for blocks, chunk in starts]
-    STARTS.write(message, rows)
+    columns.STARTS.write(message, rows)
     message.block_ids = pack_blocks(np.concatenate([start.blocks for start in starts]))
 
 
@@ -130,20 +117,20 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
     """The report of a worker's message."""
     report = StepReport(message.step_id, message.num_decode_rows, message.num_prefill_tokens)
     if message.exception_slots:
-        report.exception_slots, report.exception_counts = read_arrays(message, EXCEPTIONS)
+        report.exception_slots, report.exception_counts = read_arrays(message, columns.EXCEPTIONS)
     if message.decode_counts:
         report.decode_counts = np.frombuffer(message.decode_counts, np.uint8)
     if message.not_run_slots:
-        report.not_run = NOT_RUN.read(message)
+        report.not_run = columns.NOT_RUN.read(message)
     if message.finished_slots:
-        report.finished = FINISHED.read(message)
+        report.finished = columns.FINISHED.read(message)
     if message.sealed_slots:
-        report.sealed_slots, report.sealed_indexes = read_arrays(message, SEALED)
+        report.sealed_slots, report.sealed_indexes = read_arrays(message, columns.SEALED)
         report.sealed_hashes = np.frombuffer(message.sealed_hashes, HASH_DTYPE)
     if message.draft_slots:
-        report.draft_limits = DRAFTS.read(message)
+        report.draft_limits = columns.DRAFTS.read(message)
     if message.withdrawn_slots:
-        report.withdrawn = unpack(message.withdrawn_slots, U16)
+        report.withdrawn = columns.unpack(message.withdrawn_slots, columns.U16)
     report.num_draft_tokens = message.num_draft_tokens
     report.num_accepted_tokens = message.num_accepted_tokens
     timings = message.timings

@@ -9,25 +9,9 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from signalbox.links.outbox import split
+from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
-from signalbox.protocol.columns import (
-    ATTEMPTS,
-    CHUNKS,
-    COPIES,
-    DRAFTS,
-    EXCEPTIONS,
-    FINISHED,
-    GRANTS,
-    HOST_BIT,
-    I32,
-    NOT_RUN,
-    SEALED,
-    STARTS,
-    U16,
-    U32,
-    pack,
-    unpack,
-)
+from signalbox.protocol.columns import HOST_BIT
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
@@ -66,7 +50,7 @@ NO_SLOTS = np.empty(0, np.int64)
 def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
     """The delta of a step's message."""
     cached = message.scheduled_cached_reqs
-    grants = read_arrays(cached, GRANTS) if cached.new_block_slots else (NO_SLOTS, NO_SLOTS)
+    grants = read_arrays(cached, columns.GRANTS) if cached.new_block_slots else (NO_SLOTS, NO_SLOTS)
     return StepDelta(
         step_id=message.step_id,
         scheduler_epoch=message.scheduler_epoch,
@@ -74,16 +58,16 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         resumed=_parse_starts(cached.resumed),
         grant_slots=grants[0],
         grant_blocks=grants[1].astype(np.int32),
-        chunks=CHUNKS.read(cached),
-        finished_slots=unpack(message.finished_slots, U16),
-        preempted_slots=unpack(message.preempted_slots, U16),
-        paused_slots=unpack(message.paused_slots, U16),
-        unpaused_slots=unpack(message.unpaused_slots, U16),
-        draft_limits=DRAFTS.read(message),
+        chunks=columns.CHUNKS.read(cached),
+        finished_slots=columns.unpack(message.finished_slots, columns.U16),
+        preempted_slots=columns.unpack(message.preempted_slots, columns.U16),
+        paused_slots=columns.unpack(message.paused_slots, columns.U16),
+        unpaused_slots=columns.unpack(message.unpaused_slots, columns.U16),
+        draft_limits=columns.DRAFTS.read(message),
         copies=_parse_copies(message.block_copies),
         side_copies=_parse_side_copies(message),
         is_solo=message.is_solo,
-        aside_slots=unpack(message.aside_slots, U16),
+        aside_slots=columns.unpack(message.aside_slots, columns.U16),
     )
 
 
@@ -96,14 +80,14 @@ def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | N
 def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
     return [
         BlockCopy(source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT))
-        for source, target in COPIES.read(message)
+        for source, target in columns.COPIES.read(message)
     ]
 
 
 def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
     if not message.slots:
         return []
-    slots, counts, starts, lengths = STARTS.read_columns(message)
+    slots, counts, starts, lengths = columns.STARTS.read_columns(message)
     tables = np.split(unpack_blocks(message.block_ids), np.cumsum(counts)[:-1])
     return [SlotStart(*row) for row in zip(slots, tables, starts, lengths, strict=True)]
 
@@ -173,21 +157,21 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
         num_prefill_tokens=report.num_prefill_tokens,
     )
     if report.exceptions:
-        EXCEPTIONS.write(message, report.exceptions)
+        columns.EXCEPTIONS.write(message, report.exceptions)
     if report.decode_counts is not None:
         message.decode_counts = report.decode_counts.tobytes()
     if report.not_run:
-        NOT_RUN.write(message, report.not_run)
+        columns.NOT_RUN.write(message, report.not_run)
     if report.finished:
-        FINISHED.write(message, report.finished)
+        columns.FINISHED.write(message, report.finished)
     if report.sealed_slots:
-        SEALED.write(message, list(zip(report.sealed_slots, report.sealed_indexes, strict=True)))
+        columns.SEALED.write(message, list(zip(report.sealed_slots, report.sealed_indexes, strict=True)))
         message.sealed_hashes = b"".join(report.sealed_hashes)
     if report.draft_limits:
-        DRAFTS.write(message, report.draft_limits)
+        columns.DRAFTS.write(message, report.draft_limits)
     message.num_draft_tokens, message.num_accepted_tokens = report.num_drafted, report.num_accepted
     if report.withdrawn_slots:
-        message.withdrawn_slots = pack(report.withdrawn_slots, U16)
+        message.withdrawn_slots = columns.pack(report.withdrawn_slots, columns.U16)
     return message
 
 
@@ -227,9 +211,9 @@ def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBat
     message = worker_pb2.OutputBatch(
         sequence=sequence,
         counts=b"" if output.counts is None else output.counts.tobytes(),
-        token_ids=output.token_ids.astype(I32).tobytes(),
+        token_ids=output.token_ids.astype(columns.I32).tobytes(),
     )
-    write_arrays(message, ATTEMPTS, output.attempts, output.starts)
+    write_arrays(message, columns.ATTEMPTS, output.attempts, output.starts)
     for attempt, reason, count, failure in output.finished:
         finished = message.finished.add(attempt=attempt, reason=int(reason), num_output_tokens=count)  # type: ignore[arg-type]
         if failure is not None:
@@ -262,7 +246,7 @@ def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
         scheduler_instance=core.scheduler_instance,
         last_step_id=core.last_step_id,
         last_scheduled_step_id=core.last_scheduled_step_id,
-        blocks_written_alone=pack(core.loan.taken, U32),
+        blocks_written_alone=columns.pack(core.loan.taken, columns.U32),
         slots=[_build_slot(core.table, slot) for slot in core.held_slots()],
     )
 
