@@ -98,6 +98,7 @@ class DryStep(StepCapacity):
         num_tokens = worker.limits.max_num_batched_tokens - self.num_decode
         received, is_short = order.queues.service_received, bool(table.held)
         super().__init__(worker, config, num_tokens, received, is_short=is_short, now=order.now)
+        self.name = worker.info.worker_id
         self.num_prompts = 0
         """Prompts that have a chunk."""
         self.prefilling = list(table.prefilling)
@@ -117,21 +118,6 @@ class DryStep(StepCapacity):
             self.prefilling.remove(slot)
 
 
-Tell = Callable[[DryStep, Request], str]
-
-
-def _of_slot(dry: DryStep, request: Request) -> str:
-    return f"all {dry.worker.table.num_slots} slots of {dry.worker.info.worker_id} are taken (num_slots)"
-
-
-def _of_prefix(dry: DryStep, request: Request) -> str:
-    return _of_leader(request.history.prefix_wait)
-
-
-def _of_leader_found(dry: DryStep, request: Request) -> str:
-    return _of_leader(find_leader(dry.worker, request, dry.prefix))
-
-
 def _of_leader(wait: PrefixWait | None) -> str:
     assert wait is not None
     name, end = wait.leader.key.request_id, wait.end
@@ -141,27 +127,13 @@ def _of_leader(wait: PrefixWait | None) -> str:
 def _of_copies(dry: DryStep, request: Request) -> str:
     fence = request.history.fence or find_fence(dry.worker, dry.prefix)
     assert fence is not None
-    return (
-        f"{len(fence.copies)} blocks are being copied between {dry.worker.info.worker_id} and its host tier"
-    )
-
-
-def _of_own_copies(dry: DryStep, request: Request) -> str:
-    count = count_copies(dry.worker, dry.prefix, dry.num_blocks)
-    where = f"between {dry.worker.info.worker_id} and its host tier"
-    return f"{count} blocks are to be copied {where} before it starts (side_copy_blocks {dry.config.side_copy_blocks})"
-
-
-def _of_grammar_turn(dry: DryStep, request: Request) -> str:
-    worker = dry.worker
-    where = f"{worker.num_preparing} requests wait on {worker.info.worker_id} for their grammars"
-    return f"{where}, as many as may: half of its {worker.table.num_slots} slots"
+    return f"{len(fence.copies)} blocks are being copied between {dry.name} and its host tier"
 
 
 def _of_place(dry: DryStep, request: Request) -> str:
     most, (reserved, _) = dry.worker.limits.max_num_seqs, reserved_for_others(dry.worker, request)
     kept = f", {reserved} of them by requests that wait for copies" if reserved else ""
-    return f"all {most} places of {dry.worker.info.worker_id} are taken (max_num_seqs {most}){kept}"
+    return f"all {most} places of {dry.name} are taken (max_num_seqs {most}){kept}"
 
 
 def _of_tokens(dry: DryStep, request: Request) -> str:
@@ -170,51 +142,65 @@ def _of_tokens(dry: DryStep, request: Request) -> str:
         most = dry.config.lower_class_prefill_tokens
         limit = f"lower_class_prefill_tokens {most}, for a higher class is about"
     rows = f"{dry.num_decode} tokens for rows that decode, the rest for {dry.num_prompts} prompts"
-    return f"the next step of {dry.worker.info.worker_id} is full ({limit}): {rows}"
-
-
-def _of_partial_prompts(dry: DryStep, request: Request) -> str:
-    most, name = dry.config.max_num_partial_prefills, dry.worker.info.worker_id
-    return (
-        f"{dry.num_partial(request)} prompts are partly computed on {name} (max_num_partial_prefills {most})"
-    )
-
-
-def _of_shortage(dry: DryStep, request: Request) -> str:
-    short = f"blocks are short on {dry.worker.info.worker_id}"
-    return f"{short}: {len(dry.worker.table.held)} running requests wait for one, and go first"
-
-
-def _of_reports(dry: DryStep, request: Request) -> str:
-    return "it goes on when the steps that ran it have reported"
-
-
-def _of_whole_prompt(dry: DryStep, request: Request) -> str:
-    left = f"{dry.num_left} are left in the next step of {dry.worker.info.worker_id}"
-    known = num_known(dry.worker, request)
-    return f"its {known} tokens are computed in one step (enable_chunked_prefill is off), and {left}"
+    return f"the next step of {dry.name} is full ({limit}): {rows}"
 
 
 def _of_blocks(dry: DryStep, request: Request) -> str:
-    worker, spare = dry.worker, f" and {dry.headroom} to spare for those that run" if dry.headroom else ""
-    free = f"{dry.num_free_blocks(request)} of {worker.pool.num_blocks} are free"
-    return f"it needs {max(dry.num_blocks, 0)} more blocks{spare} on {worker.info.worker_id}; {free}"
+    spare = f" and {dry.headroom} to spare for those that run" if dry.headroom else ""
+    free = f"{dry.num_free_blocks(request)} of {dry.worker.pool.num_blocks} are free"
+    return f"it needs {max(dry.num_blocks, 0)} more blocks{spare} on {dry.name}; {free}"
 
 
-WORDS: dict[gates.Gate, tuple[Reason, Tell]] = {
-    gates.SLOT: (Reason.NO_SLOT, _of_slot),
-    gates.PREFIX: (Reason.PREFIX, _of_prefix),
+WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
+    gates.SLOT: (
+        Reason.NO_SLOT,
+        lambda dry, _: f"all {dry.worker.table.num_slots} slots of {dry.name} are taken (num_slots)",
+    ),
+    gates.PREFIX: (Reason.PREFIX, lambda dry, request: _of_leader(request.history.prefix_wait)),
     gates.COPIES: (Reason.HOST_COPIES, _of_copies),
-    gates.GRAMMAR_TURN: (Reason.GRAMMAR_TURN, _of_grammar_turn),
+    gates.GRAMMAR_TURN: (
+        Reason.GRAMMAR_TURN,
+        lambda dry, _: (
+            f"{dry.worker.num_preparing} requests wait on {dry.name} for their grammars, as many as may: "
+            f"half of its {dry.worker.table.num_slots} slots"
+        ),
+    ),
     gates.PLACE: (Reason.NO_PLACE, _of_place),
     gates.TOKENS: (Reason.TOKEN_BUDGET, _of_tokens),
-    gates.PARTIAL_PROMPTS: (Reason.TOKEN_BUDGET, _of_partial_prompts),
-    gates.SHORTAGE: (Reason.NO_BLOCKS, _of_shortage),
-    gates.REPORTS: (Reason.NEXT_STEP, _of_reports),
-    gates.LEADER: (Reason.PREFIX, _of_leader_found),
+    gates.PARTIAL_PROMPTS: (
+        Reason.TOKEN_BUDGET,
+        lambda dry, request: (
+            f"{dry.num_partial(request)} prompts are partly computed on {dry.name} "
+            f"(max_num_partial_prefills {dry.config.max_num_partial_prefills})"
+        ),
+    ),
+    gates.SHORTAGE: (
+        Reason.NO_BLOCKS,
+        lambda dry, _: (
+            f"blocks are short on {dry.name}: {len(dry.worker.table.held)} running requests wait for one, "
+            "and go first"
+        ),
+    ),
+    gates.REPORTS: (Reason.NEXT_STEP, lambda dry, _: "it goes on when the steps that ran it have reported"),
+    gates.LEADER: (
+        Reason.PREFIX,
+        lambda dry, request: _of_leader(find_leader(dry.worker, request, dry.prefix)),
+    ),
     gates.SHARED_COPIES: (Reason.HOST_COPIES, _of_copies),
-    gates.WHOLE_PROMPT: (Reason.TOKEN_BUDGET, _of_whole_prompt),
+    gates.WHOLE_PROMPT: (
+        Reason.TOKEN_BUDGET,
+        lambda dry, request: (
+            f"its {num_known(dry.worker, request)} tokens are computed in one step "
+            f"(enable_chunked_prefill is off), and {dry.num_left} are left in the next step of {dry.name}"
+        ),
+    ),
     gates.BLOCKS: (Reason.NO_BLOCKS, _of_blocks),
-    gates.OWN_COPIES: (Reason.HOST_COPIES, _of_own_copies),
+    gates.OWN_COPIES: (
+        Reason.HOST_COPIES,
+        lambda dry, _: (
+            f"{count_copies(dry.worker, dry.prefix, dry.num_blocks)} blocks are to be copied between "
+            f"{dry.name} and its host tier before it starts (side_copy_blocks {dry.config.side_copy_blocks})"
+        ),
+    ),
 }
 """Every gate in words: what is there, and the limit with its value."""
