@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.structure import measure
+
 ROOT = Path(__file__).resolve().parent.parent
 SERVICES = ("frontend_svc", "scheduler_svc", "worker_svc")
 PACKAGES = ("signalbox", *SERVICES)
@@ -133,6 +135,11 @@ def test_every_folder_is_a_package(package: str) -> None:
     assert [
         str(folder.relative_to(ROOT)) for folder in folders if not (folder / "__init__.py").exists()
     ] == []
+
+
+def test_imports_make_no_circle() -> None:
+    """Those for type checking included: two files that name each other are one."""
+    assert measure(ROOT)["import_circles_with_types"] == []
 
 
 def is_edge(path: Path) -> bool:

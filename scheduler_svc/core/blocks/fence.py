@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.blocks.copy_group import CopyGroup
 from scheduler_svc.core.request import Request
 
 
 @dataclass(eq=False)
-class Fence:
-    """A group of copies beside the steps, from the step whose delta carries them until the worker says that they have
-    ended. A step carries one group at most, so the fence has the number of its step."""
+class Fence(CopyGroup):
+    """A group of copies, with what is closed to others until they have ended."""
 
-    fence_id: int
-    copies: list[tuple[int, int]] = field(default_factory=list)
-    """(source, target) blocks, in order, behind the copies of the step itself; host blocks carry HOST_BIT."""
     blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
     """Blocks of the device that the copies read or write. Nobody else may do so."""
     fetched: Blocks = field(default_factory=lambda: NO_BLOCKS)

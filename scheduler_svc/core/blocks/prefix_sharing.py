@@ -73,7 +73,8 @@ def find_leader(worker: Worker, request: Request, prefix: Prefix) -> PrefixWait 
     same = table.hashes_at(unreported, np.full(len(unreported), index)) == prefix.hashes[index]
     for other in unreported[same & (table.num_hashes[unreported] > index)].tolist():
         if _leads(worker, other, end, request):
-            return PrefixWait(worker.request(other), end)
+            leader = worker.request(other)
+            return PrefixWait(leader, other, leader.key.request_id, end)
     return None
 
 
@@ -83,8 +84,8 @@ def awaits_leader(worker: Worker, request: Request) -> bool:
     wait, table = request.history.prefix_wait, worker.table
     if wait is None:
         return False
-    slot, end = wait.leader.slot, wait.end
-    if slot is None or slot >= table.num_slots:
+    slot, end = wait.slot, wait.end
+    if slot >= table.num_slots:
         return False
     if table.requests[slot] is not wait.leader or int(table.num_computed[slot]) >= end:
         return False

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from scheduler_svc.core.request import Request
+from typing import NamedTuple
 
 
 class PrefixWait(NamedTuple):
-    """The block that a request waits for, and who computes it."""
+    """Which block it waits for."""
 
-    leader: Request
-    """The request that computes the block."""
+    leader: object
+    """The request that computes the block; to be compared, by identity."""
+    slot: int
+    """The leader's, as long as it leads."""
+    leader_id: str
+    """Its request id."""
     end: int
     """Where the block ends, in tokens."""

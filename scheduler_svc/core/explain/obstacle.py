@@ -120,8 +120,7 @@ class DryStep(StepCapacity):
 
 def _of_leader(wait: PrefixWait | None) -> str:
     assert wait is not None
-    name, end = wait.leader.key.request_id, wait.end
-    return f"request {name} computes the first {end} tokens, which both of them begin with"
+    return f"request {wait.leader_id} computes the first {wait.end} tokens, which both of them begin with"
 
 
 def _of_copies(dry: DryStep, request: Request) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.order import (
     Key,
     ServiceReceived,
@@ -17,6 +16,7 @@ from scheduler_svc.core.queue.order import (
     waiting_key,
 )
 from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.queue.waiting_account import WaitingAccount
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 
@@ -117,7 +117,7 @@ def place_of(request: Request, order: Order, kinds: Collection[bool]) -> QueuePl
 
 
 def _before(
-    request: Request, own: Key, account: Account, order: Order, most: int
+    request: Request, own: Key, account: WaitingAccount, order: Order, most: int
 ) -> tuple[list[tuple[Key, Request]], int]:
     """Requests of `account` that go before `request`, which has the key `own`, in order; and how many were looked at,
     not more than `most`."""
@@ -132,15 +132,14 @@ def _before(
     return before, len(before)
 
 
-def _accounts(request: Request, order: Order) -> Iterable[Account]:
+def _accounts(request: Request, order: Order) -> Iterable[WaitingAccount]:
     """Its own, and those whose classes and tenants may start something now."""
-    own = request.entry.account
-    assert own is not None
+    own = order.queues.of(request.model).account_of(request)
     yield own
     yield from (account for account in _startable(request.model, order) if account is not own)
 
 
-def _startable(model: str, order: Order) -> Iterable[Account]:
+def _startable(model: str, order: Order) -> Iterable[WaitingAccount]:
     queue = order.queues.of(model)
     for priority, members in queue.classes.items():
         if not queue.suspends(priority):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Generator, Iterator
 
-from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.deadline_queue import DeadlineQueue, LateQuota
 from scheduler_svc.core.queue.ledger import Ledger
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key
 from scheduler_svc.core.queue.tenants import Tenant
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
+from scheduler_svc.core.queue.waiting_account import WaitingAccount
 from scheduler_svc.core.request import Request, RequestStatus
 
 
@@ -20,18 +20,18 @@ class ClassQueue:
 
     def __init__(self, ledger: Ledger, is_fair: bool, ttft_estimator: TtftEstimator | None) -> None:
         """`ttft_estimator` of deadlines, when they decide the order inside a tenant."""
-        self.accounts: dict[str, Account] = {}
+        self.accounts: dict[str, WaitingAccount] = {}
         """The accounts by tenant, idle ones too until they are forgotten."""
         self._ledger = ledger
         self._is_fair, self._ttft_estimator = is_fair, ttft_estimator
         self._late_quota = LateQuota()
         """The quota of late requests of all tenants together, unless they share."""
-        self._heap: list[tuple[Key, int, int, Account]] = []
-        self._last_left: Account | None = None
+        self._heap: list[tuple[Key, int, int, WaitingAccount]] = []
+        self._last_left: WaitingAccount | None = None
         """The account whose last waiting request left last."""
-        self._parked: dict[str, Account] = {}
+        self._parked: dict[str, WaitingAccount] = {}
         """Accounts that a limit of their tenant's keeps from starting anything, by tenant."""
-        self._wakes: list[tuple[float, int, Account]] = []
+        self._wakes: list[tuple[float, int, WaitingAccount]] = []
         """When parked accounts may go on at the latest, soonest first."""
 
     def new_queue(self) -> ArrivalQueue | DeadlineQueue:
@@ -40,7 +40,7 @@ class ClassQueue:
             return ArrivalQueue()
         return DeadlineQueue(self._ttft_estimator, LateQuota() if self._is_fair else self._late_quota)
 
-    def enter(self, account: Account, request: Request, was_empty: bool) -> None:
+    def enter(self, account: WaitingAccount, request: Request, was_empty: bool) -> None:
         """`request` was added to `account`."""
         if account.tenant.name in self._parked:
             return
@@ -49,7 +49,7 @@ class ClassQueue:
         elif not self._is_fair and account.requests.head() is request:
             self._enqueue(account)
 
-    def left(self, account: Account) -> None:
+    def left(self, account: WaitingAccount) -> None:
         """A request of `account` was placed, or does not wait any more."""
         if not len(account.requests):
             account.version += 1
@@ -61,7 +61,7 @@ class ClassQueue:
         if account is not None and len(account.requests):
             self._come_back(account)
 
-    def forget(self, account: Account) -> bool:
+    def forget(self, account: WaitingAccount) -> bool:
         """Drops an idle account; False when its counter is still needed."""
         if account is self._last_left:
             return False
@@ -76,7 +76,7 @@ class ClassQueue:
             self.wake(heapq.heappop(self._wakes)[2].tenant)
         self._late_quota.restore()
         self._put_late_first()
-        visited: list[Account] = []
+        visited: list[WaitingAccount] = []
         walkers: dict[int, Iterator[Request]] = {}
         try:
             while (account := self._take_least()) is not None:
@@ -113,18 +113,18 @@ class ClassQueue:
             next_late = min(free, key=lambda request: request.arrival, default=None)
             self._late_quota.substitute_with(next_late)
         if next_late is not None and next_late.entry.account is not None:
-            self._enqueue(next_late.entry.account)  # its key has fallen
+            self._enqueue(self.accounts[next_late.entry.account.tenant.name])  # its key has fallen
 
     def _is_parked(self, request: Request) -> bool:
         return request.entry.account is not None and request.entry.account.tenant.name in self._parked
 
-    def _park(self, account: Account, now: float) -> None:
+    def _park(self, account: WaitingAccount, now: float) -> None:
         self._parked[account.tenant.name] = account
         wait_s = account.tenant.recovery_s()
         if wait_s:
             heapq.heappush(self._wakes, (now + wait_s, account.index, account))
 
-    def _come_back(self, account: Account) -> None:
+    def _come_back(self, account: WaitingAccount) -> None:
         """It waits (again): what it did not take meanwhile is not saved up, but for a credit while it has requests that
         run, so that a few that come at once need not wait for each other."""
         account.version += 1
@@ -135,17 +135,17 @@ class ClassQueue:
                 self._ledger.lift(account.index, self._ledger.counter(least.index) - credit)
         self._enqueue(account)
 
-    def _enqueue(self, account: Account) -> None:
+    def _enqueue(self, account: WaitingAccount) -> None:
         account.version += 1
         if len(account.requests):
             heapq.heappush(self._heap, (self._key(account), account.index, account.version, account))
 
-    def _key(self, account: Account) -> Key:
+    def _key(self, account: WaitingAccount) -> Key:
         if self._is_fair:
             return self._ledger.counter(account.index)
         return account.requests.key()
 
-    def _least(self) -> Account | None:
+    def _least(self) -> WaitingAccount | None:
         """Whose turn it is."""
         while self._heap:
             key, _, version, account = self._heap[0]
@@ -158,7 +158,7 @@ class ClassQueue:
             heapq.heapreplace(self._heap, (current, account.index, version, account))
         return None
 
-    def _take_least(self) -> Account | None:
+    def _take_least(self) -> WaitingAccount | None:
         account = self._least()
         if account is not None:
             heapq.heappop(self._heap)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.request import Request
+from scheduler_svc.core.request import Request
 
 
 def parse_ttft_targets(text: str) -> dict[int, float]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.queue.account import Account
+from scheduler_svc.core.queue.account import Account
 
 
 @dataclass(slots=True)

@@ -10,12 +10,12 @@ import numpy as np
 from scheduler_svc.core.admission.refusal import QUEUE_RETRY_S, refuse, refuse_for_now
 from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.deadlines import Deadlines, parse_ttft_targets
 from scheduler_svc.core.queue.ledger import Ledger, outputs_by_account
 from scheduler_svc.core.queue.spec import parse_policy
 from scheduler_svc.core.queue.tenants import Tenant, TenantLimits, Tenants
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
+from scheduler_svc.core.queue.waiting_account import WaitingAccount
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
@@ -44,12 +44,12 @@ class Queues:
         self._level: int | None = None
         self._config, self._num_cached = config, num_cached
         self._ledger = Ledger(config.fair_input_weight, config.fair_output_weight, config.fair_credit)
-        self._accounts: dict[int, Account] = {}
+        self._accounts: dict[int, WaitingAccount] = {}
         """The accounts by their index in the ledger."""
         self._queues: dict[str, WaitingQueue] = {}
         self._num_of: Counter[tuple[str, bool]] = Counter()
         """Waiting requests that are not suspended, by model and whether they are pooling requests."""
-        self._idle: dict[int, tuple[WaitingQueue, Account]] = {}
+        self._idle: dict[int, tuple[WaitingQueue, WaitingAccount]] = {}
         """Accounts without any request, the one that was left for longest first."""
 
     @property
@@ -141,7 +141,7 @@ class Queues:
         self._count(request, -1)
         self.version += 1
         self.of(request.model).remove(request)
-        self._close_if_idle(account, self.of(request.model))
+        self._close_if_idle(account.index, self.of(request.model))
 
     def placed(self, request: Request) -> None:
         """A waiting request is a worker's now."""
@@ -164,7 +164,7 @@ class Queues:
         account.tenant.num_running -= 1
         if account.tenant.limits.max_running is not None:
             self._wake(account.tenant)
-        self._close_if_idle(account, self.of(request.model))
+        self._close_if_idle(account.index, self.of(request.model))
 
     def charge_input(self, request: Request, num_cached_tokens: int) -> None:
         """A request starts for the first time. What an earlier attempt of it computed was charged then."""
@@ -239,7 +239,8 @@ class Queues:
         for queue in self._queues.values():
             queue.wake(tenant)
 
-    def _close_if_idle(self, account: Account, queue: WaitingQueue) -> None:
+    def _close_if_idle(self, index: int, queue: WaitingQueue) -> None:
+        account = self._accounts[index]
         if not account.is_idle:
             return
         self._idle[account.index] = (queue, account)

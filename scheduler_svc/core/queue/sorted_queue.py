@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.request import Request
+from scheduler_svc.core.request import Request
 
 Key = float | tuple[float, ...]
 """Who goes first: whose key is less."""

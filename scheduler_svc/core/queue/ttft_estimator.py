@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from statistics import median_low
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.request import Request
+from scheduler_svc.core.request import Request
 
 WINDOW = 32
 """Most steps that are remembered."""

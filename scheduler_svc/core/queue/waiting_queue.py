@@ -11,18 +11,18 @@ import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Generator, Iterator
 
-from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.class_queue import ClassQueue
 from scheduler_svc.core.queue.ledger import Ledger
 from scheduler_svc.core.queue.order import classes_risen
 from scheduler_svc.core.queue.spec import PolicySpec
 from scheduler_svc.core.queue.tenants import Tenant
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
+from scheduler_svc.core.queue.waiting_account import WaitingAccount
 from scheduler_svc.core.request import Request, RequestStatus
 
 MAX_RISES = 16
 """Accounts whose level is looked at again per step; more of them wait for the next step."""
-Aged = tuple[int, tuple[int, int], int, Account]
+Aged = tuple[int, tuple[int, int], int, WaitingAccount]
 """(level, arrival of the oldest request, index, account)"""
 
 
@@ -39,7 +39,7 @@ class WaitingQueue:
         self._aging_s = aging_s if policy.has_classes else 0.0
         self._aged: list[Aged] = []
         """Accounts whose oldest request has waited for more than a class's time, best level first."""
-        self._rises: list[tuple[float, int, Account]] = []
+        self._rises: list[tuple[float, int, WaitingAccount]] = []
         self._num_waiting = 0
         self._now = 0.0
         self._level: int | None = None
@@ -56,7 +56,7 @@ class WaitingQueue:
             for account in self.classes[priority].accounts.values():
                 yield from account.requests
 
-    def open(self, priority: int, tenant: Tenant) -> Account:
+    def open(self, priority: int, tenant: Tenant) -> WaitingAccount:
         """The account of a tenant in a class."""
         members = self.classes.get(priority)
         if members is None:
@@ -68,14 +68,19 @@ class WaitingQueue:
         account = members.accounts.get(tenant.name)
         if account is None:
             index = self._ledger.open(tenant.limits.weight)
-            account = Account(priority, tenant, index, members.new_queue())
+            account = WaitingAccount(priority, tenant, index, members.new_queue())
             members.accounts[tenant.name] = account
         return account
 
+    def account_of(self, request: Request) -> WaitingAccount:
+        """The account that `request` was assigned to."""
+        account = request.entry.account
+        assert account is not None
+        return self.classes[account.priority].accounts[account.tenant.name]
+
     def push(self, request: Request, now: float) -> None:
         """Adds a request to its account."""
-        account, self._now, self.ttft_estimator.now = request.entry.account, now, now
-        assert account is not None
+        account, self._now, self.ttft_estimator.now = self.account_of(request), now, now
         was_empty = not len(account.requests)
         account.requests.push(request)
         self._num_waiting += 1
@@ -85,8 +90,7 @@ class WaitingQueue:
 
     def remove(self, request: Request) -> None:
         """Takes a request out, wherever it stands."""
-        account = request.entry.account
-        assert account is not None
+        account = self.account_of(request)
         was_oldest = account.requests.oldest() is request
         account.requests.remove(request)
         self._num_waiting -= 1
@@ -120,7 +124,7 @@ class WaitingQueue:
                 changed += self._change(account, since, now)
         return changed
 
-    def _change(self, account: Account, since: float, now: float) -> list[Request]:
+    def _change(self, account: WaitingAccount, since: float, now: float) -> list[Request]:
         """Whoever was suspended at `since` has not aged from then on."""
         requests = list(account.requests)
         for request in requests:
@@ -174,7 +178,7 @@ class WaitingQueue:
             if account.ages_at == at:
                 self._set_level(account, now)
 
-    def _set_level(self, account: Account, now: float) -> None:
+    def _set_level(self, account: WaitingAccount, now: float) -> None:
         """Puts the account where its oldest request belongs by now."""
         if not self._aging_s:
             return

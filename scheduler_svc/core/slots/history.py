@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.blocks.fence import Fence
-    from scheduler_svc.core.blocks.prefix_wait import PrefixWait
+from scheduler_svc.core.blocks.copy_group import CopyGroup
+from scheduler_svc.core.blocks.prefix_wait import PrefixWait
 
 
 @dataclass(slots=True)
@@ -25,5 +23,5 @@ class SlotHistory:
     """The worker did not run one of its rows: nobody waits for what it computes."""
     prefix_wait: PrefixWait | None = field(default=None, repr=False)
     """The block of its prefix that another request computes, and that it waits for; None: there is none."""
-    fence: Fence | None = field(default=None, repr=False)
+    fence: CopyGroup | None = field(default=None, repr=False)
     """Copies beside the steps that it waits for, or has waited for, since it last started: it waits once only."""
