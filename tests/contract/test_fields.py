@@ -30,8 +30,9 @@ def sources() -> str:
 
 
 def is_read(name: str) -> bool:
-    """As an attribute that is not set, or by its name in quotes."""
-    return re.search(rf"""\.{name}\b(?!\s*=[^=])|["']{name}["']""", sources()) is not None
+    """As an attribute that is not set, by its name in quotes, or as a column of a group, which is read as a whole."""
+    patterns = (rf"\.{name}\b(?!\s*=[^=])", rf"""["']{name}["']""", rf"\b{name}=(?:U8|U16|U32|I32)\b")
+    return re.search("|".join(patterns), sources()) is not None
 
 
 @pytest.mark.parametrize("module", [admin_pb2, frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2])
