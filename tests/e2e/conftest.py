@@ -22,7 +22,7 @@ MODEL = Path(os.environ.get("SIGNALBOX_TEST_MODEL", DEMO_MODEL))
 """A directory with weights and a tokenizer."""
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 40
-SHARED_RINGS = 3
+SHARED_RINGS = 2
 """How many rings that tests share run at once in one process of tests."""
 ENGINE_OPTIONS = ("--threads", "1", "--num-blocks", "512")
 

@@ -59,7 +59,6 @@ def test_an_open_loop_sends_at_its_rate(sim_ring: RunningRing, scheme: str) -> N
     assert line["loop"] == "open"
     assert 35 <= line["requests"] <= 90
     assert line["failed"] == 0
-    assert line["duration_s"] <= 3
 
 
 @pytest.mark.sampled
