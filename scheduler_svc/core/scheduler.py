@@ -60,10 +60,8 @@ class Scheduler:
         self.admission = Admission(config, self.workers, self.queues, now)
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
-        evidence = self.liveness.evidence
-        self.unaccounted = UnaccountedRequests(
-            config.start_grace_s, now, config.worker_grace_s, evidence.may_hear
-        )
+        may_hear = self.liveness.evidence.may_hear
+        self.unaccounted = UnaccountedRequests(config.start_grace_s, now, config.worker_grace_s, may_hear)
         self.desk = FrontendDesk(self.register, self.frontends, self.unaccounted, self.liveness, self.workers)
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
