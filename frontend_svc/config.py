@@ -63,6 +63,12 @@ class Limits:
     """Characters of one bad word."""
     max_prompt_tokens: int = 0
     """Tokens of one prompt; 0: as many as the model takes."""
+    max_messages: int = 4096
+    """Messages of one conversation."""
+    max_prompt_chars: int = 16 << 20
+    """Characters that a chat template may make of a conversation."""
+    max_template_s: float = 10.0
+    """How long a chat template may take for a conversation, in seconds."""
 
 
 class FrontendSettings(Settings):
@@ -84,6 +90,8 @@ class FrontendSettings(Settings):
     """Whether to speak with vllm-router and smg, on the gRPC port."""
     model: Path | None = None
     """Directory with tokenizer.json and tokenizer_config.json. Unset: only token ids are taken and given."""
+    chat_template: Path | None = None
+    """File with the chat template to use instead of the model's own. Unset: those of the model's directory."""
     served_model_name: str = ""
     """The one model to serve, as its workers call it. Empty: every model whose tokenizer is ours."""
     name: str = ""
@@ -100,6 +108,13 @@ class FrontendSettings(Settings):
     """Largest HTTP request body, and largest gRPC message, in bytes."""
     max_prompt_tokens: Annotated[int, Field(ge=0)] = Limits.max_prompt_tokens
     """Most tokens of a prompt; 0: as many as the model takes."""
+    max_messages: Annotated[int, Field(ge=1)] = Limits.max_messages
+    """Most messages of a conversation."""
+    max_prompt_chars: Annotated[int, Field(ge=1024)] = Limits.max_prompt_chars
+    """Most characters that the chat template may make of a conversation."""
+    max_template_s: Annotated[float, Field(gt=0)] = Limits.max_template_s
+    """How long the chat template may take for a conversation before that is refused, in seconds; waiting for its turn
+    included."""
     max_stop_strings: Annotated[int, Field(ge=0, le=1024)] = Limits.max_stop_strings
     """Most stop strings of a request."""
     max_stop_string_chars: Annotated[int, Field(ge=1)] = Limits.max_stop_string_chars

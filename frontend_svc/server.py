@@ -39,6 +39,7 @@ class Frontend:
         services = self._services = make_services(settings)
         self.access, self.metrics, self.directory = services.access, services.metrics, services.directory
         self.table, self.processor = services.table, services.processor
+        self.prompts = services.prompts
         self.workers = WorkerLinks(services)
         self.metrics.watch_reach(self.workers.reach)
         self.scheduler = SchedulerLink(services, self.workers)

@@ -16,6 +16,7 @@ from frontend_svc.models import ModelDirectory
 from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.requests.structured_output import FormCheck
+from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.tokenizer import load_tokenizer
 from frontend_svc.tracing import TracedSessions
 from signalbox.telemetry import spans
@@ -34,6 +35,7 @@ class Services:
     directory: ModelDirectory
     table: SessionTable
     processor: RequestProcessor
+    prompts: ChatPrompts
     orders: Orders
     operations: OperationQueue
     """What the scheduler has still to be told."""
@@ -59,7 +61,7 @@ def make_services(settings: FrontendSettings) -> Services:
     instance = uuid4().hex
     tokenizer = form_check = None
     if settings.model is not None:
-        tokenizer = load_tokenizer(settings.model)
+        tokenizer = load_tokenizer(settings.model, settings.chat_template)
         form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
     tracer = spans.start("frontend", settings.name or instance)
     metrics = Metrics(settings.name, instance, tracer.counts)
@@ -88,6 +90,7 @@ def make_services(settings: FrontendSettings) -> Services:
         directory,
         table,
         processor,
+        ChatPrompts(tokenizer.chat if tokenizer else None, settings.limits),
         orders,
         operations,
         form_check,

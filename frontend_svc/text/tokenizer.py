@@ -10,7 +10,12 @@ from typing import Any
 
 from tokenizers import Tokenizer as FastTokenizer
 
-from frontend_svc.text.chat_template import ChatTemplate
+from frontend_svc.templates.library import (
+    ChatTemplates,
+    load_chat_templates,
+    load_given_template,
+    special_token,
+)
 from signalbox.errors import StartupError
 
 LONG_TEXT_CHARS = 8192
@@ -21,13 +26,14 @@ class Tokenizer:
     """tokenizer.json and tokenizer_config.json of one directory."""
 
     def __init__(
-        self, fast: FastTokenizer, source: bytes, config: dict[str, Any], chat: ChatTemplate | None
+        self, fast: FastTokenizer, source: bytes, config: dict[str, Any], chat: ChatTemplates | None
     ) -> None:
         """`source` are the bytes of tokenizer.json."""
         self.fast = fast
         self.fingerprint = hashlib.sha256(source).hexdigest()
         """sha256 of tokenizer.json, in hex."""
         self.chat = chat
+        """None: the model has no chat template."""
         self.eos_token = special_token(config, "eos_token")
         self.eos_token_id: int | None = fast.token_to_id(self.eos_token) if self.eos_token else None
         decoder = json.loads(source).get("decoder")
@@ -105,16 +111,11 @@ def _is_byte_level(decoder: Any) -> bool:
     return decoder.get("type") == "ByteLevel"
 
 
-def special_token(config: dict[str, Any], name: str) -> str:
-    """`config[name]`, which is a string or an object with `content`; empty when there is none."""
-    value = config.get(name)
-    if isinstance(value, dict):
-        value = value.get("content")
-    return value if isinstance(value, str) else ""
+def load_tokenizer(directory: Path, chat_template: Path | None = None) -> Tokenizer:
+    """Reads the tokenizer of a model directory; `chat_template` is a file that stands for its own chat templates.
 
-
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """Reads the tokenizer of a model directory. Raises StartupError with what is missing or broken."""
+    Raises StartupError with what is missing or broken; a broken template of the directory is told when it is used.
+    """
     if not directory.is_dir():
         raise StartupError(f"the model directory {directory} does not exist")
     source = _read(directory / "tokenizer.json")
@@ -123,19 +124,9 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     except Exception as error:  # the library raises bare Exception and ValueError
         raise StartupError(f"cannot load {directory / 'tokenizer.json'}: {error}") from None
     config = _read_config(directory / "tokenizer_config.json")
-    return Tokenizer(fast, source, config, _load_chat_template(directory, config))
-
-
-def _load_chat_template(directory: Path, config: dict[str, Any]) -> ChatTemplate | None:
-    """The template of chat_template.jinja, else the `chat_template` of tokenizer_config.json; None: there is none."""
-    path = directory / "chat_template.jinja"
-    source = _read(path).decode() if path.is_file() else config.get("chat_template")
-    if isinstance(source, list):  # several, by name
-        source = next((item.get("template") for item in source if item.get("name") == "default"), None)
-    if not isinstance(source, str):
-        return None
-    names = ("bos_token", "eos_token", "pad_token", "unk_token")
-    return ChatTemplate(source, {name: special_token(config, name) for name in names})
+    if chat_template is not None:
+        return Tokenizer(fast, source, config, load_given_template(chat_template, directory, config))
+    return Tokenizer(fast, source, config, load_chat_templates(directory, config))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from frontend_svc.api.openai.messages import Message, render_messages
+from frontend_svc.api.openai.messages import Message, plain_messages
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
-from frontend_svc.text.chat_template import ChatTemplate
-from frontend_svc.text.tokenizer import Tokenizer
+from frontend_svc.templates.conversation import Conversation
+from frontend_svc.templates.prompts import ChatPrompts
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.sampling import MAX_LOGPROBS
 from signalbox.telemetry.attributes import OPERATION_CHAT
@@ -28,13 +28,24 @@ class ChatBody(CommonBody):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    documents: list[dict[str, Any]] | None = None
+    """What the model is to answer from, for templates that have a place for them."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Variables of the chat template, by name."""
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    """Both stand for a variable of that name, or for what the template has instead."""
+    add_generation_prompt: bool | None = None
+    """Unset: yes, unless the last message is to be continued."""
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    """Whether the tokenizer puts its own tokens around what the template made. Unset: no."""
     # Understood, and refused unless they ask for what happens anyway:
     functions: Any = None
     function_call: Any = None
     modalities: Any = None
     audio: Any = None
     prediction: Any = None
-    reasoning_effort: Any = None
     verbosity: Any = None
     web_search_options: Any = None
 
@@ -47,7 +58,6 @@ class ChatBody(CommonBody):
             "modalities": (None, ["text"]),
             "audio": nothing,
             "prediction": nothing,
-            "reasoning_effort": nothing,
             "verbosity": nothing,
             "web_search_options": nothing,
         }
@@ -73,6 +83,11 @@ class ChatBody(CommonBody):
             raise InvalidRequestError(
                 "max_tokens and max_completion_tokens differ", field="max_completion_tokens"
             )
+        if self.add_generation_prompt and self.continue_final_message:
+            raise InvalidRequestError(
+                "continue_final_message and add_generation_prompt cannot both be true",
+                field="continue_final_message",
+            )
 
     def read_form(self) -> StructuredOutput | None:
         """The form that the output has to follow, of which a forced call of a tool is one; None: it is free."""
@@ -83,17 +98,17 @@ class ChatBody(CommonBody):
             )
         return form or forced
 
-    def read(self, tokenizer: Tokenizer | None, trace: Trace) -> ClientRequest:
+    async def read(self, prompts: ChatPrompts, trace: Trace) -> ClientRequest:
         """The request of the body, unchecked but for what this endpoint alone can see."""
         self.check()
         name = "max_completion_tokens" if self.max_completion_tokens is not None else "max_tokens"
         sampling = self.make_sampling(getattr(self, name), self._num_logprobs())
         return ClientRequest(
-            prompt=self._render(template_of(tokenizer)),
+            prompt=await prompts.render(self.conversation()),
             sampling=sampling,
             model=self.model or "",
             names=FieldNames(prompt="messages", max_tokens=name),
-            add_special_tokens=False,
+            add_special_tokens=bool(self.add_special_tokens),
             id_prefix="chatcmpl-",
             priority=self.priority or 0,
             cache_salt=self.cache_salt or "",
@@ -101,11 +116,22 @@ class ChatBody(CommonBody):
             operation=OPERATION_CHAT,
         )
 
-    def _render(self, template: ChatTemplate) -> str:
-        tools = self.toolbox.for_template()
-        if tools and not template.takes_tools:
-            raise UnsupportedError("the model's chat template has no place for tools", field="tools")
-        return template.render(render_messages(self.messages), tools)
+    def conversation(self) -> Conversation:
+        """What the chat template is told."""
+        goes_on = bool(self.continue_final_message)
+        named = {"reasoning_effort": self.reasoning_effort, "enable_thinking": self.enable_thinking}
+        given = {name: value for name, value in named.items() if value is not None}
+        return Conversation(
+            plain_messages(self.messages),
+            self.toolbox.for_template(),
+            self.documents or (),
+            variables=given | (self.chat_template_kwargs or {}),
+            variables_path={name: name for name in given.keys() - (self.chat_template_kwargs or {}).keys()},
+            add_generation_prompt=not goes_on
+            if self.add_generation_prompt is None
+            else self.add_generation_prompt,
+            continue_final_message=goes_on,
+        )
 
     def _num_logprobs(self) -> int | None:
         if not self.logprobs:
@@ -118,10 +144,3 @@ class ChatBody(CommonBody):
                 field="top_logprobs",
             )
         return self.top_logprobs or 0
-
-
-def template_of(tokenizer: Tokenizer | None, field: str = "messages") -> ChatTemplate:
-    """Raises UnsupportedError when there is none."""
-    if tokenizer is None or tokenizer.chat is None:
-        raise UnsupportedError("the model has no chat template", field=field)
-    return tokenizer.chat

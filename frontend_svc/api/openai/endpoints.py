@@ -60,7 +60,7 @@ class OpenAIApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ChatBody)
-            prompt = body.read(services.processor.tokenizer, trace_of(request))
+            prompt = await body.read(services.prompts, trace_of(request))
             choices = await open_call(services, request, [prompt], body.num_choices)
         make_renderer = partial(ChatRenderer, body, choices, services.processor.tokenizer)
         return await answer(request, choices, make_renderer, stream=bool(body.stream))
@@ -70,9 +70,8 @@ class OpenAIApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ResponsesBody)
-            choices = await open_call(
-                services, request, [body.read(services.processor.tokenizer, trace_of(request))]
-            )
+            prompt = await body.read(services.prompts, trace_of(request))
+            choices = await open_call(services, request, [prompt])
         return await answer(
             request, choices, partial(ResponsesRenderer, body, choices), stream=bool(body.stream)
         )
@@ -105,9 +104,8 @@ class OpenAIApi:
         with services.metrics.counting_refusals():
             body = await read_body(services, request, TokenizeBody)
             model = services.directory.resolve(body.model or "")
-            return Response(
-                await body.answer(services.processor.require_tokenizer("prompt"), model), media_type=JSON
-            )
+            tokenizer = services.processor.require_tokenizer("prompt")
+            return Response(await body.answer(tokenizer, services.prompts, model), media_type=JSON)
 
     async def detokenize(self, request: Request) -> Response:
         """Serves POST /detokenize."""

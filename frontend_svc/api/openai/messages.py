@@ -1,26 +1,50 @@
-"""Messages of a chat as they come, and as chat templates expect them."""
+"""Messages of a chat as clients send them: what changes nothing is let pass, what would be lost is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-import orjson
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 
 from frontend_svc.api.openai.schema import Body
+from frontend_svc.templates.conversation import Plain
 from signalbox.errors import InvalidRequestError
 
 
 class TextPart(Body):
-    """A part of a message."""
+    """A part of a message; parts of the Responses API may stand in a history, too."""
 
-    type: Literal["text"]
+    type: Literal["text", "input_text", "output_text"]
     text: str
+    # Say nothing to the model:
+    cache_control: Any = None
+    annotations: Any = None
+    id: Any = None
 
 
+class RefusalPart(Body):
+    """What an assistant said instead of an answer."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+def _part_kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "as string"
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return "as refusal" if kind == "refusal" else "as text"
+
+
+Part = Annotated[
+    Annotated[str, Tag("as string")]
+    | Annotated[TextPart, Tag("as text")]
+    | Annotated[RefusalPart, Tag("as refusal")],
+    Discriminator(_part_kind),
+]
 Content = Annotated[
-    Annotated[str, Tag("as string")] | Annotated[list[TextPart], Tag("as parts")],
+    Annotated[str, Tag("as string")] | Annotated[list[Part], Tag("as parts")],
     Discriminator(lambda value: "as string" if isinstance(value, str) else "as parts"),
 ]
 
@@ -39,45 +63,74 @@ class ToolCall(Body):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
+    index: int | None = None
+    """Its place, as chunks of a stream tell it."""
 
 
 class Message(Body):
     """One message of a chat."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Content | None = None
     name: str | None = None
-    refusal: None = None
+    refusal: str | None = None
+    """What the assistant said instead of `content`."""
+    reasoning: str | None = None
+    """What the assistant thought, of an earlier answer; whether it is told to the model is up to the template."""
+    reasoning_content: str | None = None
+    """An older name of `reasoning`."""
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
-    # What our own answers have beside it, for clients that send them back whole; nothing else than null.
-    annotations: None = None
+    function_call: CalledFunction | None = None
+    """A call as before there were tools; its result is the next message, of the role function."""
+    # Say nothing to the model; of our own answers, of other servers' and of clients that keep a history:
+    id: Any = None
+    type: Any = None
+    status: Any = None
+    annotations: Any = None
+    cache_control: Any = None
+    provider_specific_fields: Any = None
+    reasoning_details: Any = None
+    thinking_blocks: Any = None
+    # Would say something, and cannot be told:
     audio: None = None
-    function_call: None = None
+    images: Annotated[list[Any], Field(max_length=0)] | None = None
+    prefix: Literal[False] | None = None
 
-    def render(self, field: str) -> dict[str, Any]:
-        """The message as chat templates expect it; `field` is where it stands in the body."""
-        if self.content is None and self.role != "assistant":
+    def plain(self, field: str) -> Plain:
+        """As templates are told of it; `field` is where the message stands in the body."""
+        content = self.refusal if self.content is None else self.content
+        if content is None and self.role != "assistant":
             raise InvalidRequestError(f"{field}.content is missing", field=f"{field}.content")
         self._check_tools(field)
-        content = self.content or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        rendered: dict[str, Any] = {"role": self.role, "content": text}
+        plain: Plain = {
+            "role": "tool" if self.role == "function" else self.role,
+            "content": content if content is None or isinstance(content, str) else _plain_parts(content),
+        }
         if self.name:
-            rendered["name"] = self.name
+            plain["name"] = self.name
         if self.tool_call_id is not None:
-            rendered["tool_call_id"] = self.tool_call_id
+            plain["tool_call_id"] = self.tool_call_id
+        if thought := self.reasoning or self.reasoning_content:
+            plain["reasoning"] = thought
         if self.tool_calls:
-            rendered["tool_calls"] = [
-                _render_call(call, f"{field}.tool_calls[{index}]")
-                for index, call in enumerate(self.tool_calls)
-            ]
-        return rendered
+            plain["tool_calls"] = [_plain_call(call.id, call.function) for call in self.tool_calls]
+        elif self.function_call is not None:
+            plain["tool_calls"] = [_plain_call(self._call_id(), self.function_call)]
+        if self.role == "function":
+            plain["tool_call_id"] = self._call_id()
+        return plain
+
+    def _call_id(self) -> str:
+        """Of a call from before calls had ids: nine letters, as some templates want nothing else."""
+        name = self.name if self.function_call is None else self.function_call.name
+        return "".join(filter(str.isalnum, name or "")).ljust(9, "0")[:9]
 
     def _check_tools(self, field: str) -> None:
-        if self.tool_calls is not None and self.role != "assistant":
-            field += ".tool_calls"
-            raise InvalidRequestError(f"{field} is for messages of the assistant", field=field)
+        for name in ("tool_calls", "function_call"):
+            if getattr(self, name) and self.role != "assistant":
+                field += f".{name}"
+                raise InvalidRequestError(f"{field} is for messages of the assistant", field=field)
         if (self.tool_call_id is not None) != (self.role == "tool"):
             field += ".tool_call_id"
             raise InvalidRequestError(
@@ -85,22 +138,24 @@ class Message(Body):
             )
 
 
-def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """All, as chat templates expect them."""
-    return [message.render(f"messages[{index}]") for index, message in enumerate(messages)]
+def plain_messages(messages: Sequence[Message]) -> list[Plain]:
+    """All, as templates are told of them."""
+    return [message.plain(f"messages[{index}]") for index, message in enumerate(messages)]
 
 
-def _render_call(call: ToolCall, field: str) -> dict[str, Any]:
-    """Templates write the arguments as JSON themselves."""
-    field += ".function.arguments"
-    try:
-        arguments = orjson.loads(call.function.arguments or "{}")
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequestError(f"{field} is not JSON: {error}", field=field) from None
-    if not isinstance(arguments, dict):
-        raise InvalidRequestError(f"{field} is not a JSON object", field=field)
+def _plain_parts(parts: Sequence[str | TextPart | RefusalPart]) -> list[Plain]:
+    return [{"type": "text", "text": _text_of(part)} for part in parts]
+
+
+def _text_of(part: str | TextPart | RefusalPart) -> str:
+    if isinstance(part, str):
+        return part
+    return part.refusal if isinstance(part, RefusalPart) else part.text
+
+
+def _plain_call(call_id: str, function: CalledFunction) -> Plain:
     return {
-        "id": call.id,
+        "id": call_id,
         "type": "function",
-        "function": {"name": call.function.name, "arguments": arguments},
+        "function": {"name": function.name, "arguments": function.arguments},
     }

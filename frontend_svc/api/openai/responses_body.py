@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from frontend_svc.api.openai.chat_body import template_of
 from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, to_json
 from frontend_svc.api.openai.schema import Body, refuse_unsupported
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace, sampling_of
-from frontend_svc.text.tokenizer import Tokenizer
+from frontend_svc.templates.conversation import Conversation
+from frontend_svc.templates.prompts import ChatPrompts
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
 from signalbox.telemetry.attributes import OPERATION_CHAT
@@ -142,11 +142,11 @@ class ResponsesBody(Body):
             "truncation": (None, "disabled"),
         }
 
-    def read(self, tokenizer: Tokenizer | None, trace: Trace) -> ClientRequest:
+    async def read(self, prompts: ChatPrompts, trace: Trace) -> ClientRequest:
         """The request of the body, unchecked but for what this endpoint alone can see."""
         refuse_unsupported(self, self.harmless_values())
         return ClientRequest(
-            prompt=template_of(tokenizer, "input").render(self._messages(), field="input"),
+            prompt=await prompts.render(Conversation(self._messages(), path="input")),
             sampling=sampling_of(
                 {
                     "temperature": self.temperature,

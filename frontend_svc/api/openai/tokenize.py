@@ -7,14 +7,15 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field
 
-from frontend_svc.api.openai.chat_body import template_of
-from frontend_svc.api.openai.messages import Message, render_messages
+from frontend_svc.api.openai.messages import Message, plain_messages
 from frontend_svc.api.openai.schema import Body
 from frontend_svc.api.openai.tools import Tool, Toolbox
 from frontend_svc.models import Model
 from frontend_svc.requests.validation import check_token_ids
+from frontend_svc.templates.conversation import Conversation
+from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.tokenizer import Tokenizer
-from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.errors import InvalidRequestError
 
 
 class TokenizeBody(Body):
@@ -27,12 +28,14 @@ class TokenizeBody(Body):
     add_special_tokens: bool | None = None
     """Unset: yes for a prompt, no for messages, whose template puts them."""
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool = False
 
-    async def answer(self, tokenizer: Tokenizer, model: Model) -> bytes:
+    async def answer(self, tokenizer: Tokenizer, prompts: ChatPrompts, model: Model) -> bytes:
         """The body of the answer. Raises InvalidRequestError or UnsupportedError."""
         special = self.messages is None if self.add_special_tokens is None else self.add_special_tokens
-        tokens = await tokenizer.encode(self._text(tokenizer), add_special_tokens=special)
+        tokens = await tokenizer.encode(await self._text(prompts), add_special_tokens=special)
         strings = None
         if self.return_token_strs:
             strings = [tokenizer.fast.id_to_token(token) for token in tokens]
@@ -45,7 +48,7 @@ class TokenizeBody(Body):
             }
         )
 
-    def _text(self, tokenizer: Tokenizer) -> str:
+    async def _text(self, prompts: ChatPrompts) -> str:
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("one of prompt and messages must be given", field="prompt")
         if self.messages is None:
@@ -53,12 +56,15 @@ class TokenizeBody(Body):
                 raise InvalidRequestError("tools go with messages only", field="tools")
             assert self.prompt is not None
             return self.prompt
-        template = template_of(tokenizer)
-        tools: list[dict[str, Any]] = Toolbox(self.tools or [], None, parallel=True).for_template()
-        if tools and not template.takes_tools:
-            raise UnsupportedError("the model's chat template has no place for tools", field="tools")
-        messages = render_messages(self.messages)
-        return template.render(messages, tools, add_generation_prompt=self.add_generation_prompt)
+        return await prompts.render(
+            Conversation(
+                plain_messages(self.messages),
+                Toolbox(self.tools or [], None, parallel=True).for_template(),
+                variables=self.chat_template_kwargs or {},
+                add_generation_prompt=self.add_generation_prompt and not self.continue_final_message,
+                continue_final_message=self.continue_final_message,
+            )
+        )
 
 
 class DetokenizeBody(Body):

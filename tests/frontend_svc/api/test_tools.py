@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from frontend_svc.server import Frontend
-from frontend_svc.text.chat_template import ChatTemplate
+from frontend_svc.templates.library import ChatTemplates
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
 from tests.frontend_svc.helpers import STOP, character_ids, serve_text
@@ -178,9 +178,8 @@ async def test_what_does_not_fit_is_refused_by_name(http: httpx.AsyncClient) -> 
 async def test_a_template_without_a_place_for_tools(
     http: httpx.AsyncClient, frontend: Frontend, monkeypatch: pytest.MonkeyPatch, model_directory: Path
 ) -> None:
-    assert frontend.processor.tokenizer is not None
-    bare = ChatTemplate("{% for m in messages %}{{ m['content'] }}{% endfor %}", {})
-    monkeypatch.setattr(frontend.processor.tokenizer, "chat", bare)
+    bare = ChatTemplates({"default": "{% for m in messages %}{{ m['content'] }}{% endfor %}"}, {})
+    monkeypatch.setattr(frontend.prompts, "templates", bare)
     body = {"model": "toy", "messages": USER, "tools": TOOLS}
     answer = await http.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")

@@ -1,0 +1,71 @@
+"""Messages as clients tell them, made into what one template wants to be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from frontend_svc.templates.conversation import Plain
+from frontend_svc.templates.traits import NullContent, Traits
+from signalbox.errors import InvalidRequestError
+
+REASONING = ("reasoning", "reasoning_content", "thinking")
+"""Names under which templates look for what an assistant thought; it is told under all of them."""
+
+
+def fit_messages(messages: Sequence[Plain], traits: Traits, path: str = "messages") -> list[Plain]:
+    """All, in the ways that `traits` name. Raises InvalidRequestError, which names a wrong one below `path`."""
+    return [_fit(message, traits, f"{path}[{index}]") for index, message in enumerate(messages)]
+
+
+def _fit(message: Plain, traits: Traits, path: str) -> Plain:
+    fitted = {name: value for name, value in message.items() if value is not None}
+    if fitted["role"] == "developer" and not traits.knows_developer:
+        fitted["role"] = "system"
+    if calls := fitted.get("tool_calls"):
+        fitted["tool_calls"] = [
+            _fit_call(call, traits, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
+        ]
+    if content := fitted.get("content"):
+        fitted["content"] = _fit_content(content, fitted["role"], traits)
+    elif not calls:
+        fitted["content"] = ""
+    elif "content" not in fitted and traits.null_content is not NullContent.LEFT_OUT:
+        fitted["content"] = None if traits.null_content is NullContent.NONE else ""
+    elif traits.empty_hides_calls:
+        fitted["content"] = None
+    return _fit_reasoning(fitted, traits)
+
+
+def _fit_content(content: str | list[Plain], role: str, traits: Traits) -> Any:
+    """Parts that the template does not take are joined by line ends, as in vLLM."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if role in traits.needs_parts else content
+    if role in traits.takes_parts:
+        return content
+    return "\n".join(part["text"] for part in content)
+
+
+def _fit_call(call: Plain, traits: Traits, path: str) -> Plain:
+    path += ".function.arguments"
+    text = call["function"]["arguments"] or "{}"
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{path} is not JSON: {error}", field=path) from None
+    if not isinstance(arguments, dict):
+        raise InvalidRequestError(f"{path} is not a JSON object", field=path)
+    told = text if traits.arguments_as_text else arguments
+    return call | {"function": call["function"] | {"arguments": told}}
+
+
+def _fit_reasoning(message: Plain, traits: Traits) -> Plain:
+    thought = next((message[name] for name in REASONING if name in message), None)
+    if thought is None:
+        return message
+    content = message.get("content")
+    if traits.refuses_both and message.get("tool_calls") and content and isinstance(content, str):
+        message = message | {"content": ""}
+        thought = f"{thought}\n\n{content}"
+    return message | dict.fromkeys(REASONING, thought)

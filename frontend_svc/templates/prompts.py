@@ -1,0 +1,75 @@
+"""Makes prompts of conversations: within bounds, and beside the event loop."""
+
+from __future__ import annotations
+
+from frontend_svc.config import Limits
+from frontend_svc.templates.bounded import BoundedThreads
+from frontend_svc.templates.conversation import Conversation
+from frontend_svc.templates.fitting import fit_messages
+from frontend_svc.templates.library import ChatTemplates, ReadyTemplate
+from frontend_svc.templates.switches import fit_variables
+from signalbox.errors import InvalidRequestError, UnsupportedError
+
+MAX_THREADS = 4
+"""Templates hold Python's lock: more at once only take turns."""
+
+
+class ChatPrompts:
+    """The one way from a conversation to a prompt."""
+
+    def __init__(self, templates: ChatTemplates | None, limits: Limits) -> None:
+        """None: the model has no chat template, or nobody knows the model."""
+        self.templates = templates
+        self._limits = limits
+        self._threads = BoundedThreads(limits.max_template_s, MAX_THREADS)
+
+    async def render(self, conversation: Conversation) -> str:
+        """The prompt. Raises InvalidRequestError for a conversation that is too long, that the template refuses or
+        takes too long for; UnsupportedError for what the model's templates have no place for."""
+        templates = self._require(conversation)
+        count, most = len(conversation.messages), self._limits.max_messages
+        if count > most:
+            path = conversation.path
+            raise InvalidRequestError(f"{path} has {count} messages, at most {most} are allowed", field=path)
+        try:
+            return await self._threads.run(lambda: self._render(templates, conversation))
+        except TimeoutError:
+            raise InvalidRequestError(
+                f"the model's chat template did not render the messages within {self._limits.max_template_s:g} s",
+                field=conversation.path,
+            ) from None
+
+    def _require(self, conversation: Conversation) -> ChatTemplates:
+        if self.templates is None:
+            raise UnsupportedError("the model has no chat template", field=conversation.path)
+        return self.templates
+
+    def _render(self, templates: ChatTemplates, conversation: Conversation) -> str:
+        ready = templates.choose(conversation)
+        _check_places(ready, conversation)
+        messages = fit_messages(conversation.messages, ready.traits, conversation.path)
+        template, most, path = ready.template, self._limits.max_prompt_chars, conversation.path
+        tools, documents = conversation.tools, conversation.documents
+        variables = fit_variables(conversation, template.variables)
+        if conversation.continue_final_message:
+            return template.continue_final(
+                messages, field=path, tools=tools, documents=documents, variables=variables, max_chars=most
+            )
+        return template.render(
+            messages,
+            tools,
+            documents,
+            variables,
+            add_generation_prompt=conversation.add_generation_prompt,
+            max_chars=most,
+            field=path,
+        )
+
+
+def _check_places(ready: ReadyTemplate, conversation: Conversation) -> None:
+    """What the client gives must have a place in the template: else it would be lost without a word."""
+    template = ready.template
+    if conversation.tools and not template.takes_tools:
+        raise UnsupportedError("the model's chat template has no place for tools", field="tools")
+    if conversation.documents and "documents" not in template.variables:
+        raise UnsupportedError("the model's chat template has no place for documents", field="documents")

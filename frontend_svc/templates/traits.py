@@ -1,0 +1,167 @@
+"""What a template does with messages that can be told in several ways. It is tried, not guessed: each way is rendered
+and looked for in the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from jinja2 import nodes
+
+from frontend_svc.templates.chat_template import ChatTemplate
+from frontend_svc.templates.conversation import Plain
+from signalbox.errors import InvalidRequestError
+
+ONE, TWO = "needle-one", "needle-two"
+"""Texts that no template has."""
+PROBE_CHARS = 1 << 20
+CALL_ID = "call12345"
+"""Nine letters and digits: Mistral's templates take no other."""
+ARGUMENTS = {"needle_key": ONE}
+ARGUMENTS_TEXT = '{"needle_key": "needle-one"}'
+USER: Plain = {"role": "user", "content": "hi"}
+TOOL: Plain = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "looks",
+        "parameters": {
+            "type": "object",
+            "properties": {"needle_key": {"type": "string", "description": "key"}},
+        },
+    },
+}
+
+
+BLANK: tuple[Plain, ...] = ({"content": ""}, {"content": None}, {})
+"""The ways to tell that a message has calls and no text."""
+
+
+class NullContent(Enum):
+    """How an assistant's message with calls and no content is told."""
+
+    LEFT_OUT = auto()
+    """Without the key, as transformers has it."""
+    NONE = auto()
+    """As none, for which the template looks."""
+    EMPTY = auto()
+    """As an empty string."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Of one template."""
+
+    takes_parts: frozenset[str]
+    """Roles whose content may be a list of parts, all of which are written."""
+    needs_parts: frozenset[str]
+    """Roles of which nothing is written when their content is a string."""
+    arguments_as_text: bool
+    """Arguments of calls are wanted as JSON text, not as an object."""
+    null_content: NullContent
+    empty_hides_calls: bool
+    """Calls are written only where the content is none: an empty string is told as that."""
+    knows_developer: bool
+    """The role is named in the template."""
+    refuses_both: bool
+    """A message with calls may have content or reasoning, not both."""
+
+
+def find_traits(template: ChatTemplate) -> Traits:
+    """Renders about a dozen small conversations."""
+    as_text = _wants_text(template)
+    arguments: Any = ARGUMENTS_TEXT if as_text else ARGUMENTS
+    roles = ("system", "user", "assistant", "tool")
+    ways = {role: _parts_of(template, role, arguments) for role in roles}
+    return Traits(
+        takes_parts=frozenset(role for role, (parts, _) in ways.items() if parts),
+        needs_parts=frozenset(role for role, (parts, string) in ways.items() if parts and not string),
+        arguments_as_text=as_text,
+        null_content=(null := _null_of(template, arguments)),
+        empty_hides_calls=null is NullContent.NONE
+        and ONE not in _render(template, _calling(arguments, content="")),
+        knows_developer="developer" in template.source,
+        refuses_both=_refuses_both(template, arguments),
+    )
+
+
+def _render(template: ChatTemplate, messages: Sequence[Plain]) -> str:
+    """Empty when the template refuses."""
+    try:
+        return template.render(messages, [TOOL] if template.takes_tools else [], max_chars=PROBE_CHARS)
+    except InvalidRequestError:
+        return ""
+
+
+def _calling(arguments: Any, **rest: Any) -> list[Plain]:
+    """A conversation in which the assistant has called a tool."""
+    call = {"id": CALL_ID, "type": "function", "function": {"name": "look", "arguments": arguments}}
+    return [
+        USER,
+        {"role": "assistant", **rest, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": CALL_ID, "name": "look", "content": "seen"},
+    ]
+
+
+def _parts_of(template: ChatTemplate, role: str, arguments: Any) -> tuple[bool, bool]:
+    """Whether parts are written, all of them and as text; whether a string is."""
+    parts = [{"type": "text", "text": ONE}, {"type": "text", "text": TWO}]
+    as_parts = _render(template, _saying(role, parts, arguments))
+    takes = ONE in as_parts and TWO in as_parts and "'text'" not in as_parts and '"text"' not in as_parts
+    return takes, ONE in _render(template, _saying(role, ONE, arguments))
+
+
+def _saying(role: str, content: Any, arguments: Any) -> list[Plain]:
+    """A conversation in which somebody of this role says `content`."""
+    match role:
+        case "system":
+            return [{"role": role, "content": content}, USER]
+        case "user":
+            return [{"role": role, "content": content}]
+        case "assistant":
+            return [USER, {"role": role, "content": content}, USER]
+    arguments = {"a": 1} if isinstance(arguments, dict) else '{"a": 1}'
+    return [*_calling(arguments, content="")[:2], {"role": role, "tool_call_id": CALL_ID, "content": content}]
+
+
+def _wants_text(template: ChatTemplate) -> bool:
+    """An object is the better way where both work: what is written is then the template's own JSON."""
+    as_object = [_render(template, _calling(ARGUMENTS, **rest)) for rest in BLANK]
+    if any(ONE in text and "{'" not in text for text in as_object):
+        return False
+    return any(ARGUMENTS_TEXT in _render(template, _calling(ARGUMENTS_TEXT, **rest)) for rest in BLANK)
+
+
+def _null_of(template: ChatTemplate, arguments: Any) -> NullContent:
+    none = _render(template, _calling(arguments, content=None))
+    if ONE not in none or none.count("None") > _render(template, _calling(arguments, content="")).count(
+        "None"
+    ):
+        none = ""
+    if none and _looks_for_none(template):
+        return NullContent.NONE
+    if ONE in _render(template, _calling(arguments)):
+        return NullContent.LEFT_OUT
+    return NullContent.NONE if none else NullContent.EMPTY
+
+
+def _looks_for_none(template: ChatTemplate) -> bool:
+    """`content is none`, or `is not none`."""
+    for test in template.tree.find_all(nodes.Test):
+        if test.name != "none":
+            continue
+        match test.node:
+            case nodes.Name(name="content") | nodes.Getattr(attr="content"):
+                return True
+            case nodes.Getitem(arg=nodes.Const(value="content")):
+                return True
+    return False
+
+
+def _refuses_both(template: ChatTemplate, arguments: Any) -> bool:
+    thought = {"thinking": TWO, "reasoning": TWO, "reasoning_content": TWO}
+    if _render(template, _calling(arguments, content="said", **thought)):
+        return False
+    return TWO in _render(template, _calling(arguments, **thought))

@@ -1,0 +1,56 @@
+"""Files from package registries that tests need: fetched once, known by their hash, kept between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import urllib.request
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(os.environ.get("SIGNALBOX_TEST_CACHE", Path.home() / ".cache" / "signalbox-tests"))
+LLAMA_CPP = (
+    "https://files.pythonhosted.org/packages/ec/e9/"
+    "e7de2b0463ea3ffbf0ede6cb21b58c1258a8f6521aae45ca773a59fe7cf3/llama_cpp_python-0.3.36.tar.gz",
+    "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
+)
+"""Source of llama-cpp-python (MIT) with llama.cpp (MIT), which keeps chat templates of the models that people serve.
+The templates are their models' (Apache-2.0, MIT and licences of their own); none is copied into this tree."""
+TEMPLATES = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/templates/"
+
+
+def fetch(url: str, sha256: str) -> Path:
+    """The file, from the cache if it is there. Skips the test that asks when it cannot be had."""
+    path = CACHE / sha256 / url.rpartition("/")[2]
+    if not path.is_file():
+        try:
+            with urllib.request.urlopen(url, timeout=120) as answer:
+                content = answer.read()
+        except OSError as error:
+            pytest.skip(f"{url} cannot be fetched: {error}")
+        assert hashlib.sha256(content).hexdigest() == sha256, f"{url} is another file"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(content)
+        part.rename(path)
+    return path
+
+
+@cache
+def chat_templates() -> dict[str, str]:
+    """Chat templates of real models, by the name of their file."""
+    kept = CACHE / LLAMA_CPP[1] / "templates"
+    if not kept.is_dir():
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.mkdir(parents=True)
+        with tarfile.open(fetch(*LLAMA_CPP)) as archive:
+            for member in archive:
+                if member.name.startswith(TEMPLATES) and member.name.endswith(".jinja"):
+                    source = archive.extractfile(member)
+                    assert source is not None
+                    (part / member.name.removeprefix(TEMPLATES)).write_bytes(source.read())
+        part.rename(kept)
+    return {path.stem: path.read_text() for path in sorted(kept.glob("*.jinja"))}
