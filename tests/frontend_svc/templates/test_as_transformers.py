@@ -20,7 +20,7 @@ from frontend_svc.templates.fitting import fit_messages
 from frontend_svc.templates.traits import NullContent, Traits, find_traits
 from signalbox.errors import InvalidRequestError
 from tests.downloads import chat_templates
-from tests.frontend_svc.conversations import Drawn, draw_conversation
+from tests.frontend_svc.templates.conversations import Drawn, draw_conversation
 
 NOW = datetime(2026, 2, 3, 4, 5, 6)
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
