@@ -66,8 +66,8 @@ class _GuardedNamespace(Namespace):
     """`namespace` without names that begin with an underscore, which lead to Python's inside."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # a template may well name an attribute `self`
-        self, *given = args
-        values = dict(*given, **kwargs)
+        self, *pairs = args
+        values = dict(*pairs, **kwargs)
         for name in values:
             _check_name(name)
         Namespace.__init__(self, values)

@@ -35,13 +35,13 @@ def fit_variables(conversation: Conversation, known: Collection[str]) -> dict[st
 
 
 def _switch(
-    name: str, value: Any, known: Collection[str], given: Mapping[str, Any], field: str
+    name: str, value: Any, known: Collection[str], variables: Mapping[str, Any], field: str
 ) -> dict[str, Any]:
     """`name` under the other names of the switch."""
     is_on = value not in (None, False, "none")
     switches = [other for other in THINKING if other in known]
     if switches:
-        return {other: is_on for other in switches if other not in given} if value is not None else {}
+        return {other: is_on for other in switches if other not in variables} if value is not None else {}
     if is_on:
         raise UnsupportedError(f"{field}: the model's chat template has no switch for thinking", field=field)
     return {}

@@ -120,13 +120,15 @@ class ChatBody(CommonBody):
         """What the chat template is told."""
         goes_on = bool(self.continue_final_message)
         named = {"reasoning_effort": self.reasoning_effort, "enable_thinking": self.enable_thinking}
-        given = {name: value for name, value in named.items() if value is not None}
+        variables = {name: value for name, value in named.items() if value is not None}
         return Conversation(
             plain_messages(self.messages),
             self.toolbox.for_template(),
             self.documents or (),
-            variables=given | (self.chat_template_kwargs or {}),
-            variables_path={name: name for name in given.keys() - (self.chat_template_kwargs or {}).keys()},
+            variables=variables | (self.chat_template_kwargs or {}),
+            variables_path={
+                name: name for name in variables.keys() - (self.chat_template_kwargs or {}).keys()
+            },
             add_generation_prompt=not goes_on
             if self.add_generation_prompt is None
             else self.add_generation_prompt,
