@@ -15,7 +15,7 @@ from frontend_svc.templates.environment import Now, make_environment
 from signalbox.errors import InvalidRequestError, StartupError
 
 MAX_CHARS = 16 << 20
-"""Of a rendered prompt, where nobody says otherwise."""
+"""Length of a rendered prompt, where nobody says otherwise."""
 CONTINUE_MARK = "HERE-THE-FINAL-MESSAGE-GOES-ON "
 """Stands for a moment at the end of the message to be continued. The space tells whether the template trims."""
 

@@ -38,7 +38,7 @@ class ChatTemplates:
     def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str]) -> None:
         """A source that is no template is remembered as that: whoever needs it hears of it."""
         self.sources = dict(sources)
-        """By name."""
+        """Texts of the templates, by name."""
         self._ready: dict[str, ReadyTemplate] = {}
         self._broken: dict[str, str] = {}
         for name, source in sources.items():
@@ -74,7 +74,7 @@ class ChatTemplates:
 
 
 def load_chat_templates(directory: Path, config: Mapping[str, Any]) -> ChatTemplates | None:
-    """Of a model directory whose tokenizer_config.json is `config`; None: there are none."""
+    """The templates of a model directory whose tokenizer_config.json is `config`; None: there are none."""
     sources = _of_files(directory) or _of_value(config.get("chat_template")) or _of_json(directory)
     if not sources:
         return None

@@ -52,7 +52,7 @@ class NullContent(Enum):
 
 @dataclass(frozen=True)
 class Traits:
-    """Of one template."""
+    """What one template does."""
 
     takes_parts: frozenset[str]
     """Roles whose content may be a list of parts, all of which are written."""

@@ -122,7 +122,7 @@ class Message(Body):
         return plain
 
     def _call_id(self) -> str:
-        """Of a call from before calls had ids: nine letters, as some templates want nothing else."""
+        """Id of a call from before calls had ids: nine letters, as some templates want nothing else."""
         name = self.name if self.function_call is None else self.function_call.name
         return "".join(filter(str.isalnum, name or "")).ljust(9, "0")[:9]
 
