@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
@@ -92,6 +92,9 @@ class FrontendSettings(Settings):
     """Directory with tokenizer.json and tokenizer_config.json. Unset: only token ids are taken and given."""
     chat_template: Path | None = None
     """File with the chat template to use instead of the model's own. Unset: those of the model's directory."""
+    sampling_defaults: Literal["model", "none"] = "model"
+    """Where temperature, top_p, top_k, min_p, repetition_penalty and max_tokens come from that a request leaves out:
+    `model` is the generation_config.json of the model's directory, `none` our own of the API."""
     served_model_name: str = ""
     """The one model to serve, as its workers call it. Empty: every model whose tokenizer is ours."""
     name: str = ""

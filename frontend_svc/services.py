@@ -13,6 +13,7 @@ from frontend_svc.links.operations import OperationQueue
 from frontend_svc.links.orders import Orders
 from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
+from frontend_svc.requests.model_defaults import NO_DEFAULTS, read_model_defaults
 from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.requests.structured_output import FormCheck
@@ -80,7 +81,12 @@ def make_services(settings: FrontendSettings) -> Services:
         max_open_bytes=settings.max_open_bytes,
     )
     metrics.watch_open(lambda: len(table))
-    processor = RequestProcessor(table, directory, tokenizer, settings.limits, tracer, form_check, access)
+    defaults = NO_DEFAULTS
+    if settings.model is not None and settings.sampling_defaults == "model":
+        defaults = read_model_defaults(settings.model)
+    processor = RequestProcessor(
+        table, directory, tokenizer, settings.limits, tracer, form_check, access, defaults
+    )
     return Services(
         settings,
         instance,
@@ -90,7 +96,11 @@ def make_services(settings: FrontendSettings) -> Services:
         directory,
         table,
         processor,
-        ChatPrompts(tokenizer.chat if tokenizer else None, settings.limits),
+        ChatPrompts(
+            tokenizer.chat if tokenizer else None,
+            settings.limits,
+            tokenizer.special_tokens if tokenizer else {},
+        ),
         orders,
         operations,
         form_check,

@@ -3,6 +3,7 @@
 SignalboxError
 ├── InvalidRequestError        the request itself is wrong; `field` names where
 │   ├── UnknownModelError      no such model is served
+│   ├── ContextLengthError     prompt and output do not fit the model's context
 │   └── RequestTooLargeError   more bytes or tokens than this server takes
 ├── AuthenticationError        no key, or an unknown one
 ├── PermissionDeniedError      a known key that may not do this
@@ -43,6 +44,10 @@ class InvalidRequestError(SignalboxError):
 
 class UnknownModelError(InvalidRequestError):
     """The request names a model that is not served here."""
+
+
+class ContextLengthError(InvalidRequestError):
+    """Prompt and output have more tokens than the model's context. Agents shorten their history when they read it."""
 
 
 class RequestTooLargeError(InvalidRequestError):
@@ -119,6 +124,8 @@ class Status:
     http: HTTPStatus
     openai_type: str
     """The `type` field of OpenAI's error body."""
+    openai_code: str = ""
+    """Its `code`, where OpenAI has a word that clients look for; empty: the name of the error's class."""
 
 
 STATUS: dict[type[SignalboxError], Status] = {
@@ -127,7 +134,13 @@ STATUS: dict[type[SignalboxError], Status] = {
         grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"
     ),
     UnknownModelError: Status(
-        grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"
+        grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND, "invalid_request_error", "model_not_found"
+    ),
+    ContextLengthError: Status(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        HTTPStatus.BAD_REQUEST,
+        "invalid_request_error",
+        "context_length_exceeded",
     ),
     AuthenticationError: Status(
         grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED, "authentication_error"
@@ -173,6 +186,11 @@ _BY_CODE = {error.__name__: error for error in STATUS}
 def status_of(error: SignalboxError) -> Status:
     """How `error` looks on the faces."""
     return STATUS[type(error)]
+
+
+def openai_code_of(error: SignalboxError) -> str:
+    """The `code` of OpenAI's error body."""
+    return status_of(error).openai_code or code_of(error)
 
 
 def code_of(error: SignalboxError) -> str:

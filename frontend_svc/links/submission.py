@@ -111,6 +111,8 @@ def make_sampling(request: CheckedRequest) -> generation.SamplingParams:
     """The parameters that the worker needs, with the seed drawn; stop strings are ours to find."""
     fields: dict[str, Any] = {name: value for name, value in request.sampling.items() if name in WORKERS}
     fields["seed"], fields["max_tokens"] = request.seed, request.max_tokens
+    if request.turn_end is not None and not request.sampling.get("ignore_eos"):
+        fields["stop_token_ids"] = [*request.sampling.get("stop_token_ids", ()), request.turn_end]
     form = request.sampling.get("structured_output")
     return generation.SamplingParams(
         **fields, structured_output=None if form is None else make_structured_output(form)

@@ -14,6 +14,7 @@ from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory
 from frontend_svc.requests import validation
 from frontend_svc.requests.block_hashes import BlockHashes
+from frontend_svc.requests.model_defaults import NO_DEFAULTS, ModelDefaults, fill_in
 from frontend_svc.requests.request import CheckedRequest, ClientRequest, StructuredOutput
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable, make_request_id
@@ -43,6 +44,7 @@ class RequestProcessor:
         tracer: Tracer = OFF,
         check_form: FormCheck | None = None,
         access: AccessControl | None = None,
+        defaults: ModelDefaults = NO_DEFAULTS,
     ) -> None:
         """`check_form` raises InvalidRequestError for a structure that cannot be followed; None: workers check.
         Without `access` anybody may do everything."""
@@ -55,6 +57,8 @@ class RequestProcessor:
         self.limits = limits
         self._tracer = tracer
         self._check_form = check_form
+        self.defaults = defaults
+        """What the model brings."""
 
     async def open(self, request: ClientRequest) -> Session:
         """Raises the SignalboxError for which the request is refused."""
@@ -108,6 +112,7 @@ class RequestProcessor:
         """Checks, tokenizes and hashes a request."""
         self._check_open()
         model = self._directory.resolve(request.model)
+        request = fill_in(request, self.defaults)
         validation.check_request(request)
         validation.check_sampling(request, self.limits, model.vocab_size)
         self._check_text(request)
@@ -189,7 +194,7 @@ def make_checked(
     request: ClientRequest, model: Model, prompt: bytes, num_prompt_tokens: int
 ) -> CheckedRequest:
     """Fills in what the client left open."""
-    seed = request.sampling.get("seed")
+    seed, turn_end = request.sampling.get("seed"), request.turn_end
     return CheckedRequest(
         request_id=request.request_id or make_request_id(request.id_prefix),
         model=model.name,
@@ -204,4 +209,5 @@ def make_checked(
         operation=request.operation,
         pooling=request.pooling,
         names=request.names,
+        turn_end=turn_end if turn_end is not None and turn_end < model.vocab_size else None,
     )

@@ -99,7 +99,13 @@ class ClientRequest:
     """Empty: the only one served."""
     names: FieldNames = FieldNames()
     default_max_tokens: int | None = None
-    """The limit where `sampling` names none; None: all that fit the context."""
+    """The limit where `sampling` names none; None: the model's own default, else all that fit the context."""
+    clamp_max_tokens: bool = False
+    """More output tokens than fit behind the prompt are cut to those that do, and not refused."""
+    use_model_defaults: bool = True
+    """What `sampling` leaves out has the defaults that the model brings."""
+    turn_end: int | None = None
+    """Token that ends the assistant's turn in the chat template; None: not known, or no chat."""
     add_special_tokens: bool = True
     """Whether the tokenizer puts its own tokens around the text; a chat template has put them already."""
     request_id: str = ""
@@ -141,6 +147,8 @@ class CheckedRequest:
     """What telemetry calls the operation."""
     choice_index: int = 0
     """Which choice of its client's call this is; keys its random numbers beside the seed."""
+    turn_end: int | None = None
+    """A stop token beside those of `sampling`, unless these ignore the end of the sequence; None: there is none."""
     bad_token_sequences: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not appear, made of `sampling.bad_words`."""
     pooling: Pooling | None = None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from frontend_svc.config import Limits
 from frontend_svc.models import Model
 from frontend_svc.requests.request import ClientRequest
-from signalbox.errors import InvalidRequestError, RequestTooLargeError
+from signalbox.errors import ContextLengthError, InvalidRequestError, RequestTooLargeError
 from signalbox.protocol.sampling import LOGIT_BIAS, RANGES
 
 MAX_REQUEST_ID_CHARS = 128
@@ -72,23 +72,25 @@ def check_prompt_tokens(request: ClientRequest, token_ids: Sequence[int], model:
             f"the prompt has the token id {wrong}, the model's are 0 to {model.vocab_size - 1}", field=field
         )
     if len(token_ids) >= model.max_tokens:
-        raise InvalidRequestError(
-            f"the prompt has {len(token_ids)} tokens, which leaves no room for one output token: "
-            f"prompt and output can have {model.max_tokens} tokens {_limit_reason(model)}",
+        raise ContextLengthError(
+            f"{_describe_context(model)}, but the prompt has {len(token_ids)} tokens, which leaves no room for one "
+            "output token",
             field=field,
         )
     return array("i", token_ids).tobytes()
 
 
 def resolve_max_tokens(request: ClientRequest, num_prompt_tokens: int, model: Model) -> int:
-    """Most output tokens to make: what was asked or the face's default, if it fits behind the prompt."""
+    """Most output tokens to make: what was asked, which has to fit behind the prompt unless the face cuts it; else the
+    default, as far as it fits."""
     room = model.max_tokens - num_prompt_tokens
     max_tokens = request.sampling.get("max_tokens")
-    if max_tokens is not None and max_tokens > model.max_tokens:
-        raise _wrong(
-            request,
-            request.names.max_tokens,
-            f"is {max_tokens}, but prompt and output can have {model.max_tokens} tokens {_limit_reason(model)}",
+    if max_tokens is not None and max_tokens > (model.max_tokens if request.clamp_max_tokens else room):
+        field = request.names.sampling_prefix + request.names.max_tokens
+        raise ContextLengthError(
+            f"{_describe_context(model)}, but {num_prompt_tokens + max_tokens} tokens are asked for: "
+            f"{num_prompt_tokens} in the prompt, and {field} is {max_tokens}",
+            field=field,
         )
     wanted = max_tokens or request.default_max_tokens or room
     most = min(wanted, room)
@@ -149,10 +151,10 @@ def _check_logit_bias(request: ClientRequest, limits: Limits, vocab_size: int) -
             raise _wrong(request, "logit_bias", f"must be {LOGIT_BIAS}, got {value} for token {token_id}")
 
 
-def _limit_reason(model: Model) -> str:
-    if model.max_request_tokens < model.max_model_len:
-        return "(as many as the cache holds)"
-    return "(the model's longest context)"
+def _describe_context(model: Model) -> str:
+    """The limit, with the words that clients look for."""
+    reason = " (as many as the cache holds)" if model.max_request_tokens < model.max_model_len else ""
+    return f"this model's maximum context length is {model.max_tokens} tokens{reason}"
 
 
 def _wrong(request: ClientRequest, name: str, sentence: str) -> InvalidRequestError:

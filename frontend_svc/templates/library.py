@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,20 @@ class ReadyTemplate:
 
     def __init__(self, template: ChatTemplate) -> None:
         self.template = template
+        self._turn_end: str | None = None
 
     @cached_property
     def traits(self) -> Traits:
         """Found when first asked for, which takes milliseconds."""
         return find_traits(self.template)
+
+    def find_turn_end(self, special_tokens: Collection[str]) -> str:
+        """Which of these the template writes behind an assistant's last text; empty: none."""
+        if self._turn_end is None:
+            behind = self.traits.behind_answer.lstrip()
+            ends = (token for token in special_tokens if token and behind.startswith(token))
+            self._turn_end = max(ends, key=len, default="")
+        return self._turn_end
 
 
 class ChatTemplates:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from frontend_svc.config import Limits
 from frontend_svc.templates.bounded import BoundedThreads
 from frontend_svc.templates.conversation import Conversation
@@ -17,10 +19,17 @@ MAX_THREADS = 4
 class ChatPrompts:
     """The one way from a conversation to a prompt."""
 
-    def __init__(self, templates: ChatTemplates | None, limits: Limits) -> None:
-        """None: the model has no chat template, or nobody knows the model."""
+    def __init__(
+        self, templates: ChatTemplates | None, limits: Limits, special_tokens: Mapping[str, int] | None = None
+    ) -> None:
+        """`templates` None: the model has no chat template, or nobody knows the model. `special_tokens` are the
+        tokenizer's, by text."""
         self.templates = templates
         self._limits = limits
+        self._special_tokens = special_tokens or {}
+        self.turn_end: int | None = None
+        """Token that ends an assistant's turn in the default template; known when a conversation was rendered. None:
+        the template ends turns otherwise."""
         self._threads = BoundedThreads(limits.max_template_s, MAX_THREADS)
 
     async def render(self, conversation: Conversation) -> str:
@@ -46,6 +55,7 @@ class ChatPrompts:
 
     def _render(self, templates: ChatTemplates, conversation: Conversation) -> str:
         ready = templates.choose(conversation)
+        self.turn_end = self._special_tokens.get(ready.find_turn_end(self._special_tokens))
         _check_places(ready, conversation)
         messages = fit_messages(conversation.messages, ready.traits, conversation.path)
         template, most, path = ready.template, self._limits.max_prompt_chars, conversation.path

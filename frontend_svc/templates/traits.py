@@ -65,6 +65,8 @@ class Traits:
     """Calls are written only where the content is none: an empty string is told as that."""
     knows_developer: bool
     """The role is named in the template."""
+    behind_answer: str
+    """What is written behind the text of an answer that nothing follows."""
     refuses_both: bool
     """A message with calls may have content or reasoning, not both."""
 
@@ -83,6 +85,7 @@ def find_traits(template: ChatTemplate) -> Traits:
         empty_hides_calls=null is NullContent.NONE
         and ONE not in _render(template, _calling(arguments, content="")),
         knows_developer="developer" in template.source,
+        behind_answer=_behind_answer(template),
         refuses_both=_refuses_both(template, arguments),
     )
 
@@ -103,6 +106,15 @@ def _calling(arguments: Any, **rest: Any) -> list[Plain]:
         {"role": "assistant", **rest, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": CALL_ID, "name": "look", "content": "seen"},
     ]
+
+
+def _behind_answer(template: ChatTemplate) -> str:
+    answer: Plain = {"role": "assistant", "content": ONE}
+    try:
+        text = template.render([USER, answer], add_generation_prompt=False, max_chars=PROBE_CHARS)
+    except InvalidRequestError:
+        return ""
+    return text.rpartition(ONE)[2] if ONE in text else ""
 
 
 def _parts_of(template: ChatTemplate, role: str, arguments: Any) -> tuple[bool, bool]:

@@ -38,6 +38,12 @@ class Tokenizer:
         self.eos_token_id: int | None = fast.token_to_id(self.eos_token) if self.eos_token else None
         decoder = json.loads(source).get("decoder")
         added = fast.get_added_tokens_decoder().items()
+        self.special_tokens = {
+            token.content: token_id
+            for token_id, token in fast.get_added_tokens_decoder().items()
+            if token.special
+        }
+        """Ids by text."""
         self.special_ids = frozenset(token_id for token_id, token in added if token.special)
         """Tokens that `decode` leaves out, whatever stands around them."""
         self.token_bytes = TokenBytes(fast) if _is_byte_level(decoder) else None

@@ -50,6 +50,7 @@ def read_generate(request: frontend.GenerateRequest, context: Context) -> tuple[
         priority=request.priority,
         cache_salt=request.cache_salt,
         trace=trace_of(context),
+        clamp_max_tokens=True,
     )
     return read, request.n or 1
 

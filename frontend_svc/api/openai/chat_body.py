@@ -109,6 +109,7 @@ class ChatBody(CommonBody):
             model=self.model or "",
             names=FieldNames(prompt="messages", max_tokens=name),
             add_special_tokens=bool(self.add_special_tokens),
+            turn_end=prompts.turn_end,
             id_prefix="chatcmpl-",
             priority=self.priority or 0,
             cache_salt=self.cache_salt or "",

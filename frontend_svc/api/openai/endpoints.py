@@ -123,5 +123,9 @@ class OpenAIApi:
             "object": "model",
             "created": self._created,
             "owned_by": "signalbox",
+            "root": model.name,
+            "parent": None,
+            "permission": [],
             "max_model_len": model.max_tokens,
+            "sampling_defaults": self._services.processor.defaults.as_json(),
         }

@@ -12,7 +12,7 @@ from frontend_svc.api.openai.usage import Usage, Usages
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
 from frontend_svc.text.tokenizer import Tokenizer
-from signalbox.errors import SignalboxError, code_of, status_of
+from signalbox.errors import SignalboxError, openai_code_of, status_of
 from signalbox.protocol.enums import FinishReason
 
 DONE = b"data: [DONE]\n\n"
@@ -153,6 +153,6 @@ def make_error(error: SignalboxError) -> dict[str, Any]:
             "message": error.message,
             "type": status_of(error).openai_type,
             "param": error.field or None,
-            "code": code_of(error),
+            "code": openai_code_of(error),
         }
     }

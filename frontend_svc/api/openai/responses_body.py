@@ -158,6 +158,7 @@ class ResponsesBody(Body):
             model=self.model or "",
             names=FieldNames(prompt="input", max_tokens="max_output_tokens"),
             add_special_tokens=False,
+            turn_end=prompts.turn_end,
             id_prefix="resp_",
             trace=trace,
             operation=OPERATION_CHAT,

@@ -128,6 +128,7 @@ class CommonBody(SamplingBody):
         """The sampling parameters in our words."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop
         fields = {name: getattr(self, name) for name in AS_THEY_ARE} | {
+            "top_k": 0 if self.top_k == -1 else self.top_k,  # vLLM's word for all of them
             "max_tokens": max_tokens,
             "seed": read_seed(self.seed),
             "stop": stop,

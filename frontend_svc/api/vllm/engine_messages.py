@@ -32,6 +32,8 @@ def read_request(request: engine.GenerateRequest, context: Context) -> tuple[Cli
     if kind is None:
         raise InvalidRequestError("one of tokenized and text must be given", field="input")
     read = ClientRequest(
+        clamp_max_tokens=True,
+        use_model_defaults=False,
         prompt=request.text if kind == "text" else list(request.tokenized.input_ids),
         sampling=_read_sampling(request.sampling_params),
         names=FieldNames(prompt="text" if kind == "text" else "tokenized.input_ids", sampling_prefix=PARAMS),

@@ -106,6 +106,8 @@ def read_request(request: inference.GenerateRequest, context: Context) -> Client
     if prompt is None:
         raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
     return ClientRequest(
+        clamp_max_tokens=True,
+        use_model_defaults=False,
         prompt=request.text if prompt == "text" else list(request.token_ids.ids),
         sampling=_read_sampling(request),
         model=request.model,

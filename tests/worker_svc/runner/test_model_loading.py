@@ -209,12 +209,31 @@ def test_max_model_len_is_what_the_cache_holds(model_dir: ModelDir) -> None:
 
 @pytest.mark.parametrize(
     ("generation", "config", "expected"),
-    [([7, 5], 3, (5, 7)), (4, 3, (4,)), (None, 3, (3,)), (None, [3, 1], (1, 3)), (None, None, ())],
+    [([7, 5], 3, (3, 5, 7)), (4, 3, (3, 4)), (4, 4, (4,)), (None, [3, 1], (1, 3)), (None, None, ())],
 )
 def test_eos_tokens(broken: Path, generation: object, config: object, expected: tuple[int, ...]) -> None:
     (broken / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
     change_config(broken, eos_token_id=config)
     assert load_model(broken, dtype="float32").eos_token_ids == expected
+
+
+@pytest.mark.parametrize("eos_token", ["<|im_end|>", {"content": "<|im_end|>"}])
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        {"added_tokens": [{"id": 9, "content": "<|im_end|>"}]},
+        {"model": {"vocab": {"<|im_end|>": 9}}},
+    ],
+)
+def test_the_tokenizers_end_of_sequence_is_one_too(
+    broken: Path, eos_token: object, tokenizer: object
+) -> None:
+    """A fine-tune says <|im_end|> in its tokenizer only, and would never stop."""
+    (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (broken / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos_token}))
+    assert load_model(broken, dtype="float32").eos_token_ids == (2, 9)
+    (broken / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<other>"}))
+    assert load_model(broken, dtype="float32").eos_token_ids == (2,)
 
 
 def test_eos_tokens_without_generation_config(broken: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from worker_svc.runner.errors import ModelLoadError
 
-CONFIG, GENERATION_CONFIG, TOKENIZER = "config.json", "generation_config.json", "tokenizer.json"
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED_PATTERNS = ("*.bin", "*.pt", "*.pth")
 MAX_HEADER_BYTES = 100_000_000
@@ -29,6 +30,25 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelLoadError(f"{path} does not hold a JSON object.")
     return value
+
+
+def read_tokenizer_eos(model_dir: Path) -> list[int]:
+    """The `eos_token` of tokenizer_config.json as the id that tokenizer.json gives it; empty where they do not say."""
+    config_path, path = model_dir / TOKENIZER_CONFIG, model_dir / TOKENIZER
+    if not config_path.is_file() or not path.is_file():
+        return []
+    token = read_json(config_path).get("eos_token")
+    if isinstance(token, dict):
+        token = token.get("content")
+    if not isinstance(token, str):
+        return []
+    tokenizer = read_json(path)
+    added = tokenizer.get("added_tokens") or []
+    ids = [item.get("id") for item in added if isinstance(item, dict) and item.get("content") == token]
+    if not ids:
+        vocabulary = (tokenizer.get("model") or {}).get("vocab")
+        ids = [vocabulary.get(token)] if isinstance(vocabulary, dict) else []
+    return [token_id for token_id in ids if isinstance(token_id, int)]
 
 
 def check_weights(model_dir: Path) -> None:

@@ -164,14 +164,16 @@ def layer_shapes(module: Any, device: torch.device) -> list[LayerShape]:
 
 
 def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ...]:
-    """End-of-sequence tokens by generation_config.json, else by config.json; empty if neither has any."""
+    """End-of-sequence tokens of generation_config.json, of config.json and of the tokenizer, all of them: a fine-tune
+    often changes only one of the three. Empty if none has any."""
     path = model_dir / checkpoint.GENERATION_CONFIG
     generation_config = checkpoint.read_json(path) if path.is_file() else {}
+    found = set(checkpoint.read_tokenizer_eos(model_dir))
     for source in (generation_config, config):
         ids = source.get("eos_token_id")
         if ids is not None:
-            return tuple(sorted(ids)) if isinstance(ids, list) else (int(ids),)
-    return ()
+            found.update(map(int, ids) if isinstance(ids, list) else [int(ids)])
+    return tuple(sorted(found))
 
 
 def _load_module(model_dir: Path, dtype: torch.dtype) -> Any:
