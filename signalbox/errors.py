@@ -134,7 +134,7 @@ STATUS: dict[type[SignalboxError], Status] = {
         grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"
     ),
     UnknownModelError: Status(
-        grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND, "invalid_request_error", "model_not_found"
+        grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.NOT_FOUND, "invalid_request_error", "model_not_found"
     ),
     ContextLengthError: Status(
         grpc.StatusCode.INVALID_ARGUMENT,

@@ -59,7 +59,7 @@ async def test_whatever_ends_a_request_gives_its_place_back(
         ({"prompt": ["the", ""]}, 400),
         ({"temperature": -1}, 400),
         ({"priority": -1}, 403),
-        ({"model": "none"}, 400),
+        ({"model": "none"}, 404),
     ):
         assert (await ask(guarded, headers, **body)).status_code == status
     cluster.scheduler.on_operation = lambda operation: (

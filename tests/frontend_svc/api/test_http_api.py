@@ -195,7 +195,6 @@ BAD_REQUESTS: list[tuple[str, dict[str, Any], str]] = [
     ("completions", COMPLETION | {"temperature": -1}, "temperature"),
     ("completions", COMPLETION | {"temperature": "hot"}, "temperature"),
     ("completions", COMPLETION | {"temprature": 1}, "temprature"),
-    ("completions", COMPLETION | {"model": "gpt"}, "model"),
     ("completions", {"model": "toy"}, "prompt"),
     ("completions", COMPLETION | {"prompt": ""}, "prompt"),
     ("completions", COMPLETION | {"prompt": []}, "prompt"),

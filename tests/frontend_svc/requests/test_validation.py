@@ -17,7 +17,13 @@ from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, r
 from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.text.tokenizer import Tokenizer
-from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError, UnsupportedError
+from signalbox.errors import (
+    ContextLengthError,
+    InvalidRequestError,
+    SignalboxError,
+    UnavailableError,
+    UnsupportedError,
+)
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from tests.frontend_svc.requests.test_sessions import Recorder, make_table
 
@@ -130,16 +136,17 @@ def test_bad_prompts_name_the_prompt(token_ids: list[int], sentence: str) -> Non
 
 def test_a_prompt_longer_than_the_model() -> None:
     model = replace(MODEL, max_request_tokens=1000)
-    with pytest.raises(InvalidRequestError, match="longest context"):
+    with pytest.raises(ContextLengthError, match="maximum context length is 64 tokens"):
         validation.check_prompt_tokens(ClientRequest([1] * 64, Sampling()), [1] * 64, model)
 
 
-def resolve(num_prompt_tokens: int, default: int | None = None, **sampling: Any) -> int:
+def resolve(num_prompt_tokens: int, default: int | None = None, clamp: bool = False, **sampling: Any) -> int:
     request = ClientRequest(
         [1],
         Sampling(**sampling),
         names=FieldNames(max_tokens="max_completion_tokens"),
         default_max_tokens=default,
+        clamp_max_tokens=clamp,
     )
     return validation.resolve_max_tokens(request, num_prompt_tokens, MODEL)
 
@@ -149,10 +156,13 @@ def test_max_tokens() -> None:
     assert resolve(10, default=16) == 16
     assert resolve(30, default=16) == 10
     assert resolve(10, max_tokens=5) == 5
-    assert resolve(30, max_tokens=40) == 10, "clipped to the room behind the prompt"
-    with pytest.raises(InvalidRequestError) as caught:
-        resolve(10, max_tokens=41)
-    assert caught.value.field == "max_completion_tokens"
+    for max_tokens in (31, 41):
+        with pytest.raises(ContextLengthError, match="maximum context length is 40 tokens") as too_long:
+            resolve(10, max_tokens=max_tokens)
+        assert too_long.value.field == "max_completion_tokens"
+    assert resolve(30, clamp=True, max_tokens=40) == 10, "cut to the room behind the prompt"
+    with pytest.raises(ContextLengthError):
+        resolve(10, clamp=True, max_tokens=41)
     with pytest.raises(InvalidRequestError) as caught:
         resolve(10, max_tokens=5, min_tokens=6)
     assert caught.value.field == "min_tokens"
