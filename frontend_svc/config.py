@@ -97,6 +97,11 @@ class FrontendSettings(Settings):
     `model` is the generation_config.json of the model's directory, `none` our own of the API."""
     served_model_name: str = ""
     """The one model to serve, as its workers call it. Empty: every model whose tokenizer is ours."""
+    unknown_fields: Literal["refuse", "warn"] = "refuse"
+    """What to do with a field of a request over HTTP that nobody here knows: refuse the request, or tell the log once
+    and go on without it. A field that is known and cannot be served is refused in any case."""
+    allowed_origins: str = ""
+    """Origins, joined by commas, whose pages may call over HTTP from a browser; * for all of them. Empty: none."""
     name: str = ""
     """Label of this process in logs and metrics, e.g. the pod's name."""
     key_file: Path | None = None

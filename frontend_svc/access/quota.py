@@ -53,6 +53,18 @@ class KeyQuota:
         self.num_open += count
         return QuotaLease(self, count)
 
+    def tell(self) -> list[tuple[str, str]]:
+        """Limits per minute, what is left of them, and when they are whole again, by OpenAI's names."""
+        told = []
+        now = self._clock()
+        for name, bucket in (("requests", self._requests), ("tokens", self._tokens)):
+            if bucket is not None:
+                bucket.refill(now)
+                told.append((f"limit-{name}", str(bucket.size)))
+                told.append((f"remaining-{name}", str(math.floor(max(bucket.level, 0)))))
+                told.append((f"reset-{name}", f"{bucket.wait_s(bucket.size):.3g}s"))
+        return told
+
     def take_prompt(self, num_tokens: int) -> None:
         """Raises ResourceExhaustedError when the prompt has to wait."""
         now = self._clock()

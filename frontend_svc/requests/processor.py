@@ -98,7 +98,9 @@ class RequestProcessor:
             for each, span in zip(checked, spans, strict=True):
                 trace = tracing.context_for_services(self._tracer, request, span)
                 text = (
-                    TextStream(self.tokenizer, request.sampling.get("stop", ())) if self.tokenizer else None
+                    TextStream(self.tokenizer, request.sampling.get("stop", ()), keep_stop=request.keep_stop)
+                    if self.tokenizer
+                    else None
                 )
                 own = hashes.copy() if hashes else None
                 sessions.append(self._table.open(replace(each, trace=trace), text, own, span, lease))
@@ -116,7 +118,7 @@ class RequestProcessor:
         validation.check_request(request)
         validation.check_sampling(request, self.limits, model.vocab_size)
         self._check_text(request)
-        token_ids = await self._tokenize(request)
+        token_ids = validation.truncate_prompt(request, await self._tokenize(request), model)
         validation.check_prompt_length(request, len(token_ids), self.limits)
         if len(token_ids) < LONG_PROMPT_TOKENS:
             prompt, hashes = prepare_prompt(request, token_ids, model)

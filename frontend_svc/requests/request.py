@@ -106,6 +106,10 @@ class ClientRequest:
     """What `sampling` leaves out has the defaults that the model brings."""
     turn_end: int | None = None
     """Token that ends the assistant's turn in the chat template; None: not known, or no chat."""
+    keep_stop: bool = False
+    """A stop string that was found stays in the text."""
+    truncate_prompt_tokens: int | None = None
+    """Keep the last so many tokens of the prompt; -1: as many as fit the context with the output. None: all."""
     add_special_tokens: bool = True
     """Whether the tokenizer puts its own tokens around the text; a chat template has put them already."""
     request_id: str = ""

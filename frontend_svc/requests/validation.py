@@ -52,6 +52,23 @@ def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> N
     _check_logit_bias(request, limits, vocab_size)
 
 
+def truncate_prompt(request: ClientRequest, token_ids: Sequence[int], model: Model) -> Sequence[int]:
+    """The tokens of the prompt that the client wants to be read. Raises InvalidRequestError for a wrong number."""
+    most = request.truncate_prompt_tokens
+    if most is None:
+        return token_ids
+    if most == -1:
+        most = max(
+            1, model.max_tokens - (request.sampling.get("max_tokens") or request.default_max_tokens or 1)
+        )
+    if not 1 <= most <= model.max_tokens:
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens must be -1, or from 1 to {model.max_tokens}, got {most}",
+            field="truncate_prompt_tokens",
+        )
+    return token_ids[-most:]
+
+
 def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits) -> None:
     """Raises RequestTooLargeError for a prompt above what this server takes, whatever the model could."""
     if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:

@@ -12,7 +12,9 @@ from frontend_svc.text.tokenizer import Tokenizer
 class TextStream:
     """Detokenizes, and looks for stop strings if there are any."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], *, keep_stop: bool = False) -> None:
+        """`keep_stop`: a stop string that was found stays at the end of the text."""
+        self._keep_stop = keep_stop
         self._detokenizer = make_detokenizer(tokenizer)
         self._stops = StopStrings(tuple(stops)) if stops else None
 
@@ -28,6 +30,7 @@ class TextStream:
             certain, stop = self._stops.push(text)
             pieces.append(certain)
             if stop is not None:
+                pieces.append(stop if self._keep_stop else "")
                 return "".join(pieces), Found(stop, count)
         return "".join(pieces), None
 
@@ -37,4 +40,6 @@ class TextStream:
         if self._stops is None:
             return text, None
         certain, stop = self._stops.push(text)
-        return (certain, stop) if stop is not None else (certain + self._stops.flush(), None)
+        if stop is not None:
+            return certain + (stop if self._keep_stop else ""), stop
+        return certain + self._stops.flush(), None

@@ -9,10 +9,12 @@ import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from frontend_svc.api.http.answer_headers import EXPOSED, AnswerHeaders
 from frontend_svc.api.http.auth import HttpAuth
 from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
 from frontend_svc.api.openai.endpoints import OpenAIApi
@@ -32,18 +34,25 @@ class HttpApi:
         self._metrics = services.metrics
         self._is_ready = is_ready
         self._name = settings.name
+        self._table = services.table
         auth = Middleware(HttpAuth, access, self._metrics, metrics_need_key=settings.metrics_need_key)
         self.app = Starlette(
             routes=[
                 *OpenAIApi(services).routes,
                 Route("/health", self.health, methods=["GET"]),
                 Route("/live", self.health, methods=["GET"]),
+                Route("/ping", self.health, methods=["GET", "POST"]),
+                Route("/load", self.load, methods=["GET"]),
                 Route("/ready", self.ready, methods=["GET"]),
                 Route("/metrics", self.render_metrics, methods=["GET"]),
                 Route("/version", self.version, methods=["GET"]),
                 *(page.routes if page is not None else ()),
             ],
-            middleware=[auth] if access.has_keys else [],
+            middleware=[
+                *_cross_origin(settings.allowed_origins),
+                Middleware(AnswerHeaders, access),
+                *([auth] if access.has_keys else []),
+            ],
             exception_handlers={
                 SignalboxError: answer_error,
                 HTTPException: answer_http_error,
@@ -54,6 +63,10 @@ class HttpApi:
     async def health(self, request: Request) -> Response:
         """GET /health and /live: the process is alive."""
         return Response(b'{"status":"ok"}', media_type=JSON)
+
+    async def load(self, request: Request) -> Response:
+        """GET /load: requests that are open, in vLLM's shape."""
+        return Response(orjson.dumps({"server_load": len(self._table)}), media_type=JSON)
 
     async def ready(self, request: Request) -> Response:
         """GET /ready: a request would be served. The name tells apart frontends that share a port."""
@@ -68,3 +81,19 @@ class HttpApi:
     async def version(self, request: Request) -> Response:
         """Serves GET /version."""
         return Response(orjson.dumps({"version": __version__}), media_type=JSON)
+
+
+def _cross_origin(origins: str) -> list[Middleware]:
+    """Lets pages of these origins call. It stands ahead of keys: a browser's first question carries none."""
+    if not origins:
+        return []
+    allowed = [origin.strip() for origin in origins.split(",")]
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=allowed,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
+    ]

@@ -11,7 +11,7 @@ from frontend_svc.metrics import Metrics
 from signalbox.errors import SignalboxError
 
 METRICS = "/metrics"
-OPEN = {"/", "/health", "/live", "/ready", "/version", METRICS}
+OPEN = {"/", "/health", "/live", "/ping", "/ready", "/version", METRICS}
 """Paths that need no key: they tell nothing of anybody's requests; `/` and what it is made of are the page, not its
 data."""
 OPEN_PREFIX = "/web/"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import logging
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -11,7 +12,12 @@ from starlette.requests import ClientDisconnect, Request
 from frontend_svc.api.openai.schema import TAG, Body
 from signalbox.errors import CancelledError, InvalidRequestError, RequestTooLargeError
 
+log = logging.getLogger(__name__)
+
 B = TypeVar("B", bound=Body)
+MAX_TOLD = 256
+"""Fields that the log tells of: a client could make up names without end."""
+_told: set[str] = set()
 
 
 async def read_bytes(request: Request, max_bytes: int) -> bytes:
@@ -32,10 +38,14 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-def parse_body(data: bytes, schema: type[B]) -> B:
-    """Raises InvalidRequestError, which names the first wrong field."""
+def parse_body(data: bytes, schema: type[B], *, drop_unknown: bool = False) -> B:
+    """The body as the schema has it. Fields that are not in it are let pass where they are null, and with
+    `drop_unknown` in any case, which the log tells once for each.
+
+    Raises InvalidRequestError, which names the first wrong field.
+    """
     try:
-        return schema.model_validate(orjson.loads(data))
+        return _validate(orjson.loads(data), schema, drop_unknown)
     except orjson.JSONDecodeError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from None
     except ValidationError as error:
@@ -44,6 +54,36 @@ def parse_body(data: bytes, schema: type[B]) -> B:
         if first["type"] == "extra_forbidden":
             raise InvalidRequestError(f"{field} is not a field of this request", field=field) from None
         raise InvalidRequestError(f"{field or 'the body'}: {first['msg']}", field=field) from None
+
+
+def _validate(value: Any, schema: type[B], drop_unknown: bool) -> B:
+    """Raises ValidationError."""
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        extra = [each for each in error.errors(include_url=False) if each["type"] == "extra_forbidden"]
+        dropped = [each["loc"] for each in extra if drop_unknown or each["input"] is None]
+        if not dropped:
+            raise
+        for loc in dropped:
+            _drop(value, loc)
+            if drop_unknown:
+                _tell(_field_of(tuple(part for part in loc if isinstance(part, str))))
+    return schema.model_validate(value)  # all extra fields are told at once, so those left are refused
+
+
+def _drop(value: Any, loc: tuple[int | str, ...]) -> None:
+    """Takes a field out of a body of dicts and lists."""
+    *path, name = [part for part in loc if isinstance(part, int) or not part.startswith(TAG)]
+    for part in path:
+        value = value[part]
+    del value[name]
+
+
+def _tell(field: str) -> None:
+    if field not in _told and len(_told) < MAX_TOLD:
+        _told.add(field)
+        log.warning("requests have the field %s, which is not known here and does nothing", field)
 
 
 def _field_of(loc: tuple[int | str, ...]) -> str:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from frontend_svc.api.http.answer_headers import name_answer
 from frontend_svc.api.http.body import B, parse_body, read_bytes
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.http.half_close import say_events
@@ -55,7 +56,9 @@ class Renderer(Protocol):
 
 async def read_body(services: Services, request: Request, schema: type[B]) -> B:
     """Raises InvalidRequestError, which names the first wrong field."""
-    return parse_body(await read_bytes(request, services.settings.max_request_bytes), schema)
+    settings = services.settings
+    data = await read_bytes(request, settings.max_request_bytes)
+    return parse_body(data, schema, drop_unknown=settings.unknown_fields == "warn")
 
 
 async def open_call(
@@ -70,7 +73,9 @@ async def open_call(
             field=prompts[0].names.prompt,
         )
     prompts = read_request_id(request, read_priority(request, prompts))
-    return await open_choices(services.processor, prompts, num_per_prompt, read_timeout(request))
+    choices = await open_choices(services.processor, prompts, num_per_prompt, read_timeout(request))
+    name_answer(request.scope, choices.sessions[0].request_id)
+    return choices
 
 
 async def answer(

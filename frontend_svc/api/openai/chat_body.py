@@ -48,18 +48,23 @@ class ChatBody(CommonBody):
     prediction: Any = None
     verbosity: Any = None
     web_search_options: Any = None
+    chat_template: Any = None
+    """A template is code, which no client may bring."""
+    echo: Any = None
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
         """Fields that we cannot serve, with the values that ask for nothing."""
         nothing: tuple[Any, ...] = (None,)
         return super().harmless_values() | {
             "functions": (None, []),
-            "function_call": (None, "none"),
+            "function_call": (None, "none", "auto"),
             "modalities": (None, ["text"]),
             "audio": nothing,
             "prediction": nothing,
-            "verbosity": nothing,
+            "verbosity": (None, "medium"),
             "web_search_options": nothing,
+            "chat_template": nothing,
+            "echo": (None, False),
         }
 
     @cached_property
@@ -113,6 +118,9 @@ class ChatBody(CommonBody):
             id_prefix="chatcmpl-",
             priority=self.priority or 0,
             cache_salt=self.cache_salt or "",
+            request_id=self.request_id or "",
+            keep_stop=bool(self.include_stop_str_in_output),
+            truncate_prompt_tokens=self.truncate_prompt_tokens,
             trace=trace,
             operation=OPERATION_CHAT,
         )

@@ -76,7 +76,7 @@ class ChatRenderer(ChoiceRenderer):
         if delta.logprobs:
             chunks[0]["logprobs"] = self.make_logprobs(index, delta.token_ids, delta.logprobs)
         if delta.finished is not None:
-            chunks[-1]["finish_reason"] = self._reason(index, delta)
+            chunks[-1] |= {"finish_reason": self._reason(index, delta)} | self.make_stop_reason(index, delta)
         return b"".join(map(self.render_choice, chunks))
 
     def render_whole(self, outputs: Sequence[Delta]) -> bytes:
@@ -98,6 +98,7 @@ class ChatRenderer(ChoiceRenderer):
         if calls is not None:
             text = "".join(event.text for event in events if isinstance(event, Text))
         choice = self.make_choice(index, text, logprobs, self._reason(index, delta), chunk=False)
+        choice |= self.make_stop_reason(index, delta)
         if made := _whole_calls(events):
             choice["message"] |= {"content": text if text.strip() else None, "tool_calls": made}
         return choice

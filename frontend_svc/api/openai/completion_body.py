@@ -6,6 +6,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Discriminator, Tag
 
+from frontend_svc.api.openai import tolerated
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.requests.request import ClientRequest, Trace
 from frontend_svc.requests.sessions import make_request_id
@@ -47,7 +48,7 @@ class CompletionBody(CommonBody):
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
         """Fields that we cannot serve, with the values that ask for nothing."""
-        return super().harmless_values() | {"suffix": (None, "")}
+        return super().harmless_values() | tolerated.COMPLETION
 
     @property
     def num_sampled(self) -> int:
@@ -77,7 +78,7 @@ class CompletionBody(CommonBody):
     def read(self, trace: Trace) -> list[ClientRequest]:
         """A request for each prompt, unchecked but for what this endpoint alone can see."""
         self.check()
-        base = make_request_id("cmpl-")
+        base = self.request_id or make_request_id("cmpl-")
         sampling = self.make_sampling(1 if self.only_prompt else self.max_tokens, self.logprobs)
         if self.num_sampled > self.num_choices:
             sampling.setdefault("logprobs", 0)  # to know the best
@@ -92,6 +93,8 @@ class CompletionBody(CommonBody):
                 default_max_tokens=DEFAULT_MAX_TOKENS,
                 priority=self.priority or 0,
                 cache_salt=self.cache_salt or "",
+                keep_stop=bool(self.include_stop_str_in_output),
+                truncate_prompt_tokens=self.truncate_prompt_tokens,
                 trace=trace,
             )
             for index, prompt in enumerate(split_prompts(self.prompt))

@@ -61,7 +61,8 @@ class CompletionRenderer(ChoiceRenderer):
             return super().render_delta(index, delta)
         self._echoed[index] = True
         self._usage.add(index, delta)
-        return self.render_choice(self._make_echoed(index, delta, delta.prompt_logprobs, chunk=True))
+        echoed = self._make_echoed(index, delta, delta.prompt_logprobs, chunk=True)
+        return self.render_choice(echoed | self.make_stop_reason(index, delta))
 
     def render_whole(self, outputs: Sequence[Delta]) -> bytes:
         """The body of an answer that is not streamed."""
@@ -74,7 +75,8 @@ class CompletionRenderer(ChoiceRenderer):
             group = range(start, start + self._body.num_sampled)
             for index in self._choose(outputs, group):
                 choice = self._make_whole(index, outputs[index], outputs[start])
-                choices.append(choice | {"index": len(choices)})
+                stop = self.make_stop_reason(index, outputs[index])
+                choices.append(choice | stop | {"index": len(choices)})
         return orjson.dumps(self._head | {"choices": choices, "usage": self._usage.render()})
 
     def _choose(self, outputs: Sequence[Delta], group: range) -> list[int]:

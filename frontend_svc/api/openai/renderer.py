@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import orjson
@@ -11,7 +13,9 @@ import orjson
 from frontend_svc.api.openai.usage import Usage, Usages
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
+from frontend_svc.requests.session import Session
 from frontend_svc.text.tokenizer import Tokenizer
+from signalbox import __version__
 from signalbox.errors import SignalboxError, openai_code_of, status_of
 from signalbox.protocol.enums import FinishReason
 
@@ -33,6 +37,7 @@ class ChoiceRenderer:
             "object": self.kind,
             "created": int(time.time()),
             "model": request.model,
+            "system_fingerprint": fingerprint_of(request.model, tokenizer),
         }
         self._choices = choices
         self._tokenizer = tokenizer
@@ -70,7 +75,8 @@ class ChoiceRenderer:
             return self.render_text(index, delta.text) if delta.text else b""
         reason = None if delta.finished is None else reason_of(delta.finished)
         made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
-        return self.render_choice(self.make_choice(index, delta.text, made, reason, chunk=True))
+        choice = self.make_choice(index, delta.text, made, reason, chunk=True)
+        return self.render_choice(choice | self.make_stop_reason(index, delta))
 
     def render_text(self, index: int, text: str) -> bytes:
         """The event of nothing but text, which is most of them."""
@@ -102,8 +108,15 @@ class ChoiceRenderer:
             assert delta.finished is not None
             self._usage.add(index, delta)
             made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
-            choices.append(self.make_choice(index, delta.text, made, reason_of(delta.finished), chunk=False))
+            choice = self.make_choice(index, delta.text, made, reason_of(delta.finished), chunk=False)
+            choices.append(choice | self.make_stop_reason(index, delta))
         return orjson.dumps(self._head | {"choices": choices, "usage": self._usage.render()})
+
+    def make_stop_reason(self, index: int, delta: Delta) -> dict[str, Any]:
+        """What vLLM has beside the reason why a choice ended; nothing before that."""
+        if delta.finished is None:
+            return {}
+        return {"stop_reason": stop_reason_of(self._choices.sessions[index], delta.finished)}
 
     def _tail(self) -> bytes:
         if self._usages is Usages.NONE:
@@ -144,6 +157,21 @@ class ChoiceRenderer:
 def reason_of(finished: Finished) -> str:
     """OpenAI's word; errors and aborts are not answers and do not get here in whole ones."""
     return "stop" if finished.reason is FinishReason.STOP else "length"
+
+
+@cache
+def fingerprint_of(model: str, tokenizer: Tokenizer | None) -> str:
+    """Changes with the server's version, the model's name and its tokenizer, and with nothing else."""
+    source = f"{__version__} {model} {tokenizer.fingerprint if tokenizer else ''}"
+    return f"fp_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+
+
+def stop_reason_of(session: Session, finished: Finished) -> str | int | None:
+    """The stop string, or the one of the client's stop tokens, that ended the output; None: something else did."""
+    if finished.stop or finished.reason is not FinishReason.STOP or not session.output:
+        return finished.stop or None
+    token = session.output[-1]
+    return token if token in session.request.sampling.get("stop_token_ids", ()) else None
 
 
 def make_error(error: SignalboxError) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag, create_model
 
+from frontend_svc.api.openai import tolerated
 from frontend_svc.api.openai.forms import JsonText, ResponseFormat, StructuredOutputs, read_form
 from frontend_svc.api.openai.usage import Usages
 from frontend_svc.requests.request import Sampling, StructuredOutput, sampling_of
@@ -58,6 +59,7 @@ else:
         "SamplingBody",
         __base__=Body,
         **{name: (_json_type(TYPES[name]) | None, None) for name in AS_THEY_ARE},
+        **dict.fromkeys((*tolerated.COMMON, *tolerated.LABELS), (Any, None)),
     )
 
 
@@ -86,9 +88,13 @@ class CommonBody(SamplingBody):
     metadata: dict[str, str] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    # Understood, and refused unless they ask for what happens anyway:
-    store: bool | None = None
-    service_tier: str | None = None
+    request_id: str | None = None
+    """Name of the request, as X-Request-Id gives one."""
+    include_stop_str_in_output: bool | None = None
+    """Leave a stop string that was found in the text."""
+    truncate_prompt_tokens: int | None = None
+    """Keep the last so many tokens of the prompt; -1: as many as fit with the output."""
+    truncation_side: Literal["left"] | None = None
 
     @property
     def usages(self) -> Usages:
@@ -121,14 +127,12 @@ class CommonBody(SamplingBody):
         refuse_unsupported(self, self.harmless_values())
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
-        """Fields that we cannot serve, with the values that ask for nothing."""
-        return {"store": (None, False), "service_tier": (None, "auto", "default")}
+        return tolerated.COMMON
 
     def make_sampling(self, max_tokens: int | None, logprobs: int | None) -> Sampling:
         """The sampling parameters in our words."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop
         fields = {name: getattr(self, name) for name in AS_THEY_ARE} | {
-            "top_k": 0 if self.top_k == -1 else self.top_k,  # vLLM's word for all of them
             "max_tokens": max_tokens,
             "seed": read_seed(self.seed),
             "stop": stop,
@@ -137,6 +141,8 @@ class CommonBody(SamplingBody):
             "logit_bias": _read_logit_bias(self.logit_bias or {}),
             "structured_output": self.read_form(),
         }
+        if fields["top_k"] == -1:  # vLLM's word for all of them
+            fields["top_k"] = 0
         return sampling_of(fields)
 
     def read_form(self) -> StructuredOutput | None:

@@ -1,0 +1,40 @@
+"""Fields of OpenAI's and vLLM's requests that nothing here does, and the values that ask for nothing: clients send them
+because some server once did something for them. Any other value is refused by the field's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Values = tuple[Any, ...]
+
+COMMON: dict[str, Values] = {
+    "store": (None, False),
+    "service_tier": (None, "auto", "default"),
+    "moderation": (None,),
+    "use_beam_search": (None, False),
+    "length_penalty": (None, 1),
+    "early_stopping": (None, False),
+    "skip_special_tokens": (None, True),
+    "spaces_between_special_tokens": (None, True, False),
+    "allowed_token_ids": (None,),
+    "logprob_token_ids": (None, []),
+    "return_token_ids": (None, False),
+    "return_tokens_as_token_ids": (None, False),
+    "return_prompt_text": (None, False),
+    "prompt_embeds": (None,),
+    "repetition_detection": (None,),
+    "stream_interval": (None, 1),
+    "watermarking": (None, False),
+    "kv_transfer_params": (None,),
+    "ec_transfer_params": (None,),
+    "vllm_xargs": (None, {}),
+    "mm_processor_kwargs": (None, {}),
+    "media_io_kwargs": (None, {}),
+}
+"""In completions and chat completions. Spaces between special tokens matter to slow tokenizers only."""
+
+COMPLETION: dict[str, Values] = {"suffix": (None, "")}
+"""In completions."""
+
+LABELS = ("session_id", "prompt_cache_retention", "prompt_cache_options")
+"""Fields that any value may have: they are for whoever counts or caches in another way."""
