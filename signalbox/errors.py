@@ -143,7 +143,7 @@ STATUS: dict[type[SignalboxError], Status] = {
         "context_length_exceeded",
     ),
     AuthenticationError: Status(
-        grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED, "authentication_error"
+        grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED, "authentication_error", "invalid_api_key"
     ),
     PermissionDeniedError: Status(
         grpc.StatusCode.PERMISSION_DENIED, HTTPStatus.FORBIDDEN, "permission_error"
@@ -159,7 +159,10 @@ STATUS: dict[type[SignalboxError], Status] = {
         grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"
     ),
     ResourceExhaustedError: Status(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.TOO_MANY_REQUESTS, "rate_limit_error"
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "rate_limit_error",
+        "rate_limit_exceeded",
     ),
     RequestTooLargeError: Status(
         grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "invalid_request_error"

@@ -52,7 +52,7 @@ class AnswerHeaders:
 
     def _add(self, scope: Scope, headers: MutableHeaders) -> None:
         name = scope.get("state", {}).get(_ANSWER_NAME) or _sent_id(scope) or f"req_{uuid4().hex}"
-        headers[REQUEST_ID] = name
+        headers[REQUEST_ID] = name.encode("ascii", "backslashreplace").decode()
         for header, value in self._limits():
             headers[f"x-ratelimit-{header}"] = value
 

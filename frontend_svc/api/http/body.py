@@ -66,18 +66,23 @@ def _validate(value: Any, schema: type[B], drop_unknown: bool) -> B:
         if not dropped:
             raise
         for loc in dropped:
-            _drop(value, loc)
+            if not _drop(value, loc):
+                raise
             if drop_unknown:
                 _tell(_field_of(tuple(part for part in loc if isinstance(part, str))))
     return schema.model_validate(value)  # all extra fields are told at once, so those left are refused
 
 
-def _drop(value: Any, loc: tuple[int | str, ...]) -> None:
-    """Takes a field out of a body of dicts and lists."""
+def _drop(value: Any, loc: tuple[int | str, ...]) -> bool:
+    """Takes a field out of a body of dicts and lists; no when it is not there."""
     *path, name = [part for part in loc if isinstance(part, int) or not part.startswith(TAG)]
-    for part in path:
-        value = value[part]
-    del value[name]
+    try:
+        for part in path:
+            value = value[part]
+        del value[name]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True
 
 
 def _tell(field: str) -> None:

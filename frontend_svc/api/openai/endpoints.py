@@ -23,7 +23,7 @@ from frontend_svc.api.openai.responses_renderer import ResponsesRenderer
 from frontend_svc.api.openai.tokenize import DetokenizeBody, TokenizeBody
 from frontend_svc.models import Model
 from frontend_svc.services import Services
-from signalbox.errors import RequestNotFoundError
+from signalbox.errors import UnknownModelError
 
 
 class OpenAIApi:
@@ -96,7 +96,7 @@ class OpenAIApi:
         for model in self._services.directory.models:
             if model.name == name:
                 return Response(orjson.dumps(self._make_model(model)), media_type=JSON)
-        raise RequestNotFoundError(f"the model {name!r} is not served now", field="model")
+        raise UnknownModelError(f"the model {name!r} is not served now", field="model")
 
     async def tokenize(self, request: Request) -> Response:
         """Serves POST /tokenize."""

@@ -66,7 +66,7 @@ async def test_no_key_is_openais_401(guarded: Frontend, cluster: Cluster) -> Non
         "message": "this server needs an API key: send Authorization: Bearer KEY",
         "type": "authentication_error",
         "param": "authorization",
-        "code": "AuthenticationError",
+        "code": "invalid_api_key",
     }
     async with sdk_of(guarded, "sk-wrong") as sdk:
         with pytest.raises(openai.AuthenticationError, match="the API key is not known"):

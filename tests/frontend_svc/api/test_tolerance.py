@@ -173,6 +173,9 @@ async def test_a_request_may_be_named_in_its_body(
     for path, body in (("completions", COMPLETION), ("chat/completions", CHAT)):
         answer = await http.post(f"/v1/{path}", json=body | {"request_id": f"mine-{path}"})
         assert (answer.json()["id"], answer.headers["x-request-id"]) == (f"mine-{path}", f"mine-{path}")
+        foreign = await http.post(f"/v1/{path}", json=body | {"request_id": "größe 🚂"})
+        assert (foreign.json()["id"], foreign.status_code) == ("größe 🚂", 200)
+        assert foreign.headers["x-request-id"] == r"gr\xf6\xdfe \U0001f682"
 
 
 # ---- headers
@@ -211,6 +214,7 @@ async def test_limits_of_a_key_are_told(
         assert not [name for name in other.headers if name.startswith("x-ratelimit-")]
         nobody = await http.post("/v1/completions", json=COMPLETION)
         assert (nobody.status_code, "x-request-id" in nobody.headers) == (401, True)
+        assert nobody.json()["error"]["code"] == "invalid_api_key"
 
 
 async def test_pages_of_allowed_origins_may_call(start: Start) -> None:
@@ -230,6 +234,11 @@ async def test_pages_of_allowed_origins_may_call(start: Start) -> None:
             answer = await http.options("/v1/chat/completions", headers=asks)
             assert answer.status_code == status
             assert answer.headers.get("access-control-allow-origin") == allowed
+
+
+async def test_a_model_that_is_not_there(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/v1/models/gpt-9")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
 async def test_ping_and_load(http: httpx.AsyncClient) -> None:
