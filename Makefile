@@ -45,6 +45,7 @@ soak: install  ## faults for real rings, overload, long streams, a poison, and t
 	$(BIN)/python -m tests.chaos overload --minutes 10
 	$(BIN)/python -m tests.chaos long
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seeds 0:20000 --jobs 2
+	$(BIN)/python -m tests.parsing.run --cases 100000
 
 rehearse: install  ## run k8s/overlays/cpu-demo on this machine as its manifests say (needs kubectl)
 	@$(BIN)/python -m tools.rehearsal $(ARGS)

@@ -102,6 +102,10 @@ class FrontendSettings(Settings):
     and go on without it. A field that is known and cannot be served is refused in any case."""
     allowed_origins: str = ""
     """Origins, joined by commas, whose pages may call over HTTP from a browser; * for all of them. Empty: none."""
+    reasoning_parser: str = "auto"
+    """How the model writes its reasoning, e.g. qwen3; auto: as its template and vocabulary show, none: not at all."""
+    tool_parser: str = "auto"
+    """How the model writes calls of tools, e.g. hermes; auto: as its template and vocabulary show, none: not at all."""
     name: str = ""
     """Label of this process in logs and metrics, e.g. the pod's name."""
     key_file: Path | None = None

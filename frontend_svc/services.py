@@ -18,6 +18,8 @@ from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.sessions import SessionTable
 from frontend_svc.requests.structured_output import FormCheck
 from frontend_svc.templates.prompts import ChatPrompts
+from frontend_svc.text.model_language import find_language
+from frontend_svc.text.parsing.language import Language
 from frontend_svc.text.tokenizer import load_tokenizer
 from frontend_svc.tracing import TracedSessions
 from signalbox.telemetry import spans
@@ -37,6 +39,8 @@ class Services:
     table: SessionTable
     processor: RequestProcessor
     prompts: ChatPrompts
+    language: Language
+    """What outputs of the model mean."""
     orders: Orders
     operations: OperationQueue
     """What the scheduler has still to be told."""
@@ -101,6 +105,7 @@ def make_services(settings: FrontendSettings) -> Services:
             settings.limits,
             tokenizer.special_tokens if tokenizer else {},
         ),
+        find_language(tokenizer, settings.reasoning_parser, settings.tool_parser),
         orders,
         operations,
         form_check,

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
+from frontend_svc.text.certain import Certain
+from frontend_svc.text.parsing.events import Event, join_events
 
 
 class DeltaQueue:
@@ -13,6 +15,8 @@ class DeltaQueue:
 
     def __init__(self) -> None:
         self._text: list[str] = []
+        self._events: list[Event] = []
+        self._num_reasoning_tokens = 0
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._finished: Finished | None = None
@@ -32,7 +36,7 @@ class DeltaQueue:
         """There is something to take."""
         if self._wants_whole:
             return self._finished is not None
-        return bool(self._token_ids or self._text or self._prompt_logprobs or self._finished)
+        return bool(self._token_ids or self._text or self._events or self._prompt_logprobs or self._finished)
 
     def want_whole(self) -> None:
         """The client reads nothing before the end: no wake-up until then, and it is never slow."""
@@ -44,11 +48,14 @@ class DeltaQueue:
             self._accepted = True
             self._wake()
 
-    def put(self, text: str, token_ids: Iterable[int], logprobs: Iterable[TokenLogprobs]) -> None:
+    def put(self, certain: Certain, token_ids: Iterable[int], logprobs: Iterable[TokenLogprobs]) -> None:
         """Adds output; no tokens and no text is legal."""
         self._accepted = True
-        if text:
-            self._text.append(text)
+        if certain.text:
+            self._text.append(certain.text)
+        if certain.events:
+            self._events += certain.events
+        self._num_reasoning_tokens += certain.num_reasoning_tokens
         self._token_ids.extend(token_ids)
         self._logprobs.extend(logprobs)
         if not self._wants_whole:
@@ -99,7 +106,10 @@ class DeltaQueue:
             self._finished,
             self._prompt_logprobs,
             self._vector,
+            join_events(self._events) if self._events else (),
+            self._num_reasoning_tokens,
         )
+        self._events, self._num_reasoning_tokens = [], 0
         self._text, self._token_ids, self._logprobs, self._prompt_logprobs = [], [], [], ()
         return delta
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from frontend_svc.text.parsing.events import Event
 from signalbox.errors import SignalboxError
 from signalbox.protocol.enums import FinishReason
 
@@ -60,6 +61,10 @@ class Delta:
     first. Empty: not asked for."""
     vector: bytes = b""
     """The result of a pooling request, with `finished`: f32, little endian. Empty: it generates."""
+    events: Sequence[Event] = ()
+    """What an output that is parsed means, in order; `text` is the text in them. Empty: nothing is parsed."""
+    num_reasoning_tokens: int = 0
+    """How many of `token_ids` are reasoning."""
 
 
 def read_vector(values: bytes) -> list[float]:

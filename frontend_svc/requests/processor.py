@@ -20,7 +20,8 @@ from frontend_svc.requests.session import Session
 from frontend_svc.requests.sessions import SessionTable, make_request_id
 from frontend_svc.requests.structured_output import check_conflicts
 from frontend_svc.text.bad_words import tokenize_bad_words
-from frontend_svc.text.text_stream import TextStream
+from frontend_svc.text.parsed_stream import ParsedStream
+from frontend_svc.text.text_stream import OutputStream, TextStream
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import SignalboxError, UnavailableError, UnsupportedError
 from signalbox.telemetry.spans import OFF, Span, Tracer
@@ -97,11 +98,7 @@ class RequestProcessor:
         try:
             for each, span in zip(checked, spans, strict=True):
                 trace = tracing.context_for_services(self._tracer, request, span)
-                text = (
-                    TextStream(self.tokenizer, request.sampling.get("stop", ()), keep_stop=request.keep_stop)
-                    if self.tokenizer
-                    else None
-                )
+                text = self._make_text(request)
                 own = hashes.copy() if hashes else None
                 sessions.append(self._table.open(replace(each, trace=trace), text, own, span, lease))
         except SignalboxError:
@@ -109,6 +106,15 @@ class RequestProcessor:
                 session.cancel()
             raise
         return sessions
+
+    def _make_text(self, request: ClientRequest) -> OutputStream | None:
+        """None: tokens are all that is given."""
+        if self.tokenizer is None:
+            return None
+        stops = request.sampling.get("stop", ())
+        if request.parsing is None:
+            return TextStream(self.tokenizer, stops, keep_stop=request.keep_stop)
+        return ParsedStream(self.tokenizer, stops, request.parsing, keep_stop=request.keep_stop)
 
     async def _prepare(self, request: ClientRequest) -> tuple[CheckedRequest, BlockHashes | None]:
         """Checks, tokenizes and hashes a request."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from frontend_svc.text.parsing.language import ParserPlan
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.sampling import SamplingFields
 from signalbox.telemetry.attributes import OPERATION_TEXT_COMPLETION
@@ -127,6 +128,8 @@ class ClientRequest:
     """What telemetry calls the operation."""
     pooling: Pooling | None = None
     """Asks for a vector; `sampling` is then the default. None: asks for output tokens."""
+    parsing: ParserPlan | None = None
+    """How its outputs are read; None: they are text."""
 
 
 @dataclass(frozen=True)

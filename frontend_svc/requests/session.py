@@ -19,8 +19,9 @@ from frontend_svc.requests.delta_queue import DeltaQueue
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
 from frontend_svc.requests.losses import Losses
 from frontend_svc.requests.request import CheckedRequest
+from frontend_svc.text.certain import Certain
 from frontend_svc.text.prompt_logprobs import PromptLogprobs
-from frontend_svc.text.text_stream import TextStream
+from frontend_svc.text.text_stream import OutputStream
 from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
 from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.telemetry.attributes import EVENT_LOST, LOSS_CAUSE, REASON
@@ -105,7 +106,7 @@ class Session:
         self,
         request: CheckedRequest,
         table: Owner,
-        text: TextStream | None,
+        text: OutputStream | None,
         hashes: BlockHashes | None,
         span: Span | None = None,
         lease: QuotaLease | None = None,
@@ -335,7 +336,8 @@ class Session:
 
     def _add_output(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], now: float) -> None:
         self.status = SessionStatus.RUNNING
-        text, found = ("", None) if self._text is None else self._text.push(token_ids)
+        certain = Certain() if self._text is None else self._text.push(token_ids)
+        found = certain.found
         if found is not None:
             token_ids, logprobs = token_ids[: found.num_tokens], logprobs[: found.num_tokens]
         self.output.extend(token_ids)
@@ -343,7 +345,7 @@ class Session:
         self._table.observer.on_output(self, len(token_ids), now)
         self.first_output_s = self.first_output_s or now
         self.last_output_s = now
-        self._deltas.put(text, token_ids, logprobs)
+        self._deltas.put(certain, token_ids, logprobs)
         if found is not None:
             self._table.operations.finish(self)
             self._end(FinishReason.STOP, stop=found.stop)
@@ -355,9 +357,9 @@ class Session:
         """Sends what the text stream held back; returns the stop string that it completes, or nothing."""
         if self._text is None:
             return ""
-        text, stop = self._text.flush()
-        self._deltas.put(text, (), ())
-        return stop or ""
+        certain = self._text.flush()
+        self._deltas.put(certain, (), ())
+        return certain.found.stop if certain.found is not None else ""
 
     def _end(
         self,

@@ -12,7 +12,7 @@ from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.open_bytes import OPEN_RETRY_S, OpenBytes
 from frontend_svc.requests.request import CheckedRequest
 from frontend_svc.requests.session import Observer, Operations, Session
-from frontend_svc.text.text_stream import TextStream
+from frontend_svc.text.text_stream import OutputStream
 from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
 from signalbox.protocol.enums import LossCause
 from signalbox.telemetry.spans import Span
@@ -52,7 +52,7 @@ class SessionTable:
     def open(
         self,
         request: CheckedRequest,
-        text: TextStream | None = None,
+        text: OutputStream | None = None,
         hashes: BlockHashes | None = None,
         span: Span | None = None,
         lease: QuotaLease | None = None,

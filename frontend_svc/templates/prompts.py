@@ -48,6 +48,10 @@ class ChatPrompts:
                 field=conversation.path,
             ) from None
 
+    def takes_tools(self, conversation: Conversation) -> bool:
+        """Whether the template of this conversation has a place for tools. Raises UnsupportedError as `render`."""
+        return self._require(conversation).choose(conversation).template.takes_tools
+
     def _require(self, conversation: Conversation) -> ChatTemplates:
         if self.templates is None:
             raise UnsupportedError("the model has no chat template", field=conversation.path)

@@ -27,6 +27,9 @@ class Detokenizer(Protocol):
     def flush(self) -> str:
         """What was held back, when no more tokens come."""
 
+    def break_off(self) -> str:
+        """What was held back, when what follows belongs to other text; it may go on after that."""
+
 
 def make_detokenizer(tokenizer: Tokenizer) -> Detokenizer:
     """The fast one where bytes of tokens are independent of each other, else the general one."""
@@ -52,6 +55,12 @@ class ByteDetokenizer:
     def flush(self) -> str:
         """What was held back, when no more tokens come."""
         return self._decoder.decode(b"", True)
+
+    def break_off(self) -> str:
+        """What was held back, when what follows belongs to other text."""
+        text = self._decoder.decode(b"", True)
+        self._decoder.reset()
+        return text
 
 
 class WindowDetokenizer:
@@ -84,6 +93,13 @@ class WindowDetokenizer:
         """What was held back, when no more tokens come."""
         text = self._decode(self._window)[len(self._sent) :]
         self._sent += text
+        return text
+
+    def break_off(self) -> str:
+        """What was held back, when what follows belongs to other text: half a character is not finished there."""
+        text = self.flush()
+        if text:
+            self._window, self._num_context, self._sent = [], 0, ""
         return text
 
     def _advance(self) -> str:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from frontend_svc.text.certain import Certain
 from frontend_svc.text.detokenizer import make_detokenizer
 from frontend_svc.text.stop_strings import Found, StopStrings
 from frontend_svc.text.tokenizer import Tokenizer
+
+
+class OutputStream(Protocol):
+    """Makes of one request's tokens what its client is told."""
+
+    def push(self, token_ids: Sequence[int]) -> Certain:
+        """What became certain with these tokens, up to a stop string that one of them completed."""
+
+    def flush(self) -> Certain:
+        """What was held back, when no more tokens come, and the stop string that it completes."""
 
 
 class TextStream:
@@ -18,10 +30,10 @@ class TextStream:
         self._detokenizer = make_detokenizer(tokenizer)
         self._stops = StopStrings(tuple(stops)) if stops else None
 
-    def push(self, token_ids: Sequence[int]) -> tuple[str, Found | None]:
+    def push(self, token_ids: Sequence[int]) -> Certain:
         """The text that became certain, and the stop string that one of these tokens completed."""
         if self._stops is None:
-            return self._detokenizer.push(token_ids), None
+            return Certain(self._detokenizer.push(token_ids))
         pieces = []
         for count, token_id in enumerate(token_ids, 1):
             text = self._detokenizer.push((token_id,))
@@ -31,15 +43,15 @@ class TextStream:
             pieces.append(certain)
             if stop is not None:
                 pieces.append(stop if self._keep_stop else "")
-                return "".join(pieces), Found(stop, count)
-        return "".join(pieces), None
+                return Certain("".join(pieces), Found(stop, count))
+        return Certain("".join(pieces))
 
-    def flush(self) -> tuple[str, str | None]:
+    def flush(self) -> Certain:
         """What was held back, when no more tokens come, and the stop string that it completes."""
         text = self._detokenizer.flush()
         if self._stops is None:
-            return text, None
+            return Certain(text)
         certain, stop = self._stops.push(text)
         if stop is not None:
-            return certain + (stop if self._keep_stop else ""), stop
-        return certain + self._stops.flush(), None
+            return Certain(certain + (stop if self._keep_stop else ""), Found(stop))
+        return Certain(certain + self._stops.flush())

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 MAX_FORM_BYTES = 128 << 10
 """Most bytes of a form in UTF-8, all choices together."""
+GAP = r"[\x20\x09\x0A\x0D]{1,32}"
+"""The space that may stand between two tokens of JSON: an unbounded gap is where a weak model gets lost."""
 
 
 class FormError(Exception):

@@ -11,11 +11,9 @@ from typing import Any
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 
-from signalbox.grammar.form import Form, FormError, FormKind
+from signalbox.grammar.form import GAP, Form, FormError, FormKind
 
 FREE_TEXT = r"/(.|\n)*/"
-GAP = r"[\x20\x09\x0A\x0D]{1,32}"
-"""The space that may stand between two tokens of JSON: an unbounded gap is where a weak model gets lost."""
 
 
 def to_grammar(form: Form, tokenizer: LLTokenizer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -10,9 +11,11 @@ from pydantic import Field
 from frontend_svc.api.openai.messages import Message, plain_messages
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
+from frontend_svc.requests.bound_form import bind_form
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
 from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.prompts import ChatPrompts
+from frontend_svc.text.parsing.language import Language
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.sampling import MAX_LOGPROBS
 from signalbox.telemetry.attributes import OPERATION_CHAT
@@ -35,6 +38,8 @@ class ChatBody(CommonBody):
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
     """Both stand for a variable of that name, or for what the template has instead."""
+    include_reasoning: bool | None = None
+    """Whether the answer tells what the model thought. Unset: yes."""
     add_generation_prompt: bool | None = None
     """Unset: yes, unless the last message is to be continued."""
     continue_final_message: bool | None = None
@@ -46,6 +51,7 @@ class ChatBody(CommonBody):
     modalities: Any = None
     audio: Any = None
     prediction: Any = None
+    thinking_token_budget: Any = None
     verbosity: Any = None
     web_search_options: Any = None
     chat_template: Any = None
@@ -61,6 +67,7 @@ class ChatBody(CommonBody):
             "modalities": (None, ["text"]),
             "audio": nothing,
             "prediction": nothing,
+            "thinking_token_budget": nothing,
             "verbosity": (None, "medium"),
             "web_search_options": nothing,
             "chat_template": nothing,
@@ -76,12 +83,7 @@ class ChatBody(CommonBody):
     def check(self) -> None:
         """Raises InvalidRequestError or UnsupportedError for what CommonBody refuses, and for tools that do not fit."""
         super().check()
-        toolbox = self.toolbox
-        if self.parallel_tool_calls is False and toolbox.make_calls() is not None and not toolbox.is_forced:
-            raise UnsupportedError(
-                "parallel_tool_calls can be false only when tool_choice forces a call",
-                field="parallel_tool_calls",
-            )
+        _ = self.toolbox
         if None not in (self.max_tokens, self.max_completion_tokens) and (
             self.max_tokens != self.max_completion_tokens
         ):
@@ -103,18 +105,24 @@ class ChatBody(CommonBody):
             )
         return form or forced
 
-    async def read(self, prompts: ChatPrompts, trace: Trace) -> ClientRequest:
+    async def read(self, prompts: ChatPrompts, language: Language, trace: Trace) -> ClientRequest:
         """The request of the body, unchecked but for what this endpoint alone can see."""
         self.check()
+        self._check_language(language)
         name = "max_completion_tokens" if self.max_completion_tokens is not None else "max_tokens"
         sampling = self.make_sampling(getattr(self, name), self._num_logprobs())
+        prompt = await self._render(prompts)
+        if (form := sampling.get("structured_output")) is not None:
+            functions = self.toolbox.callable if self.toolbox.is_forced else {}
+            sampling["structured_output"] = bind_form(form, language, prompt, functions)
         return ClientRequest(
-            prompt=await prompts.render(self.conversation()),
+            prompt=prompt,
             sampling=sampling,
             model=self.model or "",
             names=FieldNames(prompt="messages", max_tokens=name),
             add_special_tokens=bool(self.add_special_tokens),
-            turn_end=prompts.turn_end,
+            # In harmony the tag that ends a turn ends each message of it.
+            turn_end=None if language.is_harmony else prompts.turn_end,
             id_prefix="chatcmpl-",
             priority=self.priority or 0,
             cache_salt=self.cache_salt or "",
@@ -123,7 +131,34 @@ class ChatBody(CommonBody):
             truncate_prompt_tokens=self.truncate_prompt_tokens,
             trace=trace,
             operation=OPERATION_CHAT,
+            parsing=language.plan(
+                prompt,
+                self.toolbox.callable,
+                calls=self.toolbox.calls,
+                max_calls=self.toolbox.max_calls,
+            ),
         )
+
+    def _check_language(self, language: Language) -> None:
+        if self.toolbox.callable and not self.toolbox.is_forced and not language.tools:
+            raise UnsupportedError(
+                'tool_choice "auto" needs to know how the model writes calls, which neither its template nor its '
+                "vocabulary shows: start the frontend with --tool-parser, or force a call",
+                field="tool_choice",
+            )
+
+    async def _render(self, prompts: ChatPrompts) -> str:
+        """The prompt. Forced calls need no place for tools in the template: they are told in words where it has
+        none, in the system's turn, or in the user's where the template takes no other."""
+        conversation = self.conversation()
+        if not self.toolbox.is_forced or prompts.takes_tools(conversation):
+            return await prompts.render(conversation)
+        told = self.toolbox.describe(conversation.messages, to_user=False)
+        try:
+            return await prompts.render(replace(conversation, tools=(), messages=told))
+        except InvalidRequestError:
+            told = self.toolbox.describe(conversation.messages, to_user=True)
+            return await prompts.render(replace(conversation, tools=(), messages=told))
 
     def conversation(self) -> Conversation:
         """What the chat template is told."""

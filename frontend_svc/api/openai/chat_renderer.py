@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +11,8 @@ from frontend_svc.api.openai.chat_body import ChatBody
 from frontend_svc.api.openai.renderer import ChoiceRenderer, reason_of
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, TokenLogprobs
+from frontend_svc.text.parsing.events import CallArguments, CallStart, Event, Reasoning, Text
 from frontend_svc.text.tokenizer import Tokenizer
-from frontend_svc.text.tool_call_reader import CallArguments, CallStart, Event, Text
 
 
 class ChatRenderer(ChoiceRenderer):
@@ -25,7 +24,7 @@ class ChatRenderer(ChoiceRenderer):
     def __init__(self, body: ChatBody, choices: Choices, tokenizer: Tokenizer | None) -> None:
         super().__init__(choices, tokenizer, body.usages)
         self._body = body
-        self._calls = [body.toolbox.make_calls() for _ in choices.sessions]
+        self._num_calls = [0] * len(choices.sessions)
 
     def make_choice(
         self, index: int, text: str, logprobs: Any, reason: str | None, *, chunk: bool
@@ -56,18 +55,15 @@ class ChatRenderer(ChoiceRenderer):
         delta = {"delta": {"role": "assistant", "content": ""}}
         return b"".join(
             self.render_choice(self.make_choice(index, "", None, None, chunk=True) | delta)
-            for index in range(len(self._calls))
+            for index in range(len(self._num_calls))
         )
 
     def render_delta(self, index: int, delta: Delta) -> bytes:
         """The events of one choice's delta."""
-        calls = self._calls[index]
-        if calls is None:
+        if not delta.events and not self._num_calls[index]:
             return super().render_delta(index, delta)
         self._usage.add(index, delta)
-        events = calls.push(delta.text) if delta.text else []
-        if delta.finished is not None:
-            events += calls.flush()
+        events = self._read(index, delta)
         chunks = [
             self.make_choice(index, "", None, None, chunk=True) | {"delta": d} for d in _deltas_of(events)
         ]
@@ -92,22 +88,30 @@ class ChatRenderer(ChoiceRenderer):
         return orjson.dumps(body)
 
     def _make_whole(self, index: int, delta: Delta, logprobs: Any) -> dict[str, Any]:
-        calls = self._calls[index]
-        events = [] if calls is None else [*calls.push(delta.text), *calls.flush()]
-        text = delta.text
-        if calls is not None:
-            text = "".join(event.text for event in events if isinstance(event, Text))
-        choice = self.make_choice(index, text, logprobs, self._reason(index, delta), chunk=False)
+        events = self._read(index, delta)
+        choice = self.make_choice(index, delta.text, logprobs, self._reason(index, delta), chunk=False)
         choice |= self.make_stop_reason(index, delta)
+        message = choice["message"]
+        if thought := "".join(event.text for event in events if isinstance(event, Reasoning)):
+            message["reasoning"] = thought
         if made := _whole_calls(events):
-            choice["message"] |= {"content": text if text.strip() else None, "tool_calls": made}
+            message["tool_calls"] = made
+        if (thought or made) and not delta.text.strip():
+            message["content"] = None
         return choice
+
+    def _read(self, index: int, delta: Delta) -> list[Event]:
+        """What is told of a delta that was parsed."""
+        self._num_calls[index] += sum(isinstance(event, CallStart) for event in delta.events)
+        if self._body.include_reasoning is False:
+            return [event for event in delta.events if not isinstance(event, Reasoning)]
+        return list(delta.events)
 
     def _reason(self, index: int, delta: Delta) -> str:
         assert delta.finished is not None
-        reason, calls = reason_of(delta.finished), self._calls[index]
+        reason = reason_of(delta.finished)
         # As OpenAI has it: a call that the client named itself is no news.
-        if reason == "stop" and calls is not None and calls.num_calls and not self._body.toolbox.is_named:
+        if reason == "stop" and self._num_calls[index] and not self._body.toolbox.is_named:
             return "tool_calls"
         return reason
 
@@ -123,6 +127,8 @@ def _deltas_of(events: Sequence[Event]) -> list[dict[str, Any]]:
         match event:
             case Text(text):
                 deltas.append({"content": text})
+            case Reasoning(text):
+                deltas.append({"reasoning": text})
             case CallStart():
                 deltas.append({"tool_calls": [_start_call(event)]})
             case CallArguments(index, text):
@@ -144,7 +150,7 @@ def _whole_calls(events: Sequence[Event]) -> list[dict[str, Any]]:
 def _start_call(event: CallStart) -> dict[str, Any]:
     return {
         "index": event.index,
-        "id": f"call_{secrets.token_hex(12)}",
+        "id": event.call_id,
         "type": "function",
         "function": {"name": event.name, "arguments": ""},
     }

@@ -60,7 +60,7 @@ class OpenAIApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ChatBody)
-            prompt = await body.read(services.prompts, trace_of(request))
+            prompt = await body.read(services.prompts, services.language, trace_of(request))
             choices = await open_call(services, request, [prompt], body.num_choices)
         make_renderer = partial(ChatRenderer, body, choices, services.processor.tokenizer)
         return await answer(request, choices, make_renderer, stream=bool(body.stream))
@@ -70,7 +70,7 @@ class OpenAIApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ResponsesBody)
-            prompt = await body.read(services.prompts, trace_of(request))
+            prompt = await body.read(services.prompts, services.language, trace_of(request))
             choices = await open_call(services, request, [prompt])
         return await answer(
             request, choices, partial(ResponsesRenderer, body, choices), stream=bool(body.stream)

@@ -8,9 +8,11 @@ from pydantic import Discriminator, Field, Tag
 
 from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, to_json
 from frontend_svc.api.openai.schema import Body, refuse_unsupported
+from frontend_svc.requests.bound_form import bind_form
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace, sampling_of
 from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.prompts import ChatPrompts
+from frontend_svc.text.parsing.language import NO_TOOLS, Language
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
 from signalbox.telemetry.attributes import OPERATION_CHAT
@@ -142,26 +144,29 @@ class ResponsesBody(Body):
             "truncation": (None, "disabled"),
         }
 
-    async def read(self, prompts: ChatPrompts, trace: Trace) -> ClientRequest:
+    async def read(self, prompts: ChatPrompts, language: Language, trace: Trace) -> ClientRequest:
         """The request of the body, unchecked but for what this endpoint alone can see."""
         refuse_unsupported(self, self.harmless_values())
+        prompt = await prompts.render(Conversation(self._messages(), path="input"))
+        form = None if self.text is None else self.text.read_form()
         return ClientRequest(
-            prompt=await prompts.render(Conversation(self._messages(), path="input")),
+            prompt=prompt,
             sampling=sampling_of(
                 {
                     "temperature": self.temperature,
                     "top_p": self.top_p,
                     "max_tokens": self.max_output_tokens,
-                    "structured_output": None if self.text is None else self.text.read_form(),
+                    "structured_output": None if form is None else bind_form(form, language, prompt),
                 }
             ),
             model=self.model or "",
             names=FieldNames(prompt="input", max_tokens="max_output_tokens"),
             add_special_tokens=False,
-            turn_end=prompts.turn_end,
+            turn_end=None if language.is_harmony else prompts.turn_end,
             id_prefix="resp_",
             trace=trace,
             operation=OPERATION_CHAT,
+            parsing=language.plan(prompt, NO_TOOLS),
         )
 
     def _messages(self) -> list[dict[str, Any]]:

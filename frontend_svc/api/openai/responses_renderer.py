@@ -98,7 +98,7 @@ class ResponsesRenderer:
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": self._usage.num_cached_tokens},
             "output_tokens": output,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self._usage.num_reasoning_tokens},
             "total_tokens": prompt + output,
         }
 

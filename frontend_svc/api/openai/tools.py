@@ -10,7 +10,7 @@ from pydantic import Discriminator, Tag
 from frontend_svc.api.openai.forms import to_json
 from frontend_svc.api.openai.schema import Body
 from frontend_svc.requests.request import StructuredOutput
-from frontend_svc.text.tool_calls import Calls, ListedCalls, NamedCall, TaggedCalls
+from frontend_svc.text.parsing.language import Calls
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
 
@@ -50,48 +50,104 @@ class ChosenTool(Body):
     function: ChosenFunction
 
 
+class AllowedTools(Body):
+    """Some of the tools, and whether one of them has to be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[ChosenTool]
+
+
+class AllowedChoice(Body):
+    """Tools that may be called; the model is told of all."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+def _kind_of_choice(value: Any) -> str:
+    if isinstance(value, str):
+        return "as word"
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "as allowed tools" if kind == "allowed_tools" else "as tool"
+
+
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("as word")] | Annotated[ChosenTool, Tag("as tool")],
-    Discriminator(lambda value: "as word" if isinstance(value, str) else "as tool"),
+    Annotated[Literal["none", "auto", "required"], Tag("as word")]
+    | Annotated[ChosenTool, Tag("as tool")]
+    | Annotated[AllowedChoice, Tag("as allowed tools")],
+    Discriminator(_kind_of_choice),
 ]
 
 
 class Toolbox:
     """The tools of one request and the choice among them."""
 
-    def __init__(self, tools: Sequence[Tool], choice: str | ChosenTool | None, *, parallel: bool) -> None:
+    def __init__(
+        self, tools: Sequence[Tool], choice: str | ChosenTool | AllowedChoice | None, *, parallel: bool
+    ) -> None:
         """Raises InvalidRequestError when tools and choice do not fit each other."""
         self._functions = [tool.function for tool in tools]
-        self._choice = choice or ("auto" if tools else "none")
-        self._parallel = parallel
-        if len(tools) > MAX_TOOLS:
-            raise InvalidRequestError(
-                f"tools has {len(tools)}, at most {MAX_TOOLS} are allowed", field="tools"
-            )
-        names = [function.name for function in self._functions]
-        if len(set(names)) < len(names) or "" in names:
-            raise InvalidRequestError("tools must have names, each another one", field="tools")
-        if not tools and self._choice != "none":
+        self._mode = "auto" if tools else "none"
+        self._allowed = {function.name for function in self._functions}
+        self.max_calls = 0 if parallel else 1
+        """Calls of one output; 0: any number."""
+        self._check_tools()
+        if isinstance(choice, str):
+            self._mode = choice
+        elif isinstance(choice, ChosenTool):
+            self._mode = "named"
+            self._allow([choice], "tool_choice")
+        elif choice is not None:
+            self._mode = choice.allowed_tools.mode
+            self._allow(choice.allowed_tools.tools, "tool_choice.allowed_tools.tools")
+        if not tools and self._mode != "none":
             raise InvalidRequestError("tool_choice needs tools", field="tool_choice")
-        if isinstance(self._choice, ChosenTool) and self._choice.function.name not in names:
-            field = "tool_choice.function.name"
+
+    def _check_tools(self) -> None:
+        if len(self._functions) > MAX_TOOLS:
             raise InvalidRequestError(
-                f"{field} {self._choice.function.name!r} is not among the tools", field=field
+                f"tools has {len(self._functions)}, at most {MAX_TOOLS} are allowed", field="tools"
             )
+        if len(self._allowed) < len(self._functions) or "" in self._allowed:
+            raise InvalidRequestError("tools must have names, each another one", field="tools")
+
+    def _allow(self, tools: Sequence[ChosenTool], field: str) -> None:
+        """Only these may be called. Raises InvalidRequestError when there is no such tool, or none at all."""
+        for tool in tools:
+            if tool.function.name not in self._allowed:
+                name = f"{field}.function.name"
+                raise InvalidRequestError(f"{name} {tool.function.name!r} is not among the tools", field=name)
+        if not tools:
+            raise InvalidRequestError(f"{field} is empty", field=field)
+        self._allowed = {tool.function.name for tool in tools}
 
     @property
     def is_named(self) -> bool:
         """The client named the tool to call."""
-        return isinstance(self._choice, ChosenTool)
+        return self._mode == "named"
 
     @property
     def is_forced(self) -> bool:
         """There has to be a call."""
-        return self.is_named or self._choice == "required"
+        return self._mode in ("named", "required")
+
+    @property
+    def calls(self) -> Calls:
+        """How calls will be written."""
+        if self.is_named:
+            return Calls.NAMED
+        return Calls.LISTED if self.is_forced else Calls.AUTO
+
+    @property
+    def callable(self) -> dict[str, dict[str, Any]]:
+        """Schemas of the arguments of the tools that may be called, by name; empty: none may be."""
+        if self._mode == "none":
+            return {}
+        return {f.name: f.parameters or _ANY_OBJECT for f in self._functions if f.name in self._allowed}
 
     def for_template(self) -> list[dict[str, Any]]:
         """The tools as chat templates expect them."""
-        if self._choice == "none":
+        if self._mode == "none":
             return []
         return [
             {"type": "function", "function": function.model_dump(exclude_none=True, exclude={"strict"})}
@@ -102,35 +158,43 @@ class Toolbox:
         """What a forced call has to look like; None: the model may write what it wants."""
         if not self.is_forced:
             return None
-        if isinstance(self._choice, ChosenTool):
-            name = self._choice.function.name
-            schema = next(f.parameters for f in self._functions if f.name == name) or _ANY_OBJECT
+        tools = self.callable
+        if self.is_named:
+            (schema,) = tools.values()
         else:
-            schema = {
-                "type": "array",
-                "minItems": 1,
-                "items": {"anyOf": list(map(_call_schema, self._functions))},
-            }
-            if not self._parallel:
-                schema["maxItems"] = 1
+            calls = [_call_schema(name, parameters) for name, parameters in tools.items()]
+            schema = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+            if self.max_calls:
+                schema["maxItems"] = self.max_calls
         return StructuredOutput(FormKind.JSON_SCHEMA, to_json(schema, "tools"), field="tools")
 
-    def make_calls(self) -> Calls | None:
-        """Finds the calls in the output of one choice; None: none are looked for."""
-        if isinstance(self._choice, ChosenTool):
-            return NamedCall(self._choice.function.name)
-        if self._choice == "required":
-            return ListedCalls()
-        return TaggedCalls() if self._choice == "auto" else None
+    def describe(self, messages: Sequence[dict[str, Any]], *, to_user: bool) -> list[dict[str, Any]]:
+        """The messages with the tools told in words, for a template that has no place for them."""
+        wanted = 'a JSON array of calls, [{"name": ..., "arguments": {...}}]'
+        if self.is_named:
+            wanted = f"the arguments of the function {next(iter(self.callable))} as a JSON object"
+        functions = "\n".join(to_json(tool["function"], "tools") for tool in self.for_template())
+        text = f"These functions can be called:\n{functions}\n\nAnswer with {wanted} and nothing else."
+        role = "user" if to_user else "system"
+        place = next((i for i, message in enumerate(messages) if message["role"] == role), None)
+        if place is None:
+            return [{"role": role, "content": text}, *messages]
+        told = list(messages)
+        told[place] = messages[place] | {"content": _behind(messages[place].get("content"), text)}
+        return told
 
 
-def _call_schema(function: Function) -> dict[str, Any]:
+def _behind(content: Any, text: str) -> Any:
+    """Content of a message with more text at its end."""
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": text}]
+    return f"{content}\n\n{text}" if content else text
+
+
+def _call_schema(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {
-            "name": {"type": "string", "enum": [function.name]},
-            "arguments": function.parameters or _ANY_OBJECT,
-        },
+        "properties": {"name": {"type": "string", "enum": [name]}, "arguments": parameters},
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }

@@ -25,9 +25,12 @@ class Usage:
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
         self._counts = [0] * len(choices.sessions)
+        self.num_reasoning_tokens = 0
+        """Output tokens of all choices so far that are reasoning."""
 
     def add(self, index: int, delta: Delta) -> None:
         """Counts what has come of one choice."""
+        self.num_reasoning_tokens += delta.num_reasoning_tokens
         if delta.finished is not None:
             self._counts[index] = delta.finished.num_output_tokens
         else:
@@ -56,4 +59,5 @@ class Usage:
             "completion_tokens": output,
             "total_tokens": prompt + output,
             "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.num_reasoning_tokens},
         }

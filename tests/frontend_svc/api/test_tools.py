@@ -16,6 +16,7 @@ from frontend_svc.server import Frontend
 from frontend_svc.templates.library import ChatTemplates
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
+from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import STOP, character_ids, serve_text
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 
@@ -136,7 +137,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice"),
-    ({"tools": TOOLS, "parallel_tool_calls": False}, "parallel_tool_calls"),
+    (
+        {
+            "tools": TOOLS,
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+        },
+        "tool_choice.allowed_tools.tools",
+    ),
     (
         {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
         "response_format",
@@ -183,3 +190,65 @@ async def test_a_template_without_a_place_for_tools(
     body = {"model": "toy", "messages": USER, "tools": TOOLS}
     answer = await http.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+
+
+async def test_forced_calls_need_no_place_for_tools(
+    sdk: openai.AsyncOpenAI,
+    cluster: Cluster,
+    tokenizer: Tokenizer,
+    frontend: Frontend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LM9: the functions are told in the system's turn, or in the user's where there is no other."""
+    weather: Any = {"type": "function", "function": {"name": "weather"}}
+    serve_text(cluster, tokenizer, '[{"name": "weather", "arguments": {"city": "Bonn"}}]')
+    refusing = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    for first, role in (("", "system"), (refusing, "user")):
+        source = first + "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+        monkeypatch.setattr(frontend.prompts, "templates", ChatTemplates({"default": source}, {}))
+        answer = await sdk.chat.completions.create(
+            model="toy", messages=USER, tools=[weather], tool_choice="required"
+        )
+        assert answer.choices[0].message.tool_calls
+        prompt = prompt_of(await cluster.scheduler.next("submit"), tokenizer)
+        assert prompt.startswith(f"<{role}>") and '"name":"weather"' in prompt
+
+
+async def test_one_call_where_several_are_not_wanted(
+    sdk: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer
+) -> None:
+    """LM10: the output ends with the beginning of a second call."""
+    serve_text(cluster, tokenizer, f"well.\n{CALL}\n{CALL}\nmore")
+    answer = await sdk.chat.completions.create(
+        model="toy", messages=USER, tools=TOOLS, parallel_tool_calls=False
+    )
+    (choice,) = answer.choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", "well.")
+    assert len(choice.message.tool_calls or []) == 1
+
+
+async def test_only_allowed_tools_are_called(
+    sdk: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer
+) -> None:
+    """LM6: of the others what looks like a call is text; the model is told of all."""
+    serve_text(cluster, tokenizer, CALL)
+    weather: Any = {"type": "function", "function": {"name": "weather"}}
+    other: Any = {"type": "function", "function": {"name": "f"}}
+    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [other]}}
+    answer = await sdk.chat.completions.create(
+        model="toy", messages=USER, tools=[weather, other], tool_choice=choice
+    )
+    assert (answer.choices[0].message.content, answer.choices[0].message.tool_calls) == (CALL, None)
+    assert '"weather"' in prompt_of(await cluster.scheduler.next("submit"), tokenizer)
+
+
+async def test_auto_needs_to_know_how_the_model_calls(start: Start) -> None:
+    """LM8."""
+    frontend = await start(tool_parser="none", key_file=None)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{frontend.http_port}", timeout=5) as http:
+        body = {"model": "toy", "messages": USER, "tools": TOOLS}
+        answer = await http.post("/v1/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "tool_choice") and "--tool-parser" in error[
+        "message"
+    ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontend_svc.text.stop_strings import StopStrings
+from frontend_svc.text.certain import Certain
+from frontend_svc.text.stop_strings import Found, StopStrings
 from frontend_svc.text.text_stream import TextStream
 from frontend_svc.text.tokenizer import Tokenizer
 from tests.frontend_svc.helpers import character_ids
@@ -50,14 +51,11 @@ def test_no_more_is_held_back_than_may_begin_a_stop_string(text: str, stops: lis
 def test_counts_tokens_up_to_the_one_that_completes(tokenizer: Tokenizer) -> None:
     ids = character_ids(tokenizer, "abcSTOPde")
     stream = TextStream(tokenizer, ["STOP"])
-    text, found = stream.push(ids[:5])
-    assert (text, found) == ("abc", None)
-    text, found = stream.push(ids[5:])
-    assert found is not None
-    assert (text, found.stop, found.num_tokens) == ("", "STOP", 2)
+    assert stream.push(ids[:5]) == Certain("abc")
+    assert stream.push(ids[5:]) == Certain("", Found("STOP", 2))
 
 
 def test_what_was_held_back_comes_at_the_end(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer, ["STOP"])
-    assert stream.push(character_ids(tokenizer, "aST"))[0] == "a"
-    assert stream.flush() == ("ST", None)
+    assert stream.push(character_ids(tokenizer, "aST")) == Certain("a")
+    assert stream.flush() == Certain("ST")

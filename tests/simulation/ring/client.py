@@ -17,6 +17,7 @@ from frontend_svc.requests.request import (
     StructuredOutput,
     sampling_of,
 )
+from frontend_svc.text.certain import Certain
 from frontend_svc.text.stop_strings import Found
 from signalbox.errors import SignalboxError
 from signalbox.grammar.form import FormKind
@@ -37,16 +38,16 @@ class _StopAfter:
     def __init__(self, count: int) -> None:
         self._left = count
 
-    def push(self, token_ids: Sequence[int]) -> tuple[str, Found | None]:
+    def push(self, token_ids: Sequence[int]) -> Certain:
         """As `TextStream.push`."""
         if len(token_ids) >= self._left:
-            return "", Found("stop", self._left)
+            return Certain("", Found("stop", self._left))
         self._left -= len(token_ids)
-        return "", None
+        return Certain()
 
-    def flush(self) -> tuple[str, str | None]:
+    def flush(self) -> Certain:
         """As `TextStream.flush`."""
-        return "", None
+        return Certain()
 
 
 class Client:

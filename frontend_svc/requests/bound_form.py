@@ -1,0 +1,107 @@
+"""Has a form bind behind the reasoning of a model that reasons: one grammar for both, so that the automaton that
+enforces the form also sees where the reasoning ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from frontend_svc.requests.request import StructuredOutput
+from frontend_svc.text.parsing.language import Language
+from frontend_svc.text.parsing.parser import ReasoningTags
+from signalbox.errors import UnsupportedError
+from signalbox.grammar.form import GAP, FormKind
+
+ANYTHING = r"/(.|\n)*/"
+
+
+def bind_form(
+    form: StructuredOutput, language: Language, prompt: str, functions: Mapping[str, Mapping[str, Any]] = {}
+) -> StructuredOutput:
+    """The form with all that the model writes before it. `functions` are those of which one has to be called, by
+    name; empty: the form is of the answer. Raises UnsupportedError for a form that cannot stand behind reasoning."""
+    tags = language.reasoning_tags
+    if form.form is FormKind.STRUCTURAL_TAG or (tags is None and not language.is_harmony):
+        return form
+    if language.is_harmony:
+        rules = _harmony(form, language, functions)
+    else:
+        assert tags is not None
+        rules = [*_reasoning(tags, language, prompt), f"form: {_body(form)}"]
+    return replace(form, form=FormKind.GRAMMAR, text="%llguidance {}\n" + "\n".join(rules) + "\n", choices=())
+
+
+def _reasoning(tags: ReasoningTags, language: Language, prompt: str) -> list[str]:
+    """`start` and the rules of what stands in front of `form`."""
+    begin, end = _mark(tags.begin, language), _mark(tags.end, language)
+    opened = "thought" if language.opens_reasoning(prompt) else f"(/\\n{{0,2}}/ {begin} thought)?"
+    rules = [f"start: {opened} GAP form", r"GAP: /\n{0,2}/"]
+    if tags.end in language.token_ids:
+        return [*rules, f"thought: THOUGHT {end}", f"THOUGHT: {ANYTHING} & ~{_with(tags.end)}"]
+    return [*rules, f"thought[lazy]: {_with(tags.end, at_end=True)}"]
+
+
+def _harmony(form: StructuredOutput, language: Language, functions: Mapping[str, Any]) -> list[str]:
+    mark = {
+        name: _mark(f"<|{name}|>", language) for name in ("channel", "message", "end", "start", "constrain")
+    }
+    thought = (
+        f'{mark["channel"]} "analysis" {mark["message"]} THOUGHT {mark["end"]} {mark["start"]} "assistant"'
+    )
+    rules = ["start: thought* answer", f"thought: {thought}", f"THOUGHT: {ANYTHING}"]
+    if not functions:
+        return [*rules, f'answer: {mark["channel"]} "final" {mark["message"]} {_body(form)}']
+    calls = [
+        f"{mark['channel']} {json.dumps(f'commentary to=functions.{name} ')} {mark['constrain']} "
+        f'"json" {mark["message"]} {_json(schema)}'
+        for name, schema in functions.items()
+    ]
+    return [*rules, f"answer: {' | '.join(calls)}"]
+
+
+def _mark(text: str, language: Language) -> str:
+    """A token where the vocabulary has it, else its text."""
+    return f"<[{language.token_ids[text]}]>" if text in language.token_ids else json.dumps(text)
+
+
+def _with(text: str, *, at_end: bool = False) -> str:
+    """What contains `text`, or ends with it."""
+    literal = "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):X}}}" for c in text)
+    return rf"/(.|\n)*{literal}/" if at_end else rf"/(.|\n)*{literal}(.|\n)*/"
+
+
+def _body(form: StructuredOutput) -> str:
+    match form.form:
+        case FormKind.JSON_SCHEMA:
+            try:
+                return _json(json.loads(form.text))
+            except ValueError as error:
+                raise UnsupportedError(f"{form.field} is not JSON: {error}", field=form.field) from None
+        case FormKind.JSON_OBJECT:
+            return _json({"type": "object"})
+        case FormKind.REGEX:
+            return f"/{_slashes(form.text)}/"
+        case FormKind.CHOICE:
+            return " | ".join(json.dumps(choice, ensure_ascii=False) for choice in form.choices)
+    if "::=" in form.text:
+        raise UnsupportedError(f"{form.field} must be Lark for a model that reasons", field=form.field)
+    return f"%lark {{\n{form.text}\n}}"
+
+
+def _json(schema: Any) -> str:
+    """Gaps between tokens of JSON are bounded, as in forms that stand alone."""
+    bounded = {"x-guidance": {"whitespace_pattern": GAP}} | schema if isinstance(schema, dict) else schema
+    return f"%json {json.dumps(bounded)}"
+
+
+def _slashes(regex: str) -> str:
+    """A regular expression as Lark writes it: a slash would end it, and so would a line."""
+    text, escaped = "", False
+    for character in regex:
+        if character == "/" and not escaped:
+            text += "\\"
+        text += "\\n" if character == "\n" else character
+        escaped = character == "\\" and not escaped
+    return text

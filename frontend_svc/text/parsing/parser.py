@@ -1,0 +1,224 @@
+"""Parses one output: pieces in, events out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from frontend_svc.text.parsing.context import Context
+from frontend_svc.text.parsing.events import Event
+from frontend_svc.text.parsing.pieces import END, End, Item, Piece, Tag
+from frontend_svc.text.parsing.tag_scanner import TagScanner
+from frontend_svc.text.parsing.tape import Reading
+
+QUOTES = "`\"'"
+"""A tag right behind one of these is quoted, not meant."""
+
+
+class CallReader(Protocol):
+    """Reads calls in one family's language."""
+
+    @property
+    def tags(self) -> Collection[str]:
+        """All marks of that language."""
+
+    @property
+    def openers(self) -> Collection[str]:
+        """Tags that begin a call, or a section of calls."""
+
+    @property
+    def inner(self) -> Collection[str]:
+        """Openers that mostly stand in a section: not believed behind a section that is quoted."""
+
+    @property
+    def initials(self) -> str:
+        """Characters that begin a call where nothing stands before them."""
+
+    def read(self, opener: Item) -> Reading[None]:
+        """Reads what `opener`, a tag or one of `initials`, begins; what is no call is told as text."""
+
+
+@dataclass(frozen=True)
+class ReasoningTags:
+    """The marks around what a model writes for itself."""
+
+    begin: str
+    end: str
+    label: str = ""
+    """Left out when it stands first between them."""
+
+
+class OutputParser:
+    """Feeds a reader with the pieces of an output, whatever steps they come in."""
+
+    def __init__(self, context: Context, text_tags: Collection[str]) -> None:
+        """text_tags: marks that no single token spells, to be found in text."""
+        self.in_reasoning = False
+        """What comes next is, as far as is known, reasoning."""
+        self._context = context
+        self._scanner = TagScanner(sorted(text_tags)) if text_tags else None
+        self._reading = self.read()
+        self._wants_run = next(self._reading)
+        self._ended = False
+
+    @property
+    def num_calls(self) -> int:
+        """Calls that have begun."""
+        return self._context.emit.num_calls
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing more will be told."""
+        return self._context.emit.is_complete
+
+    def read(self) -> Reading[None]:
+        """Reads the whole output."""
+        raise NotImplementedError
+
+    def push(self, pieces: Iterable[Piece]) -> list[Event]:
+        """What became certain with these pieces."""
+        for piece in pieces:
+            if self._scanner is None:
+                self._feed(piece)
+                continue
+            if isinstance(piece, Tag):
+                found: list[Piece] = [*self._scanner.flush(), piece]
+            else:
+                found = self._scanner.push(piece)
+            for part in found:
+                self._feed(part)
+        return self._context.emit.take()
+
+    def flush(self) -> list[Event]:
+        """What was held back, when no more pieces come."""
+        if not self._ended:
+            self._ended = True
+            for part in self._scanner.flush() if self._scanner else ():
+                self._feed(part)
+            self._send(END)
+        return self._context.emit.take()
+
+    def _feed(self, piece: Piece) -> None:
+        if isinstance(piece, Tag):
+            self._send(piece)
+            return
+        start = 0
+        while start < len(piece):
+            if self._wants_run:
+                self._send(piece[start:])
+                return
+            self._send(piece[start])
+            start += 1
+
+    def _send(self, item: Item) -> None:
+        try:
+            self._wants_run = self._reading.send(item)
+        except StopIteration:
+            assert isinstance(item, End), "readers read to the end"
+
+
+class TaggedParser(OutputParser):
+    """Reasoning between two tags, in front; then text, and calls in it."""
+
+    def __init__(
+        self,
+        context: Context,
+        text_tags: Collection[str],
+        reasoning: ReasoningTags | None,
+        reader: CallReader | None,
+        *,
+        starts_in_reasoning: bool = False,
+    ) -> None:
+        """starts_in_reasoning: the prompt has opened it. Without a `reader` there are no calls."""
+        self._reasoning, self._reader = reasoning, reader
+        self._openers = frozenset(reader.openers if reader else ())
+        self._inner = frozenset(reader.inner if reader else ())
+        self._follows_quote = False
+        self._starts_in_reasoning = starts_in_reasoning
+        super().__init__(context, text_tags)
+        self.in_reasoning = starts_in_reasoning
+
+    def read(self) -> Reading[None]:
+        """Reads reasoning, text and calls up to the end."""
+        tape, emit = self._context.tape, self._context.emit
+        if self._starts_in_reasoning:
+            yield from self._read_reasoning()
+        fresh = True
+        """Nothing but space has come since the output, or since reasoning or a call ended."""
+        while True:
+            item = yield from (tape.next() if fresh else tape.run())
+            if isinstance(item, End):
+                emit.end_text()
+                return
+            if isinstance(item, Tag):
+                fresh = yield from self._read_tag(item, fresh)
+            elif fresh and self._begins_call(item):
+                assert self._reader is not None
+                yield from self._reader.read(item)
+            else:
+                emit.text(item)
+                fresh = fresh and item.isspace()
+
+    def _begins_call(self, character: str) -> bool:
+        reader = self._reader
+        return reader is not None and character in reader.initials and not self.num_calls
+
+    def _read_tag(self, tag: Tag, fresh: bool) -> Reading[bool]:
+        """Whether what follows is fresh again."""
+        emit, reasoning = self._context.emit, self._reasoning
+        if fresh and reasoning is not None and tag.text == reasoning.begin:
+            yield from self._read_reasoning()
+            return True
+        if fresh and reasoning is not None and tag.text == reasoning.end:
+            return True
+        if tag.text in self._openers and not self._is_quoted(tag):
+            self._follows_quote = False
+            assert self._reader is not None
+            yield from self._reader.read(tag)
+            return not emit.last
+        emit.text(tag.text)
+        return False
+
+    def _is_quoted(self, tag: Tag) -> bool:
+        emit = self._context.emit
+        if tag.text in self._inner and (self._follows_quote or emit.in_code):
+            return True
+        quoted = bool(emit.last and emit.last in QUOTES) or (not tag.is_token and emit.in_fence)
+        self._follows_quote = self._follows_quote or quoted
+        return quoted
+
+    def _read_reasoning(self) -> Reading[None]:
+        assert self._reasoning is not None
+        tape, emit = self._context.tape, self._context.emit
+        self.in_reasoning = True
+        last = yield from self._skip_label()
+        while True:
+            item = yield from tape.run()
+            if isinstance(item, End):
+                break
+            if isinstance(item, Tag):
+                if item.text == self._reasoning.end and (item.is_token or not last or last not in QUOTES):
+                    break
+                if item.text == self._reasoning.begin and not last:
+                    continue
+                item = item.text
+            emit.reasoning(item)
+            last = item[-1]
+        emit.end_reasoning()
+        self.in_reasoning = False
+
+    def _skip_label(self) -> Reading[str]:
+        """Leaves the label out; returns the last character told, if any."""
+        assert self._reasoning is not None
+        tape, label = self._context.tape, self._reasoning.label
+        seen = ""
+        while len(seen) < len(label):
+            item = yield from tape.next()
+            if item != label[len(seen)]:
+                tape.back(item)
+                if seen:
+                    self._context.emit.reasoning(seen)
+                return seen[-1:]
+            seen += label[len(seen)]
+        return ""

@@ -1,0 +1,101 @@
+"""What readers read: one character, run or tag at a time, asked for by `yield` and brought by whoever has it.
+
+A reader is a generator. What it does cannot depend on how the output was cut into steps: it sees single characters,
+and runs only where any part of one is treated alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from typing import TypeVar
+
+from frontend_svc.text.parsing.pieces import END, End, Item, Tag
+
+T = TypeVar("T")
+Reading = Generator[bool, Item, T]
+"""Yields whether a whole run will do, is sent the next item, and returns what it read."""
+
+
+class Tape:
+    """Items that were read and not wanted can be put back; what is read can be recorded as text."""
+
+    def __init__(self) -> None:
+        self._back: list[Item] = []
+        self._ended = False
+        self._record: list[str] | None = None
+
+    def next(self) -> Reading[Item]:
+        """One character, a tag, or the end, which comes again and again."""
+        if self._back:
+            item = self._back.pop()
+            if isinstance(item, str) and len(item) > 1:
+                self._back.append(item[1:])
+                item = item[0]
+        elif self._ended:
+            return END
+        else:
+            item = yield False
+        return self._take(item)
+
+    def run(self) -> Reading[Item]:
+        """As much text as there is, a tag, or the end."""
+        if self._back:
+            return self._take(self._back.pop())
+        if self._ended:
+            return END
+        item = yield True
+        return self._take(item)
+
+    def back(self, *items: Item) -> None:
+        """Puts items back, to be read next in this order."""
+        for item in reversed(items):
+            if isinstance(item, End) or not item:
+                continue
+            self._back.append(item)
+            self._forget(len(item) if isinstance(item, str) else len(item.text))
+
+    def space(self) -> Reading[str]:
+        """The space that comes next, perhaps none."""
+        space = ""
+        while True:
+            item = yield from self.next()
+            if not isinstance(item, str) or not item.isspace():
+                self.back(item)
+                return space
+            space += item
+
+    def behind_space(self) -> Reading[Item]:
+        """The next item that is no space."""
+        yield from self.space()
+        return (yield from self.next())
+
+    def until(self, tags: Collection[str]) -> Reading[str]:
+        """All text in front of the first of `tags`, which is left, or of the end."""
+        parts: list[str] = []
+        while True:
+            item = yield from self.run()
+            if isinstance(item, End) or (isinstance(item, Tag) and item.text in tags):
+                self.back(item)
+                return "".join(parts)
+            parts.append(item if isinstance(item, str) else item.text)
+
+    def record(self, text: str = "") -> None:
+        """Begins to keep what is read, behind `text`."""
+        self._record = [text]
+
+    def recorded(self) -> str:
+        """What was read since then; keeps no more."""
+        text, self._record = "".join(self._record or ()), None
+        return text
+
+    def _take(self, item: Item) -> Item:
+        if isinstance(item, End):
+            self._ended = True
+        elif self._record is not None:
+            self._record.append(item if isinstance(item, str) else item.text)
+        return item
+
+    def _forget(self, num_characters: int) -> None:
+        if self._record is not None:
+            text = "".join(self._record)
+            self._record = [text[: len(text) - num_characters]]

@@ -1,0 +1,1 @@
+"""Readers of calls, one for each way in which models write them."""

@@ -1,0 +1,167 @@
+"""Calls as a list of Python's: `[name(key=value, ...), other()]`, as the whole message (Llama 3.2 and 4)."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+from frontend_svc.text.parsing.context import Context
+from frontend_svc.text.parsing.object_writer import ObjectWriter, quote
+from frontend_svc.text.parsing.pieces import END, Item, Tag
+from frontend_svc.text.parsing.tape import Reading
+
+START, STOP = "<|python_start|>", "<|python_end|>"
+MAX_DEPTH = 32
+MAX_VALUE_CHARS = 1 << 20
+
+
+class PythonicReader:
+    """Each argument is told when it is complete."""
+
+    tags = (START, STOP)
+    openers = (START,)
+    inner: tuple[str, ...] = ()
+    initials = "["
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def read(self, opener: Item) -> Reading[None]:
+        """Reads what `opener` begins; what is no call is told as text."""
+        tape, emit = self._context.tape, self._context.emit
+        text = opener.text if isinstance(opener, Tag) else str(opener)
+        tape.record(text)
+        if isinstance(opener, Tag):
+            item = yield from tape.behind_space()
+            if item != "[":
+                tape.back(item)
+                emit.text(tape.recorded())
+                return
+        name = yield from self._read_name()
+        text = tape.recorded()
+        if name is None:
+            item = yield from tape.next()
+            tape.back(item)
+            if item is not END or not self._may_be_call(text):
+                emit.text(text)
+            return
+        while name is not None:
+            yield from self._read_call(name)
+            item = yield from tape.behind_space()
+            if item == ",":
+                tape.record(item)
+                name = yield from self._read_name()
+                rest = tape.recorded()
+                if name is None and (yield from self._is_at_end()) is False:
+                    emit.text(rest)
+                continue
+            yield from self._read_stop(item)
+            return
+
+    def _read_stop(self, item: Item) -> Reading[None]:
+        """The closing bracket and the closing tag, where they are there."""
+        tape = self._context.tape
+        if item == "]":
+            item = yield from tape.behind_space()
+        if not (isinstance(item, Tag) and item.text == STOP):
+            tape.back(item)
+
+    def _is_at_end(self) -> Reading[bool]:
+        item = yield from self._context.tape.next()
+        self._context.tape.back(item)
+        return item is END
+
+    def _may_be_call(self, text: str) -> bool:
+        written = text.removeprefix(START).strip().removeprefix("[").strip()
+        return bool(written) and any(name.startswith(written) for name in self._context.tools)
+
+    def _read_name(self) -> Reading[str | None]:
+        """The name of a tool that there is, with the bracket behind it; None: no such thing."""
+        yield from self._context.tape.space()
+        name = ""
+        while True:
+            item = yield from self._context.tape.next()
+            if item == "(":
+                return name if name in self._context.tools else None
+            if not isinstance(item, str) or not (item.isalnum() or item in "_.-"):
+                self._context.tape.back(item)
+                return None
+            name += item
+
+    def _read_call(self, name: str) -> Reading[None]:
+        emit = self._context.emit
+        emit.start(name)
+        writer = ObjectWriter(emit)
+        while True:
+            written, end = yield from self._read_argument()
+            key, found, value = written.partition("=")
+            if end is END:
+                return
+            if found:
+                writer.key(key.strip())
+                writer.value(_to_json(value))
+            if end == ")":
+                writer.close()
+                return
+
+    def _read_argument(self) -> Reading[tuple[str, Item]]:
+        """One argument as it is written, and the comma, bracket or end behind it."""
+        tape = self._context.tape
+        written: list[str] = []
+        depth, quote_mark, escaped = 0, "", False
+        while True:
+            item = yield from tape.next()
+            if item is END:
+                return "".join(written), item
+            text = item.text if isinstance(item, Tag) else str(item)
+            if escaped:
+                escaped = False
+            elif quote_mark:
+                escaped = text == "\\"
+                quote_mark = "" if text == quote_mark else quote_mark
+            elif text in ("'", '"'):
+                quote_mark = text
+            elif text in "([{":
+                depth += 1
+            elif depth == 0 and text in (",", ")"):
+                return "".join(written), item
+            elif text in ")]}":
+                depth -= 1
+            written.append(text)
+
+
+def _to_json(written: str) -> str:
+    """A value of Python as JSON; what is none is a string."""
+    text = written.strip()
+    if len(text) <= MAX_VALUE_CHARS and not _is_deep(text):
+        try:
+            return json.dumps(_plain(ast.literal_eval(text)), ensure_ascii=False, allow_nan=False)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            pass
+    named = {"true": "true", "false": "false", "null": "null"}
+    return named.get(text, quote(text))
+
+
+def _is_deep(text: str) -> bool:
+    """Any bracket or sign may nest: too many are not handed to a parser that recurses."""
+    depth = deepest = signs = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth -= 1
+        signs = signs + 1 if character in "-+~" else 0
+        deepest = max(deepest, signs)
+    return deepest > MAX_DEPTH
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError("no JSON")

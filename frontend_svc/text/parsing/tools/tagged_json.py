@@ -1,0 +1,139 @@
+"""Calls as JSON objects between tags (Hermes, Qwen), or where a message begins with them (Llama 3)."""
+
+from __future__ import annotations
+
+from frontend_svc.text.parsing.call_object import Outcome, read_call
+from frontend_svc.text.parsing.context import Context
+from frontend_svc.text.parsing.pieces import END, Item, Tag
+from frontend_svc.text.parsing.tape import Reading
+
+TOOL_CALL, END_TOOL_CALL = "<tool_call>", "</tool_call>"
+PYTHON_TAG = "<|python_tag|>"
+
+
+class HermesReader:
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+
+    tags = (TOOL_CALL, END_TOOL_CALL)
+    openers = (TOOL_CALL,)
+    inner: tuple[str, ...] = ()
+    initials = ""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def read(self, opener: Item) -> Reading[None]:
+        """Reads what `opener` begins; what is no call is told as text."""
+        tape = self._context.tape
+        assert isinstance(opener, Tag)
+        again = True
+        while again:
+            tape.record(opener.text)
+            outcome = yield from read_call(self._context, self.tags)
+            text = tape.recorded()
+            if outcome is not Outcome.CALL:
+                if outcome is Outcome.TEXT or text.rstrip() == opener.text:
+                    self._context.emit.text(text)
+                return
+            again = yield from self._read_close()
+
+    def _read_close(self) -> Reading[bool]:
+        """The closing tag, and what damage may stand before it; whether another object does."""
+        tape = self._context.tape
+        while True:
+            space = yield from tape.space()
+            item = yield from tape.next()
+            if item == "{":
+                tape.back(item)
+                return True
+            if item in ("}", "]", ","):
+                continue
+            if not (isinstance(item, Tag) and item.text == END_TOOL_CALL):
+                tape.back(space, item)
+            return False
+
+
+class LlamaJsonReader:
+    """`{"name": ..., "parameters": {...}}` as the whole message, several separated by semicolons; a tag may stand
+    before them."""
+
+    tags = (PYTHON_TAG,)
+    openers = (PYTHON_TAG,)
+    inner: tuple[str, ...] = ()
+    initials = "{"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def read(self, opener: Item) -> Reading[None]:
+        """Reads what `opener` begins; what is no call is told as text."""
+        tape, emit = self._context.tape, self._context.emit
+        if opener == "{":
+            tape.back(opener)
+        while True:
+            tape.record()
+            outcome = yield from read_call(self._context, self.tags)
+            text = tape.recorded()
+            if outcome is Outcome.TEXT:
+                emit.text(text)
+                return
+            if outcome is Outcome.NOTHING:
+                return
+            if not (yield from self._goes_on()):
+                return
+
+    def _goes_on(self) -> Reading[bool]:
+        tape = self._context.tape
+        while True:
+            space = yield from tape.space()
+            item = yield from tape.next()
+            if item in (";", ",", "}") or (isinstance(item, Tag) and item.text == PYTHON_TAG):
+                continue
+            tape.back(space, item)
+            return item == "{"
+
+
+class ListReader:
+    """A JSON array of calls and nothing else, as a grammar enforces it."""
+
+    tags: tuple[str, ...] = ()
+    openers: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
+    initials = "[{"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def read(self, opener: Item) -> Reading[None]:
+        """Reads what `opener` begins; what is no call is told as text."""
+        tape = self._context.tape
+        item = opener
+        while item is not END:
+            if item == "{":
+                tape.back(item)
+                tape.record()
+                if (yield from read_call(self._context, ())) is Outcome.TEXT:
+                    self._context.emit.text(tape.recorded())
+                tape.recorded()
+            item = yield from tape.next()
+
+
+class NamedReader:
+    """One call of a tool that the client named: all that is written are its arguments."""
+
+    tags: tuple[str, ...] = ()
+    openers: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
+    initials = '{["-0123456789tfn'
+
+    def __init__(self, context: Context) -> None:
+        (self._name,) = context.tools
+        self._context = context
+
+    def read(self, opener: Item) -> Reading[None]:
+        """Reads what `opener` begins; what is no call is told as text."""
+        emit, item = self._context.emit, opener
+        emit.start(self._name)
+        while item is not END:
+            emit.arguments(item.text if isinstance(item, Tag) else str(item))
+            item = yield from self._context.tape.run()

@@ -1,0 +1,48 @@
+"""`python -m tests.parsing.run --cases 100000`: generated outputs for every parser, with a line of results for each."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+
+from tests.parsing.generator import KINDS, Generator, check
+from tests.parsing.writers import FAMILIES
+
+
+def main() -> int:
+    """0 if no case failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=100_000, help="of each parser")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("families", nargs="*", help="none: all of them")
+    args = parser.parse_args()
+    failed = 0
+    for name in args.families or FAMILIES:
+        began = time.perf_counter()
+        wrong = run_family(name, args.cases, args.seed)
+        failed += wrong
+        print(f"{name}: {args.cases} outputs, {wrong} wrong, {time.perf_counter() - began:.0f} s", flush=True)
+    return 1 if failed else 0
+
+
+def run_family(name: str, num_cases: int, seed: str) -> int:
+    """How many cases failed; the first one is printed."""
+    family, draw = FAMILIES[name], random.Random(seed)
+    generator = Generator(family, f"{seed} {name}")
+    wrong = 0
+    for index in range(num_cases):
+        case = generator.case(KINDS[index % len(KINDS)])
+        try:
+            check(family, case, draw)
+        except Exception as error:
+            if not wrong:
+                written = "".join(u if isinstance(u, str) else f"⟦{u.text}⟧" for u in case.units)
+                print(f"{name}: {case.kind}, case {index}: {error!r}\n{written}\n", file=sys.stderr)
+            wrong += 1
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())
