@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from frontend_svc.templates.conversation import Plain
-from frontend_svc.templates.traits import NullContent, Traits
+from frontend_svc.templates.traits import REASONING, NullContent, Traits
 from signalbox.errors import InvalidRequestError
-
-REASONING = ("reasoning", "reasoning_content", "thinking")
-"""Names under which templates look for what an assistant thought; it is told under all of them."""
 
 
 def fit_messages(messages: Sequence[Plain], traits: Traits, path: str = "messages") -> list[Plain]:

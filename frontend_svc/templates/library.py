@@ -33,11 +33,13 @@ class ReadyTemplate:
         return find_traits(self.template)
 
     def find_turn_end(self, special_tokens: Collection[str]) -> str:
-        """Which of these the template writes behind an assistant's last text; empty: none."""
+        """Which of these the template writes behind an assistant's last text; empty: none, or one that stands between
+        parts of an answer, too."""
         if self._turn_end is None:
             behind = self.traits.behind_answer.lstrip()
             ends = (token for token in special_tokens if token and behind.startswith(token))
-            self._turn_end = max(ends, key=len, default="")
+            end = max(ends, key=len, default="")
+            self._turn_end = "" if end in self.traits.inside_answer else end
         return self._turn_end
 
 

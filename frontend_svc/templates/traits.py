@@ -16,6 +16,8 @@ from signalbox.errors import InvalidRequestError
 
 ONE, TWO = "needle-one", "needle-two"
 """Texts that no template has."""
+REASONING = ("reasoning", "reasoning_content", "thinking")
+"""Names under which templates look for what an assistant thought; it is told under all of them."""
 PROBE_CHARS = 1 << 20
 CALL_ID = "call12345"
 """Nine letters and digits: Mistral's templates take no other."""
@@ -67,6 +69,8 @@ class Traits:
     """The role is named in the template."""
     behind_answer: str
     """What is written behind the text of an answer that nothing follows."""
+    inside_answer: str
+    """What is written between the reasoning and the text of an answer, and between its text and its calls."""
     refuses_both: bool
     """A message with calls may have content or reasoning, not both."""
 
@@ -86,6 +90,7 @@ def find_traits(template: ChatTemplate) -> Traits:
         and ONE not in _render(template, _calling(arguments, content="")),
         knows_developer="developer" in template.source,
         behind_answer=_behind_answer(template),
+        inside_answer=_inside_answer(template, as_text),
         refuses_both=_refuses_both(template, arguments),
     )
 
@@ -115,6 +120,19 @@ def _behind_answer(template: ChatTemplate) -> str:
     except InvalidRequestError:
         return ""
     return text.rpartition(ONE)[2] if ONE in text else ""
+
+
+def _inside_answer(template: ChatTemplate, as_text: bool) -> str:
+    """Where the template writes both; the one that it tells last is looked for behind the other."""
+    arguments = {"key": TWO} if not as_text else f'{{"key": "{TWO}"}}'
+    thinking = {"role": "assistant", "content": ONE} | dict.fromkeys(REASONING, TWO)
+    inside = ""
+    for messages in ([USER, thinking], _calling(arguments, content=ONE)):
+        text = _render(template, messages)
+        if ONE in text and TWO in text:
+            places = sorted((text.index(ONE), text.index(TWO)))
+            inside += text[places[0] : places[1]]
+    return inside
 
 
 def _parts_of(template: ChatTemplate, role: str, arguments: Any) -> tuple[bool, bool]:
@@ -173,7 +191,7 @@ def _looks_for_none(template: ChatTemplate) -> bool:
 
 
 def _refuses_both(template: ChatTemplate, arguments: Any) -> bool:
-    thought = {"thinking": TWO, "reasoning": TWO, "reasoning_content": TWO}
+    thought = dict.fromkeys(REASONING, TWO)
     if _render(template, _calling(arguments, content="said", **thought)):
         return False
     return TWO in _render(template, _calling(arguments, **thought))

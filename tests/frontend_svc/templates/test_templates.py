@@ -149,6 +149,22 @@ async def test_a_developer_is_the_system_where_the_template_knows_no_developer()
     assert await prompt_of(source + "{# developer #}", message) == "developer"
 
 
+@pytest.mark.parametrize(
+    ("says", "end"),
+    [
+        ("{{ m.content }}<|end|>", "<|end|>"),
+        ("{{ m.content }}\n<|end|>", "<|end|>"),
+        ("{{ m.content }} [other]", ""),
+        ("{{ m.reasoning }}<|end|>{{ m.content }}<|end|>", ""),
+        ("{{ m.content }}<|end|>{% for c in m.tool_calls or [] %}{{ c | tojson }}<|end|>{% endfor %}", ""),
+    ],
+)
+def test_the_end_of_a_turn(says: str, end: str) -> None:
+    """A token that ends reasoning, too, or the text ahead of a call, ends no turn: calls would be lost."""
+    templates = ChatTemplates({"default": "{% for m in messages %}" + says + "{% endfor %}"}, {})
+    assert templates.choose(Conversation(USER)).find_turn_end(["<|end|>", "<|"]) == end
+
+
 # ---- switches and documents
 
 
