@@ -21,7 +21,7 @@ ODD = st.recursive(
 UNIT = st.floats(0, 1)
 TOKENS = st.lists(st.integers(0, 4095), min_size=1, max_size=8)
 WORDS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3)
-ROLES = st.sampled_from(["system", "user", "assistant", "developer", "tool"])
+ROLES = st.sampled_from(["system", "user", "assistant", "developer", "tool", "function"])
 
 SAMPLING: dict[str, st.SearchStrategy[Any]] = {
     "max_tokens": st.integers(1, 24),
@@ -43,6 +43,13 @@ SAMPLING: dict[str, st.SearchStrategy[Any]] = {
     "priority": st.integers(-5, 5),
     "cache_salt": TEXTS,
     "user": TEXTS,
+    "include_stop_str_in_output": st.booleans(),
+    "truncate_prompt_tokens": st.integers(-1, 9),
+    "request_id": TEXTS,
+    "use_beam_search": st.just(False) | ODD,
+    "length_penalty": st.just(1.0) | ODD,
+    "session_id": ODD,
+    "a_field_of_tomorrow": st.none() | ODD,
 }
 LABELS: dict[str, st.SearchStrategy[Any]] = {
     "model": st.sampled_from(["demo", "other"]),
@@ -59,7 +66,16 @@ MESSAGE = st.fixed_dictionaries(
         "role": ROLES,
         "content": TEXTS | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS})),
     },
-    optional={"name": TEXTS, "tool_call_id": TEXTS, "tool_calls": ODD, "unknown": ODD},
+    optional={
+        "name": TEXTS,
+        "tool_call_id": TEXTS,
+        "tool_calls": ODD,
+        "function_call": st.none() | ODD,
+        "reasoning": TEXTS,
+        "refusal": TEXTS,
+        "annotations": ODD,
+        "unknown": st.none() | ODD,
+    },
 )
 PROMPTS = TEXTS | TOKENS | st.lists(TEXTS, max_size=3) | st.lists(TOKENS, max_size=3)
 
@@ -86,6 +102,17 @@ ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.Searc
             "tools": ODD,
             "tool_choice": st.sampled_from(["none", "auto", "required"]),
             "max_completion_tokens": st.integers(1, 24),
+            "chat_template_kwargs": st.dictionaries(
+                TEXTS | st.sampled_from(["enable_thinking", "messages", "bos_token", "range"]),
+                ODD,
+                max_size=2,
+            ),
+            "reasoning_effort": st.sampled_from(["none", "low", "x"]),
+            "enable_thinking": st.booleans(),
+            "documents": st.lists(st.dictionaries(TEXTS, ODD, max_size=2), max_size=2),
+            "add_generation_prompt": st.booleans(),
+            "continue_final_message": st.booleans(),
+            "add_special_tokens": st.booleans(),
         },
     ),
     "/v1/responses": (

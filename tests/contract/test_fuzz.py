@@ -24,7 +24,8 @@ BATCH = 25
 NUM_HTTP_BATCHES, NUM_GRPC_BATCHES = 280, 130
 LIMIT_S = 20
 """A request that takes longer hangs."""
-FINE_HTTP = {200, 400, 409}
+FINE_HTTP = {200, 400, 404, 409}
+"""404 is for a model that is not served."""
 FINE_GRPC = {
     grpc.StatusCode.OK,
     grpc.StatusCode.INVALID_ARGUMENT,

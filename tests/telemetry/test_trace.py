@@ -126,7 +126,7 @@ def test_a_request_that_is_not_sampled_leaves_nothing(measured: Measured, receiv
 def test_a_refused_request_is_an_error_span(measured: Measured, receiver: Receiver) -> None:
     trace_id, headers = new_trace()
     body = BODY | {"model": "nobody's"}
-    assert httpx.post(f"{measured.ring.url}/v1/completions", json=body, headers=headers).status_code == 400
+    assert httpx.post(f"{measured.ring.url}/v1/completions", json=body, headers=headers).status_code == 404
     (span,) = receiver.wait(lambda spans: spans, trace_id)
     assert span.is_error
     assert span.attributes["error.type"] == "UnknownModelError"
