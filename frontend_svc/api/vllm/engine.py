@@ -115,6 +115,8 @@ class VllmEngineServicer(Servicer):
 
     async def _describe_model(self) -> engine.GetModelInfoResponse:
         model, facts = self._directory.resolve(""), self._facts
+        tokenizer = self._services.processor.tokenizer
+        eos = {} if tokenizer is None or tokenizer.eos_token_id is None else {tokenizer.eos_token_id: None}
         return engine.GetModelInfoResponse(
             model_path=str(self._model or model.name),
             is_generation=True,
@@ -124,7 +126,7 @@ class VllmEngineServicer(Servicer):
             tokenizer_path=str(self._model or ""),
             model_type=facts.model_type,
             architectures=facts.architectures,
-            eos_token_ids=facts.eos_token_ids,
+            eos_token_ids=list(dict.fromkeys(facts.eos_token_ids) | eos),
             pad_token_id=facts.pad_token_id,
             bos_token_id=facts.bos_token_id,
             max_req_input_len=model.max_tokens - 1,

@@ -113,6 +113,7 @@ async def test_what_is_told_of_server_and_model(
     server = await stub.GetServerInfo(control.GetServerInfoRequest())
     assert (server.max_model_len, server.kv_block_size) == (200, 16)
     info = await smg.GetModelInfo(engine.GetModelInfoRequest())
+    assert list(info.eos_token_ids) == [0], "the tokenizer's, as the files name none"
     assert (info.max_context_length, info.max_req_input_len) == (200, 199)
     assert info.tokenizer_path == str(model_directory.resolve())
     facts = await smg.GetServerInfo(engine.GetServerInfoRequest())
