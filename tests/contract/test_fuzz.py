@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,9 @@ from tests.e2e.conftest import RunningRing, StartRing
 
 BATCH = 25
 """Requests at a time."""
-NUM_HTTP_BATCHES, NUM_GRPC_BATCHES = 280, 130
+SCALE = int(os.environ.get("SIGNALBOX_FUZZ", "1"))
+"""`make soak` asks many times as much."""
+NUM_HTTP_BATCHES, NUM_GRPC_BATCHES = 100 * SCALE, 50 * SCALE
 LIMIT_S = 20
 """A request that takes longer hangs."""
 FINE_HTTP = {200, 400, 404, 409}
@@ -84,7 +87,7 @@ async def ask_http(client: httpx.AsyncClient, path: str, body: bytes, leaves: bo
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(300 * SCALE)
 def test_http(ring: RunningRing, runner: asyncio.Runner) -> None:
     limits = httpx.Limits(max_connections=BATCH)
     client = httpx.AsyncClient(base_url=ring.url, timeout=LIMIT_S, limits=limits)
@@ -130,7 +133,7 @@ async def ask_grpc(stub: Any, fields: dict[str, Any], extra: bytes, leaves: bool
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(300 * SCALE)
 def test_grpc(ring: RunningRing, runner: asyncio.Runner) -> None:
     async def connect() -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(ring.grpc)
