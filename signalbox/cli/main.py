@@ -18,6 +18,7 @@ from signalbox.errors import SignalboxError
 
 COMMANDS = {
     "up": "start scheduler, workers and frontend on this machine, with the demo model",
+    "pull": "fetch a model by its name",
     "serve": "run one service in the foreground: scheduler, worker or frontend",
     "generate": "continue a prompt and stream the text",
     "chat": "talk with the model",

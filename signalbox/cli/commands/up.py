@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from signalbox.cli.commands.arguments import address, at_least_one
+from signalbox.cli.models.name import find_model
 from signalbox.cli.ring.bring_up import BringUp, warn
 from signalbox.cli.ring.log_dir import LogDir
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring, flags, worker_name
@@ -22,6 +23,7 @@ from signalbox.runtime.cores import threads_per_worker
 EXAMPLE = """\
 examples:
   signalbox up
+  signalbox up --model smollm2          # after `signalbox pull smollm2`: a model that chats
   signalbox up --model ~/models/Qwen3-0.6B --dtype bfloat16 --num-blocks 4096
   signalbox up --workers 2 --max-inflight-steps 2 --worker-set max-model-len=1024
   signalbox up --standby                # a second scheduler leads when the first one dies
@@ -54,12 +56,11 @@ def _add_ring_arguments(group: Any) -> None:
     add = group.add_argument
     add(
         "--model",
-        type=Path,
-        default=DEMO_MODEL,
-        metavar="DIR",
-        help="Hugging Face model directory (demo model)",
+        default=str(DEMO_MODEL),
+        metavar="MODEL",
+        help="Hugging Face model directory, or a name that `signalbox pull` knows (demo model)",
     )
-    add("--served-model-name", metavar="NAME", help="name that clients use (name of the directory; demo)")
+    add("--served-model-name", metavar="NAME", help="name that clients use (the model's; demo)")
     add("--workers", type=at_least_one, default=1, metavar="N", help="worker processes (%(default)s)")
     add(
         "--frontends",
@@ -194,10 +195,10 @@ def make_ring(args: argparse.Namespace) -> Ring:
         max_num_batched_tokens=args.max_num_batched_tokens,
         max_inflight_steps=args.max_inflight_steps,
     )
-    model = args.model.expanduser().absolute()
+    model = find_model(args.model)
     return Ring(
-        model=model,
-        served_model_name=args.served_model_name or ("demo" if model == DEMO_MODEL else model.name),
+        model=model.directory,
+        served_model_name=args.served_model_name or ("demo" if model.directory == DEMO_MODEL else model.name),
         scheduler=args.scheduler,
         standby=args.standby,
         http=args.http,

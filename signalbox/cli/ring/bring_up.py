@@ -17,17 +17,13 @@ from typing import Any
 
 from signalbox import __version__
 from signalbox.cli.admin_client import admin_client, is_drained
+from signalbox.cli.ring import proof
+from signalbox.cli.ring.proof import say
 from signalbox.cli.ring.readiness import tell_ready, tell_serving
 from signalbox.cli.ring.ring import Ring, worker_name
 from signalbox.cli.ring.supervisor import Supervisor, dialable
-from signalbox.client import Client
 from signalbox.errors import SignalboxError
 
-PROOF_PROMPT = "def quicksort("
-PROOF_TOKENS = 80
-PROOF_REPETITION_PENALTY = 1.2
-"""Small models fall into loops without one."""
-PROOF_TIMEOUT_S = 300.0
 STILL_WAITING_S = 10.0
 DRAINED_POLL_S = 1.0
 BLAME_S = 0.5
@@ -87,7 +83,7 @@ class BringUp:
         self._supervisor.ready = True
         if self._proof:
             try:
-                await prove(dialable(self._ring.grpc))
+                await self._prove()
             except SignalboxError:
                 await asyncio.sleep(BLAME_S)
                 raise
@@ -95,6 +91,13 @@ class BringUp:
         self._ready = True
         await wait_drained(self._ring.scheduler_list)
         say("drained: no request is left")
+
+    async def _prove(self) -> None:
+        ring = self._ring
+        if ring.chats:
+            await proof.answer(dialable(ring.http), ring.served_model_name)
+        else:
+            await proof.complete(dialable(ring.grpc))
 
     async def _wait_until_ready(self) -> None:
         """A frontend is ready with its first worker; we wait for all of them."""
@@ -131,34 +134,19 @@ async def wait_drained(schedulers: str) -> None:
                     return
 
 
-async def prove(grpc_address: str) -> None:
-    """Streams one completion to stdout; always the same, as no chance is involved."""
-    penalty = PROOF_REPETITION_PENALTY
-    say(f"\nready; a first completion (greedy, repetition penalty {penalty}, up to {PROOF_TOKENS} tokens):\n")
-    started = time.monotonic()
-    async with Client(grpc_address) as client:
-        generation = client.generate(
-            PROOF_PROMPT,
-            max_tokens=PROOF_TOKENS,
-            temperature=0,
-            repetition_penalty=penalty,
-            timeout_s=PROOF_TIMEOUT_S,
-        )
-        say(PROOF_PROMPT, end="")
-        async for delta in generation:
-            say(delta.text, end="")
-        result = await generation.result()
-    say(f"\n\n({result.finished.num_output_tokens} tokens in {time.monotonic() - started:.2f} s)")
-
-
 def next_steps(ring: Ring) -> str:
     """Addresses, and commands that work as they stand."""
     http, grpc = dialable(ring.http), dialable(ring.grpc)
     schedulers = ",".join(map(dialable, ring.schedulers.values()))
-    body = json.dumps({"model": ring.served_model_name, "prompt": PROOF_PROMPT, "temperature": 0})
+    question = {"messages": [{"role": "user", "content": proof.QUESTION}]}
+    body = {"model": ring.served_model_name, **(question if ring.chats else {"prompt": proof.PROMPT})}
+    path = "/v1/chat/completions" if ring.chats else "/v1/completions"
+    data = json.dumps(body | {"temperature": 0})
     program = program_name()
     has_page = not any(flag.startswith(("--page=", "--no-page")) for flag in ring.frontend_flags)
     page = f"  page        http://{http}/\n" if has_page else ""
+    at_grpc = "" if grpc == "127.0.0.1:7301" else f" --address {grpc}"
+    completion = "" if ring.chats else f"  {program} generate {shlex.quote(proof.PROMPT)}{at_grpc}\n"
     return f"""
 signalbox is up:
 {page}  OpenAI API  http://{http}/v1
@@ -166,10 +154,9 @@ signalbox is up:
   scheduler   {schedulers}
 
 Try, in another terminal:
-  {program} generate {shlex.quote(PROOF_PROMPT)}{"" if grpc == "127.0.0.1:7301" else f" --address {grpc}"}
-  {program} chat{"" if http == "127.0.0.1:8000" else f" --url http://{http}"}
+{completion}  {program} chat{"" if http == "127.0.0.1:8000" else f" --url http://{http}"}
   {program} status{"" if schedulers == "127.0.0.1:7300" else f" --scheduler {schedulers}"}
-  curl http://{http}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}
+  curl http://{http}{path} -H 'Content-Type: application/json' -d {shlex.quote(data)}
 
 Ctrl-C stops everything."""
 
@@ -182,12 +169,6 @@ def program_name() -> str:
     if shutil.which("signalbox"):
         return "signalbox"
     return os.path.relpath(here)
-
-
-def say(text: str, end: str = "\n") -> None:
-    """Writes a line to stdout; a reader that has gone must not keep us from stopping the services."""
-    with suppress(OSError):
-        print(text, end=end, flush=True)
 
 
 def warn(text: str) -> None:

@@ -41,6 +41,17 @@ class Ring:
         return (self.model / "tokenizer.json").exists()
 
     @property
+    def chats(self) -> bool:
+        """Whether the model has a chat template, and more to say in a chat than the demo model."""
+        if self.model == DEMO_MODEL or not self.has_tokenizer:
+            return False
+        config = self.model / "tokenizer_config.json"
+        # A look, not a reading: the frontend is who says what is wrong with the file.
+        return (self.model / "chat_template.jinja").exists() or (
+            config.exists() and b'"chat_template"' in config.read_bytes()
+        )
+
+    @property
     def schedulers(self) -> dict[str, str]:
         """Names of the scheduler processes, and their addresses."""
         if self.standby is None:

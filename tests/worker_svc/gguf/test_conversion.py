@@ -1,0 +1,139 @@
+"""GGUF files made into model directories: the same weights, the same tokens, and a sentence for what is not read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from tests.worker_svc.gguf.tiny_gguf import (
+    F32,
+    METADATA,
+    NUM_HEADS,
+    NUM_KV_HEADS,
+    Q4_1,
+    Q8_0,
+    TEMPLATE,
+    TOKENS,
+    Array,
+    draw_weights,
+    write_gguf,
+)
+from worker_svc.gguf.conversion import convert
+from worker_svc.gguf.errors import GgufError
+from worker_svc.runner.model.loading import load_model
+
+LARGEST_ERROR = {F32: 0.0, Q8_0: 0.004, Q4_1: 0.03}
+"""Of one number of about 0.1, by how it is stored; that of bfloat16 comes to it."""
+
+
+def converted(folder: Path, kind: int = F32, **changed: Any) -> Path:
+    """A model directory made of a small file; metadata that is changed to None is left out."""
+    metadata = {name: value for name, value in (METADATA | changed).items() if value is not None}
+    write_gguf(folder / "model.gguf", metadata, kind=kind)
+    convert(folder / "model.gguf", folder / "model", lambda done, total: None)
+    return folder / "model"
+
+
+def neighbours_paired(weight: torch.Tensor, num_heads: int) -> Array:
+    """Rows of queries or keys as llama.cpp's converter puts them into the file."""
+    halves = weight.float().numpy().reshape(num_heads, 2, -1, weight.shape[1])
+    return np.asarray(halves.swapaxes(1, 2).reshape(weight.shape))
+
+
+@pytest.mark.parametrize("kind", [F32, Q8_0, Q4_1])
+def test_weights_come_out_as_they_went_in(tmp_path: Path, kind: int) -> None:
+    made, drawn = load_file(converted(tmp_path, kind) / "model.safetensors"), draw_weights()
+    query = neighbours_paired(made["model.layers.1.self_attn.q_proj.weight"], NUM_HEADS)
+    key = neighbours_paired(made["model.layers.0.self_attn.k_proj.weight"], NUM_KV_HEADS)
+    pairs = [
+        (query, drawn["blk.1.attn_q.weight"]),
+        (key, drawn["blk.0.attn_k.weight"]),
+        (made["model.layers.1.mlp.down_proj.weight"].float().numpy(), drawn["blk.1.ffn_down.weight"]),
+        (made["model.embed_tokens.weight"].float().numpy(), drawn["token_embd.weight"]),
+    ]
+    for mine, theirs in pairs:
+        assert mine == pytest.approx(theirs, rel=1 / 256, abs=LARGEST_ERROR[kind])
+    assert len(made) == len(drawn)
+
+
+def test_numbers_are_rounded_to_bfloat16_as_torch_rounds_them(tmp_path: Path) -> None:
+    made, drawn = load_file(converted(tmp_path) / "model.safetensors"), draw_weights()
+    expected = torch.from_numpy(drawn["blk.0.ffn_up.weight"]).to(torch.bfloat16)
+    assert torch.equal(made["model.layers.0.mlp.up_proj.weight"], expected)
+
+
+def test_the_worker_loads_it(tmp_path: Path) -> None:
+    model = load_model(converted(tmp_path), dtype="float32")
+    assert (model.vocab_size, model.max_position_embeddings) == (len(TOKENS), 256)
+    assert model.eos_token_ids == (2,)
+    config = model.module.config
+    assert (config.rms_norm_eps, config.rope_parameters["rope_theta"]) == (1e-5, 100_000)
+    assert config.tie_word_embeddings
+
+
+def test_the_tokenizer_cuts_text_as_its_model_was_taught(tmp_path: Path) -> None:
+    """SmolLM2 sees every digit by itself, and no special token comes before a text."""
+    tokenizer = Tokenizer.from_file(str(converted(tmp_path) / "tokenizer.json"))
+    assert tokenizer.encode("a the 10").tokens == ["a", "Ġthe", "Ġ", "1", "0"]
+    assert tokenizer.encode("<|im_end|>").ids == [2]
+    assert tokenizer.decode(tokenizer.encode("zoë <|im_end|>").ids) == "zoë "
+    config = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())
+    assert (config["eos_token"], config["chat_template"]) == ("<|im_end|>", TEMPLATE)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"general.architecture": "qwen3"}, "the architecture 'qwen3'"),
+        ({"tokenizer.ggml.model": "llama"}, "GGUF's kind llama, smollm"),
+        ({"tokenizer.ggml.pre": "qwen2"}, "GGUF's kind gpt2, qwen2"),
+        ({"tokenizer.ggml.add_bos_token": True}, "a token before every text"),
+        ({"llama.rope.scaling.type": "yarn"}, "scaled rope frequencies"),
+        ({"llama.embedding_length": None}, "has no llama.embedding_length"),
+    ],
+)
+def test_what_is_not_converted_is_named(tmp_path: Path, changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(GgufError, match=words):
+        converted(tmp_path, **changed)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 20, 400, 3000, -1])
+def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "model.gguf"
+    write_gguf(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(GgufError):
+        convert(path, tmp_path / "model", lambda done, total: None)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_count_that_the_file_does_not_hold_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_gguf(path)
+    data = path.read_bytes()
+    wrong = data.replace(len(TOKENS).to_bytes(8, "little"), (1 << 60).to_bytes(8, "little"))
+    path.write_bytes(wrong)
+    with pytest.raises(GgufError, match="not a whole GGUF file"):
+        convert(path, tmp_path / "model", lambda done, total: None)
+
+
+def test_the_command_says_how_far_it_is_and_what_is_wrong(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "worker_svc.gguf", str(tmp_path / "model.gguf"), str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{tmp_path / 'model.gguf'} cannot be read")
+    write_gguf(tmp_path / "model.gguf")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    *_, last = done.stdout.splitlines()
+    written = (tmp_path / "model" / "model.safetensors").stat().st_size
+    assert last.split()[0] == last.split()[1]
+    assert 0 < written - int(last.split()[1]) < 10_000

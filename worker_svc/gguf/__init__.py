@@ -1,0 +1,1 @@
+"""Weights in GGUF, made into a model directory once."""
