@@ -29,23 +29,23 @@ def bind_form(
         rules = _harmony(form, language, functions)
     else:
         assert tags is not None
-        rules = [*_reasoning(tags, language, prompt), f"form: {_body(form)}"]
+        rules = [*reasoning_rules(tags, language, prompt), f"form: {_body(form)}"]
     return replace(form, form=FormKind.GRAMMAR, text="%llguidance {}\n" + "\n".join(rules) + "\n", choices=())
 
 
-def _reasoning(tags: ReasoningTags, language: Language, prompt: str) -> list[str]:
+def reasoning_rules(tags: ReasoningTags, language: Language, prompt: str) -> list[str]:
     """`start` and the rules of what stands in front of `form`."""
-    begin, end = _mark(tags.begin, language), _mark(tags.end, language)
+    begin, end = mark_of(tags.begin, language), mark_of(tags.end, language)
     opened = "thought" if language.opens_reasoning(prompt) else f"(/\\n{{0,2}}/ {begin} thought)?"
     rules = [f"start: {opened} GAP form", r"GAP: /\n{0,2}/"]
     if tags.end in language.token_ids:
-        return [*rules, f"thought: THOUGHT {end}", f"THOUGHT: {ANYTHING} & ~{_with(tags.end)}"]
-    return [*rules, f"thought[lazy]: {_with(tags.end, at_end=True)}"]
+        return [*rules, f"thought: THOUGHT {end}", f"THOUGHT: {ANYTHING} & ~{containing(tags.end)}"]
+    return [*rules, f"thought[lazy]: {containing(tags.end, at_end=True)}"]
 
 
 def _harmony(form: StructuredOutput, language: Language, functions: Mapping[str, Any]) -> list[str]:
     mark = {
-        name: _mark(f"<|{name}|>", language) for name in ("channel", "message", "end", "start", "constrain")
+        name: mark_of(f"<|{name}|>", language) for name in ("channel", "message", "end", "start", "constrain")
     }
     thought = (
         f'{mark["channel"]} "analysis" {mark["message"]} THOUGHT {mark["end"]} {mark["start"]} "assistant"'
@@ -55,18 +55,18 @@ def _harmony(form: StructuredOutput, language: Language, functions: Mapping[str,
         return [*rules, f'answer: {mark["channel"]} "final" {mark["message"]} {_body(form)}']
     calls = [
         f"{mark['channel']} {json.dumps(f'commentary to=functions.{name} ')} {mark['constrain']} "
-        f'"json" {mark["message"]} {_json(schema)}'
+        f'"json" {mark["message"]} {json_of(schema)}'
         for name, schema in functions.items()
     ]
     return [*rules, f"answer: {' | '.join(calls)}"]
 
 
-def _mark(text: str, language: Language) -> str:
+def mark_of(text: str, language: Language) -> str:
     """A token where the vocabulary has it, else its text."""
     return f"<[{language.token_ids[text]}]>" if text in language.token_ids else json.dumps(text)
 
 
-def _with(text: str, *, at_end: bool = False) -> str:
+def containing(text: str, *, at_end: bool = False) -> str:
     """What contains `text`, or ends with it."""
     literal = "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):X}}}" for c in text)
     return rf"/(.|\n)*{literal}/" if at_end else rf"/(.|\n)*{literal}(.|\n)*/"
@@ -76,11 +76,11 @@ def _body(form: StructuredOutput) -> str:
     match form.form:
         case FormKind.JSON_SCHEMA:
             try:
-                return _json(json.loads(form.text))
+                return json_of(json.loads(form.text))
             except ValueError as error:
                 raise UnsupportedError(f"{form.field} is not JSON: {error}", field=form.field) from None
         case FormKind.JSON_OBJECT:
-            return _json({"type": "object"})
+            return json_of({"type": "object"})
         case FormKind.REGEX:
             return f"/{_slashes(form.text)}/"
         case FormKind.CHOICE:
@@ -90,7 +90,7 @@ def _body(form: StructuredOutput) -> str:
     return f"%lark {{\n{form.text}\n}}"
 
 
-def _json(schema: Any) -> str:
+def json_of(schema: Any) -> str:
     """Gaps between tokens of JSON are bounded, as in forms that stand alone."""
     bounded = {"x-guidance": {"whitespace_pattern": GAP}} | schema if isinstance(schema, dict) else schema
     return f"%json {json.dumps(bounded)}"

@@ -13,6 +13,7 @@ from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
 from frontend_svc.requests.bound_form import bind_form
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
+from frontend_svc.requests.strict_calls import strict_form
 from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.parsing.language import Language
@@ -115,6 +116,8 @@ class ChatBody(CommonBody):
         if (form := sampling.get("structured_output")) is not None:
             functions = self.toolbox.callable if self.toolbox.is_forced else {}
             sampling["structured_output"] = bind_form(form, language, prompt, functions)
+        elif (calls := strict_form(language, prompt, self.toolbox.strict_functions)) is not None:
+            sampling["structured_output"] = calls
         return ClientRequest(
             prompt=prompt,
             sampling=sampling,

@@ -27,7 +27,7 @@ class Function(Body):
     parameters: dict[str, Any] | None = None
     """The JSON schema of the arguments; None: the function has none."""
     strict: bool | None = None
-    """Calls that are forced follow the schema in any case; others are the model's own."""
+    """Calls follow the schema. Those that are forced do in any case."""
 
 
 class Tool(Body):
@@ -144,6 +144,15 @@ class Toolbox:
         if self._mode == "none":
             return {}
         return {f.name: f.parameters or _ANY_OBJECT for f in self._functions if f.name in self._allowed}
+
+    @property
+    def strict_functions(self) -> dict[str, dict[str, Any]]:
+        """Schemas that calls have to follow where the model chooses whether to call, by name; empty: no tool asks for
+        that. Of tools that do not ask themselves any object will do."""
+        wants = {function.name for function in self._functions if function.strict}
+        if self._mode != "auto" or not wants & self._allowed:
+            return {}
+        return {name: schema if name in wants else _ANY_OBJECT for name, schema in self.callable.items()}
 
     def for_template(self) -> list[dict[str, Any]]:
         """The tools as chat templates expect them."""

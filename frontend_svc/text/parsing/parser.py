@@ -217,7 +217,7 @@ class TaggedParser(OutputParser):
             item = yield from tape.next()
             if item != label[len(seen)]:
                 tape.back(item)
-                if seen:
+                if seen and item is not END:
                     self._context.emit.reasoning(seen)
                 return seen[-1:]
             seen += label[len(seen)]

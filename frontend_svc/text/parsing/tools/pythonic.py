@@ -73,8 +73,9 @@ class PythonicReader:
         return item is END
 
     def _may_be_call(self, text: str) -> bool:
+        tagged = text.startswith(START)
         written = text.removeprefix(START).strip().removeprefix("[").strip()
-        return bool(written) and any(name.startswith(written) for name in self._context.tools)
+        return (tagged or bool(written)) and any(name.startswith(written) for name in self._context.tools)
 
     def _read_name(self) -> Reading[str | None]:
         """The name of a tool that there is, with the bracket behind it; None: no such thing."""
