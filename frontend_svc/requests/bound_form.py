@@ -18,10 +18,13 @@ ANYTHING = r"/(.|\n)*/"
 
 
 def bind_form(
-    form: StructuredOutput, language: Language, prompt: str, functions: Mapping[str, Mapping[str, Any]] = {}
+    form: StructuredOutput, language: Language, within: bool, functions: Mapping[str, Mapping[str, Any]] = {}
 ) -> StructuredOutput:
-    """The form with all that the model writes before it. `functions` are those of which one has to be called, by
-    name; empty: the form is of the answer. Raises UnsupportedError for a form that cannot stand behind reasoning."""
+    """The form with all that the model writes before it.
+
+    within: the prompt ends within reasoning. `functions` are those of which one has to be called, by name; empty: the
+    form is of the answer. Raises UnsupportedError for a form that cannot stand behind reasoning.
+    """
     tags = language.reasoning_tags
     if form.form is FormKind.STRUCTURAL_TAG or (tags is None and not language.is_harmony):
         return form
@@ -29,14 +32,14 @@ def bind_form(
         rules = _harmony(form, language, functions)
     else:
         assert tags is not None
-        rules = [*reasoning_rules(tags, language, prompt), f"form: {_body(form)}"]
+        rules = [*reasoning_rules(tags, language, within), f"form: {_body(form)}"]
     return replace(form, form=FormKind.GRAMMAR, text="%llguidance {}\n" + "\n".join(rules) + "\n", choices=())
 
 
-def reasoning_rules(tags: ReasoningTags, language: Language, prompt: str) -> list[str]:
+def reasoning_rules(tags: ReasoningTags, language: Language, within: bool) -> list[str]:
     """`start` and the rules of what stands in front of `form`."""
     begin, end = mark_of(tags.begin, language), mark_of(tags.end, language)
-    opened = "thought" if language.opens_reasoning(prompt) else f"(/\\n{{0,2}}/ {begin} thought)?"
+    opened = "thought" if within else f"(/\\n{{0,2}}/ {begin} thought)?"
     rules = [f"start: {opened} GAP form", r"GAP: /\n{0,2}/"]
     if tags.end in language.token_ids:
         return [*rules, f"thought: THOUGHT {end}", f"THOUGHT: {ANYTHING} & ~{containing(tags.end)}"]

@@ -16,9 +16,12 @@ _HEAD = '{"name": %s, "arguments": '
 Functions = Mapping[str, Mapping[str, Any]]
 
 
-def strict_form(language: Language, prompt: str, functions: Functions) -> StructuredOutput | None:
-    """`functions` are the schemas of the arguments, by name; empty: nothing is strict. None: nothing is to be followed,
-    or no grammar is known for the model's calls."""
+def strict_form(language: Language, within: bool, functions: Functions) -> StructuredOutput | None:
+    """The form of an output; None: nothing is to be followed, or no grammar is known for the model's calls.
+
+    within: the prompt ends within reasoning. `functions` are the schemas of the arguments, by name; empty: nothing is
+    strict.
+    """
     write = _FAMILIES.get(language.tools)
     if write is None or not functions:
         return None
@@ -30,7 +33,7 @@ def strict_form(language: Language, prompt: str, functions: Functions) -> Struct
         rules, text = ["start: form"], f"TEXT: {ANYTHING} & ~{containing(opener)}"
         if tags is not None:
             # Space in front of free text is part of it; a tag of reasoning is not.
-            first, *rest = reasoning_rules(tags, language, prompt)
+            first, *rest = reasoning_rules(tags, language, within)
             rules = [first.replace("GAP form", "form").replace(r"/\n{0,2}/ ", ""), *rest]
             text += f" & ~{containing(tags.begin)}"
         rules = [*rules, "form: TEXT (calls TEXT)*", text, *calls]

@@ -113,10 +113,11 @@ class ChatBody(CommonBody):
         name = "max_completion_tokens" if self.max_completion_tokens is not None else "max_tokens"
         sampling = self.make_sampling(getattr(self, name), self._num_logprobs())
         prompt = await self._render(prompts)
+        within = language.opens_reasoning(prompt, self._continued_text())
         if (form := sampling.get("structured_output")) is not None:
             functions = self.toolbox.callable if self.toolbox.is_forced else {}
-            sampling["structured_output"] = bind_form(form, language, prompt, functions)
-        elif (calls := strict_form(language, prompt, self.toolbox.strict_functions)) is not None:
+            sampling["structured_output"] = bind_form(form, language, within, functions)
+        elif (calls := strict_form(language, within, self.toolbox.strict_functions)) is not None:
             sampling["structured_output"] = calls
         return ClientRequest(
             prompt=prompt,
@@ -138,9 +139,15 @@ class ChatBody(CommonBody):
                 prompt,
                 self.toolbox.callable,
                 calls=self.toolbox.calls,
+                reasons=within,
                 max_calls=self.toolbox.max_calls,
             ),
         )
+
+    def _continued_text(self) -> str:
+        """Text of the message that the model is to write on; empty: it begins one."""
+        content = plain_messages(self.messages[-1:])[0]["content"] if self.continue_final_message else ""
+        return content if isinstance(content, str) else "".join(part["text"] for part in content or ())
 
     def _check_language(self, language: Language) -> None:
         if self.toolbox.callable and not self.toolbox.is_forced and not language.tools:

@@ -156,7 +156,9 @@ class ResponsesBody(Body):
                     "temperature": self.temperature,
                     "top_p": self.top_p,
                     "max_tokens": self.max_output_tokens,
-                    "structured_output": None if form is None else bind_form(form, language, prompt),
+                    "structured_output": None
+                    if form is None
+                    else bind_form(form, language, language.opens_reasoning(prompt)),
                 }
             ),
             model=self.model or "",

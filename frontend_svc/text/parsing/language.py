@@ -60,11 +60,14 @@ class Language:
         """Marks around reasoning; None: there are none."""
         return REASONING[self.reasoning] if self.reasoning else None
 
-    def opens_reasoning(self, prompt: str) -> bool:
-        """Whether a rendered prompt ends within reasoning."""
+    def opens_reasoning(self, prompt: str, continued: str = "") -> bool:
+        """Whether a rendered prompt ends within reasoning. `continued` is the text of the message that the model is to
+        write on; empty: it begins one."""
         tags = self.reasoning_tags
         if tags is None:
             return False
+        if continued.rfind(tags.begin) > continued.rfind(tags.end):
+            return True
         end = prompt.rstrip()
         return end.endswith((tags.begin, (tags.begin + tags.label).rstrip()))
 

@@ -76,7 +76,7 @@ def test_a_form_binds_behind_the_end_of_reasoning(
 ) -> None:
     """LM9: whether the prompt or the output opens the reasoning."""
     qwen = language(fast, "qwen3", "hermes")
-    opened, open_ = bind_form(form, qwen, "...<think>\n"), bind_form(form, qwen, "...assistant\n")
+    opened, open_ = bind_form(form, qwen, within=True), bind_form(form, qwen, within=False)
     assert follows(opened, 'so {"b": 2}</think>\n\n{"a": 1}')
     assert not follows(opened, '{"a": 1}'), "the reasoning has to end"
     assert follows(open_, '<think>\nso</think>\n\n{"a": 1}') and follows(open_, '{"a": 1}')
@@ -91,28 +91,28 @@ def test_a_form_binds_in_the_final_channel(fast: FastTokenizer, follows: Follows
         '<|channel|>final<|message|>{"a": 1}',
         "<|channel|>commentary to=functions.f <|constrain|>json",
     )
-    form = bind_form(FORMS[0], harmony, "")
+    form = bind_form(FORMS[0], harmony, within=False)
     assert follows(form, thought + answer) and follows(form, answer) and not follows(form, '{"a": 1}')
-    forced = bind_form(FORMS[0], harmony, "", {"f": SCHEMA, "g": SCHEMA})
+    forced = bind_form(FORMS[0], harmony, False, {"f": SCHEMA, "g": SCHEMA})
     assert follows(forced, f'{thought}{call}<|message|>{{"a": 1}}') and not follows(forced, thought + answer)
 
 
 def test_strict_calls_are_those_of_tools_that_there_are(fast: FastTokenizer, follows: Follows) -> None:
     """LM11: text is free; a call that begins follows its schema."""
     for reasoning in ("qwen3", ""):
-        form = strict_form(language(fast, reasoning, "hermes"), "", {"f": SCHEMA, "g": {"type": "object"}})
+        form = strict_form(language(fast, reasoning, "hermes"), False, {"f": SCHEMA, "g": {"type": "object"}})
         call = '<tool_call>\n{"name": "%s", "arguments": {"%s": 1}}\n</tool_call>'
         assert follows(form, "Hello { there.") and follows(form, "")
         assert follows(form, f"Hello.\n{call % ('f', 'a')}\n{call % ('g', 'b')}")
         assert not follows(form, call % ("f", "b")) and not follows(form, call % ("x", "a"))
         assert not follows(form, "<tool_call>no")
-    thought = strict_form(language(fast, "qwen3", "hermes"), "", {"f": SCHEMA})
+    thought = strict_form(language(fast, "qwen3", "hermes"), False, {"f": SCHEMA})
     assert follows(thought, f"<think>hm</think>\n\nHello.{call % ('f', 'a')}")
 
 
 def test_strict_calls_in_harmony(fast: FastTokenizer, follows: Follows) -> None:
     """LM11."""
-    form = strict_form(language(fast, "openai_gptoss", "openai"), "", {"f": SCHEMA})
+    form = strict_form(language(fast, "openai_gptoss", "openai"), False, {"f": SCHEMA})
     thought = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
     call = '<|channel|>commentary to=functions.%s <|constrain|>json<|message|>{"a": 1}'
     assert follows(form, f"{thought}<|channel|>final<|message|>Hello") and follows(form, thought + call % "f")
@@ -120,5 +120,14 @@ def test_strict_calls_in_harmony(fast: FastTokenizer, follows: Follows) -> None:
 
 
 def test_nothing_is_strict_where_nobody_asks_or_no_grammar_is_known(fast: FastTokenizer) -> None:
-    assert strict_form(language(fast, "qwen3", "hermes"), "", {}) is None
-    assert strict_form(language(fast, "qwen3", "glm45"), "", {"f": SCHEMA}) is None
+    assert strict_form(language(fast, "qwen3", "hermes"), False, {}) is None
+    assert strict_form(language(fast, "qwen3", "glm45"), False, {"f": SCHEMA}) is None
+
+
+def test_where_the_prompt_has_opened_the_reasoning(fast: FastTokenizer) -> None:
+    """LM9: by its end, or within the message that is written on; not where somebody speaks of the tag."""
+    qwen = language(fast, "qwen3", "")
+    assert qwen.opens_reasoning("...assistant\n<think>\n") and not qwen.opens_reasoning(
+        "<think>\n\n</think>\n\n"
+    )
+    assert qwen.opens_reasoning("...<think>so", "<think>so") and not qwen.opens_reasoning("<think> is a tag")
