@@ -31,7 +31,8 @@ class ParsedStream:
         num_reasoning = 0
         for count, token_id in enumerate(token_ids, 1):
             was_reasoning = self._parser.in_reasoning
-            parsed = self._parser.push(self._detokenizer.push((token_id,)))
+            pieces = self._detokenizer.push((token_id,))
+            parsed = self._parser.push(pieces) if pieces else ()
             if was_reasoning and self._parser.in_reasoning and not self._detokenizer.is_tag(token_id):
                 num_reasoning += 1
             if parsed and (stop := self._pass(parsed, events)):
@@ -73,6 +74,6 @@ class ParsedStream:
 
 
 def _certain(events: Sequence[Event], found: Found | None, num_reasoning_tokens: int = 0) -> Certain:
-    joined = join_events(events)
+    joined = join_events(events) if len(events) > 1 else events
     text = "".join(event.text for event in joined if isinstance(event, Text))
     return Certain(text, found, joined, num_reasoning_tokens)

@@ -19,6 +19,9 @@ class TaggedDetokenizer:
 
     def push(self, token_ids: Sequence[int]) -> list[Piece]:
         """The pieces that became certain with these tokens."""
+        if len(token_ids) == 1 and token_ids[0] not in self._marks:
+            text = self._detokenizer.push(token_ids)
+            return [text] if text else []
         pieces: list[Piece] = []
         start = 0
         for index, token_id in enumerate(token_ids):
