@@ -19,6 +19,9 @@ from signalbox.errors import SignalboxError
 COMMANDS = {
     "up": "start scheduler, workers and frontend on this machine, with the demo model",
     "pull": "fetch a model by its name",
+    "models": "list the models that are here, and whether they can be served",
+    "ps": "list the rings that run on this machine",
+    "logs": "show what the services of a ring log",
     "serve": "run one service in the foreground: scheduler, worker or frontend",
     "generate": "continue a prompt and stream the text",
     "chat": "talk with the model",
@@ -28,6 +31,7 @@ COMMANDS = {
     "safe-mode": "have lower classes wait while the higher ones are in trouble",
     "reload-tenants": "have the scheduler read its file of tenants again",
     "key": "make an API key for a frontend",
+    "completion": "print a script with which bash or zsh completes commands",
     "bench": "measure: a server under load, this machine, the scheduler",
 }
 """Name of each command, which is its file (with _ for -), and its summary."""
@@ -75,8 +79,13 @@ def refuse_unknown(command: argparse.ArgumentParser, argument: str) -> NoReturn:
     command.error(f"unknown argument {flag}{meant} (see {command.prog} --help)")
 
 
+def make_complete_parser() -> argparse.ArgumentParser:
+    """A parser that knows the options of all commands: it imports them all."""
+    return make_parsers((), is_complete=True)[0]
+
+
 def make_parsers(
-    arguments: Sequence[str],
+    arguments: Sequence[str], *, is_complete: bool = False
 ) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser of the command line, and those of the commands by name."""
     parser = argparse.ArgumentParser(
@@ -97,7 +106,7 @@ def make_parsers(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name == chosen:
+        if is_complete or name == chosen:
             module = import_module(f"signalbox.cli.commands.{name.replace('-', '_')}")
             command.epilog = module.EXAMPLE
             module.add_arguments(command)

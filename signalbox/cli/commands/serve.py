@@ -25,7 +25,7 @@ MODULES = {"scheduler": "scheduler_svc", "worker": "worker_svc", "frontend": "fr
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands; all that follows the name are settings of the service."""
-    parser.add_argument("service", choices=MODULES, metavar="SERVICE", help="one of those below")
+    parser.add_argument("service", choices=tuple(MODULES), metavar="SERVICE", help="one of those below")
     parser.add_argument(
         "settings", nargs=argparse.REMAINDER, metavar="...", help="settings of the service (see its --help)"
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from signalbox.cli.commands.arguments import address, at_least_one
 from signalbox.cli.models.name import find_model
 from signalbox.cli.ring.bring_up import BringUp, warn
 from signalbox.cli.ring.log_dir import LogDir
+from signalbox.cli.ring.registry import RunningRing, registered
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring, flags, worker_name
-from signalbox.cli.ring.supervisor import Supervisor, check_free
+from signalbox.cli.ring.supervisor import Supervisor, check_free, dialable
 from signalbox.errors import StartupError
 from signalbox.protocol.speculation import Speculation, parse_speculation
 from signalbox.runtime.cores import threads_per_worker
@@ -174,9 +177,23 @@ def run(args: argparse.Namespace) -> int:
         logs.check_lease()
     ring = replace(ring, lease=logs.lease)
     supervisor = Supervisor(ring.stages(), logs.path, warn)
-    status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
+    with registered(_describe(ring, logs.path)):
+        status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
     logs.close(failed=status == 1)
     return status
+
+
+def _describe(ring: Ring, log_dir: Path) -> RunningRing:
+    return RunningRing(
+        pid=os.getpid(),
+        model=ring.served_model_name,
+        http=dialable(ring.http),
+        grpc=dialable(ring.grpc),
+        schedulers=",".join(map(dialable, ring.schedulers.values())),
+        num_workers=len(ring.workers),
+        log_dir=str(log_dir.absolute()),
+        started_at=time.time(),
+    )
 
 
 def make_ring(args: argparse.Namespace) -> Ring:

@@ -22,7 +22,7 @@ from tools.make_random_model import PRESETS
 from worker_svc.runner.cpu.fused import FusedAttention
 from worker_svc.runner.cpu.packed_linear import PackedLinear
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model import loading as model_module
+from worker_svc.runner.model import support
 
 ModelDir = Callable[[str], Path]
 NUM_TOKENS = 64
@@ -91,6 +91,12 @@ def test_own_attention_code_is_refused(
 ) -> None:
     """By name with a plain reason, and by what the model does if the name were not known."""
     if not known:
-        monkeypatch.setattr(model_module, "REFUSED_FAMILIES", {})
+        monkeypatch.setattr(support, "REFUSED_FAMILIES", {})
     with pytest.raises(ModelLoadError, match="has attention code of its own"):
         make_runner(save_tiny(config, tmp_path))
+
+
+def test_the_families_that_are_said_to_be_compared_are_those_of_these_tests() -> None:
+    """`signalbox models` says so before a model is loaded."""
+    compared = {kind.model_type for name, (kind, _) in PRESETS.items() if name in FAMILIES}
+    assert compared == support.COMPARED_FAMILIES

@@ -14,20 +14,8 @@ from worker_svc.runner.attention.kv_cache import LayerShape
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.memory import check_weights_fit
+from worker_svc.runner.model.support import OWN_ATTENTION, RECURRENT, check_config
 
-OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
-CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
-RECURRENT = "has recurrent or convolution layers, whose state is not kept in blocks"
-REFUSED_FAMILIES = {
-    **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
-    **dict.fromkeys(("llama4", "llama4_text"), CHUNKED_ATTENTION),
-    **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "lfm2_moe", "mamba"), RECURRENT),
-    **dict.fromkeys(("mamba2", "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv", "zamba"), RECURRENT),
-}
-"""Known not to work, with the reason. All others are tried: what decides is the probe."""
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Not "dynamic" and "longrope": their frequencies follow the longest position of the whole batch."""
-LAYER_TYPES = ("full_attention", "sliding_attention")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 
@@ -72,40 +60,6 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
         eos_token_ids=read_eos_token_ids(model_dir, raw_config),
         sliding_window=getattr(config, "sliding_window", None),
     )
-
-
-def check_config(config: dict[str, Any], path: Path) -> None:
-    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantised weights."""
-    family = config.get("model_type")
-    if not isinstance(family, str):
-        raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
-    if family in REFUSED_FAMILIES:
-        raise ModelLoadError(
-            f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}."
-        )
-    if config.get("quantization_config") is not None:
-        raise ModelLoadError(f"{path}: quantization_config is set, but quantised weights are not supported.")
-    for key in ("rope_scaling", "rope_parameters"):
-        for rope_type in rope_types(config.get(key)):
-            if rope_type not in ROPE_TYPES:
-                raise ModelLoadError(
-                    f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
-                )
-    for layer_type in config.get("layer_types") or ():
-        if layer_type not in LAYER_TYPES:
-            raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(LAYER_TYPES)}.")
-
-
-def rope_types(rope: Any) -> list[Any]:
-    """The types that a rope setting names; some models have one setting for each type of layer."""
-    if rope is None:
-        return []
-    if not isinstance(rope, dict):
-        return [rope]
-    nested = [value for value in rope.values() if isinstance(value, dict)]
-    if nested:
-        return [rope_type for value in nested for rope_type in rope_types(value)]
-    return [rope.get("rope_type", rope.get("type", "default"))]
 
 
 def choose_device(device: str) -> torch.device:

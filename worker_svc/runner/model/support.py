@@ -1,0 +1,89 @@
+"""What of a model can be served, as its config.json tells: without torch, before anything is loaded.
+
+`python -m worker_svc.runner.model.support DIR...` prints a line of JSON for each directory, for `signalbox models`,
+which imports no service: `family` ("" if unknown), `problem` (why it cannot be served; null: nothing is known against
+it), `is_compared` (whether the family is compared with transformers).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model import checkpoint
+
+OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
+CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
+RECURRENT = "has recurrent or convolution layers, whose state is not kept in blocks"
+REFUSED_FAMILIES = {
+    **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
+    **dict.fromkeys(("llama4", "llama4_text"), CHUNKED_ATTENTION),
+    **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "lfm2_moe", "mamba"), RECURRENT),
+    **dict.fromkeys(("mamba2", "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv", "zamba"), RECURRENT),
+}
+"""Families known not to work, with the reason. All others are tried: what decides is the probe."""
+COMPARED_FAMILIES = frozenset(
+    (
+        *("cohere2", "deepseek_v3", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "gpt_oss", "granite"),
+        *("llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe"),
+    )
+)
+"""Families whose outputs are compared with transformers, by model_type."""
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Not "dynamic" and "longrope": their frequencies follow the longest position of the whole batch."""
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+def check_config(config: dict[str, Any], path: Path) -> None:
+    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantised weights."""
+    family = config.get("model_type")
+    if not isinstance(family, str):
+        raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
+    if family in REFUSED_FAMILIES:
+        raise ModelLoadError(
+            f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}."
+        )
+    if config.get("quantization_config") is not None:
+        raise ModelLoadError(f"{path}: quantization_config is set, but quantised weights are not supported.")
+    for key in ("rope_scaling", "rope_parameters"):
+        for rope_type in rope_types(config.get(key)):
+            if rope_type not in ROPE_TYPES:
+                raise ModelLoadError(
+                    f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
+                )
+    for layer_type in config.get("layer_types") or ():
+        if layer_type not in LAYER_TYPES:
+            raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(LAYER_TYPES)}.")
+
+
+def rope_types(rope: Any) -> list[Any]:
+    """The types that a rope setting names; some models have one setting for each type of layer."""
+    if rope is None:
+        return []
+    if not isinstance(rope, dict):
+        return [rope]
+    nested = [value for value in rope.values() if isinstance(value, dict)]
+    if nested:
+        return [rope_type for value in nested for rope_type in rope_types(value)]
+    return [rope.get("rope_type", rope.get("type", "default"))]
+
+
+def describe(directory: Path) -> dict[str, Any]:
+    """What is known of a directory before its weights are loaded."""
+    family, problem = "", None
+    try:
+        config = checkpoint.read_json(directory / checkpoint.CONFIG)
+        family = str(config.get("model_type", ""))
+        check_config(config, directory / checkpoint.CONFIG)
+        checkpoint.check_weights(directory)
+    except ModelLoadError as error:
+        problem = str(error).replace(f"{directory}/", "").removesuffix(".")
+    return {"family": family, "problem": problem, "is_compared": family in COMPARED_FAMILIES}
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        print(json.dumps(describe(Path(argument))))
