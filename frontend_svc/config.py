@@ -96,7 +96,8 @@ class FrontendSettings(Settings):
     """Where temperature, top_p, top_k, min_p, repetition_penalty and max_tokens come from that a request leaves out:
     `model` is the generation_config.json of the model's directory, `none` our own of the API."""
     served_model_name: str = ""
-    """The one model to serve, as its workers call it. Empty: every model whose tokenizer is ours."""
+    """The one model to serve, as its workers call it; further names that mean it follow behind commas, and answers say
+    the first. Empty: every model whose tokenizer is ours."""
     unknown_fields: Literal["refuse", "warn"] = "refuse"
     """What to do with a field of a request over HTTP that nobody here knows: refuse the request, or tell the log once
     and go on without it. A field that is known and cannot be served is refused in any case."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from signalbox.errors import UnavailableError, UnknownModelError
 
@@ -52,9 +52,11 @@ class ModelDirectory:
     """Which models are served, and by which workers."""
 
     def __init__(self, *, tokenizer_fingerprint: str = "", served_model_name: str = "") -> None:
-        """An empty fingerprint fits every worker; an empty name serves every model."""
+        """An empty fingerprint fits every worker; an empty name serves every model. Of several names, joined by commas,
+        the first is the one that workers have, and the others mean it."""
         self._fingerprint = tokenizer_fingerprint
-        self._served_model_name = served_model_name
+        self._served_model_name, *further = [name.strip() for name in served_model_name.split(",")]
+        self._further_names = tuple(name for name in further if name)
         self._workers: tuple[Worker, ...] = ()
         self._misfits: set[str] = set()
         self._models: dict[str, Model] = {}
@@ -68,8 +70,9 @@ class ModelDirectory:
 
     @property
     def models(self) -> list[Model]:
-        """Served models that have a worker."""
-        return list(self._models.values())
+        """Served models that have a worker, once for each of their names."""
+        models = list(self._models.values())
+        return models + [replace(model, name=name) for model in models for name in self._further_names]
 
     def replace(self, workers: Iterable[Worker]) -> None:
         """Takes a whole new directory."""
@@ -87,17 +90,19 @@ class ModelDirectory:
         return worker_id in self._misfits
 
     def resolve(self, name: str) -> Model:
-        """The model of that name; an empty name is the only model.
+        """The model of that name, by the name that its workers have; an empty name is the only model.
 
         Raises UnknownModelError, or UnavailableError when the model has no worker now.
         """
         if not name and len(self._models) == 1:
             return next(iter(self._models.values()))
+        if name in self._further_names:
+            name = self._served_model_name
         if name in self._models:
             return self._models[name]
         if not self._models or name in self._known:
             raise UnavailableError("no worker is attached" + (f" for the model {name!r}" if name else ""))
-        served = ", ".join(sorted(self._models))
+        served = ", ".join(sorted({*self._models, *self._further_names}))
         if not name:
             raise UnknownModelError(f"several models are served, name one of {served}", field="model")
         raise UnknownModelError(f"the model {name!r} is not served; served are {served}", field="model")

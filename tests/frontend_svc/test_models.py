@@ -66,3 +66,16 @@ def test_unknown_fingerprints_fit() -> None:
 def test_one_model_by_name() -> None:
     directory = directory_of(WORKER, replace(WORKER, model="other"), served_model_name="toy")
     assert [model.name for model in directory.models] == ["toy"]
+
+
+def test_further_names_mean_the_first() -> None:
+    """All are listed; what is resolved has the name that the workers have."""
+    directory = directory_of(WORKER, served_model_name="toy, tiny,gpt-4o")
+    assert [model.name for model in directory.models] == ["toy", "tiny", "gpt-4o"]
+    assert directory.resolve("gpt-4o") == directory.resolve("toy") == directory.resolve("")
+    with pytest.raises(UnknownModelError, match=r"'gpt'.*gpt-4o, tiny, toy"):
+        directory.resolve("gpt")
+    directory.replace([])
+    assert directory.models == []
+    with pytest.raises(UnavailableError):
+        directory.resolve("tiny")

@@ -64,7 +64,13 @@ def _add_ring_arguments(group: Any) -> None:
         metavar="MODEL",
         help="Hugging Face model directory, or a name that `signalbox pull` takes (demo model)",
     )
-    add("--served-model-name", metavar="NAME", help="name that clients use (the model's; demo)")
+    add(
+        "--served-model-name",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names that clients use; answers say the first (the model's; demo)",
+    )
     add("--workers", type=at_least_one, default=1, metavar="N", help="worker processes (%(default)s)")
     add(
         "--frontends",
@@ -214,9 +220,12 @@ def make_ring(args: argparse.Namespace) -> Ring:
         max_inflight_steps=args.max_inflight_steps,
     )
     model = find_model(args.model)
+    names = [name for text in args.served_model_name for name in text.split(",") if name]
+    names = names or ["demo" if model.directory == DEMO_MODEL else model.name]
     return Ring(
         model=model.directory,
-        served_model_name=args.served_model_name or ("demo" if model.directory == DEMO_MODEL else model.name),
+        served_model_name=names[0],
+        further_names=tuple(names[1:]),
         scheduler=args.scheduler,
         standby=args.standby,
         http=args.http,

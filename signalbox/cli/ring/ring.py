@@ -31,6 +31,8 @@ class Ring:
     """File that the scheduler that leads has locked; to be set when there is a second one."""
     scheduler_flags: tuple[str, ...] = ()
     worker_flags: tuple[str, ...] = ()
+    further_names: tuple[str, ...] = ()
+    """Other names of the model, that clients may use."""
     restarts_workers: bool = False
     """One that ends is started again; else it is the end of all."""
     frontend_flags: tuple[str, ...] = ()
@@ -78,7 +80,7 @@ class Ring:
                 "frontend_svc",
                 flags(scheduler=self.scheduler_list, http=self.http, grpc=self.grpc),
                 flags(model=self.model if self.has_tokenizer else None),
-                flags(served_model_name=self.served_model_name),
+                flags(served_model_name=",".join([self.served_model_name, *self.further_names])),
                 (f"--name={name}", "--reuse-port") if self.num_frontends > 1 else (),
                 self.frontend_flags,
             )

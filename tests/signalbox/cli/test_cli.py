@@ -209,6 +209,13 @@ def test_the_demo_ring_leaves_settings_to_the_services() -> None:
     assert flags == {"--scheduler", "--listen", "--worker-id", "--model", "--served-model-name", "--threads"}
 
 
+@pytest.mark.parametrize("names", [("toy", "gpt-4o"), ("toy,gpt-4o",)])
+def test_a_model_has_several_names_for_clients_and_one_for_workers(names: tuple[str, ...]) -> None:
+    ring = make_ring("--served-model-name", *names)
+    assert "--served-model-name=toy" in command_line(ring, 1)
+    assert "--served-model-name=toy,gpt-4o" in command_line(ring, 2)
+
+
 def test_options_reach_their_service(tmp_path: Path) -> None:
     ring = make_ring(
         *(
