@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ WANTED = (
 )
 """Files that worker and frontend read; no pickles, pictures or weights for other programs."""
 UNWANTED = ("*/*.safetensors", "consolidated*")
+INDEX = "model.safetensors.index.json"
 CHUNK_BYTES = 1 << 20
 
 
@@ -55,9 +57,24 @@ def find(model: HubModel) -> Path | None:
     """The directory of the model in the cache; None when it is not there, or not whole."""
     hub = _library()
     try:
-        return Path(hub.snapshot_download(**_request(model), local_files_only=True))
+        directory = Path(hub.snapshot_download(**_request(model), local_files_only=True))
     except hub.errors.LocalEntryNotFoundError:
         return None
+    return directory if _is_whole(directory) else None
+
+
+def _is_whole(directory: Path) -> bool:
+    """Whether config and weights are there. Another program may have fetched a part of the model, and the library knows
+    what is missing only where it has kept a list of all files."""
+    try:
+        index = json.loads((directory / INDEX).read_text()) if (directory / INDEX).exists() else {}
+        shards = set(index.get("weight_map", {}).values())
+    except (OSError, ValueError, AttributeError):
+        return False
+    has_weights = all((directory / name).is_file() for name in shards) and any(
+        path.is_file() for path in directory.glob("*.safetensors")
+    )
+    return has_weights and (directory / "config.json").is_file()
 
 
 def pull(model: HubModel, progress: Progress) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,13 +18,14 @@ from signalbox.cli.models.hub import HubModel, read_id
 from tests.ports import free_ports
 from tests.signalbox.cli.models.hub_server import TOKEN, Hub, serving
 
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 SERVED = {
     "config.json": b'{"model_type": "llama"}',
     "generation_config.json": b"{}",
     "tokenizer.json": b"{}" * 50,
     "chat_template.jinja": b"{{ messages }}",
     "additional_chat_templates/tool_use.jinja": b"{{ tools }}",
-    "model.safetensors.index.json": b'{"metadata": {}}',
+    "model.safetensors.index.json": json.dumps({"weight_map": dict(zip("ab", SHARDS, strict=True))}).encode(),
     "model-00001-of-00002.safetensors": b"a" * 300_000,
     "model-00002-of-00002.safetensors": b"b" * 5000,
 }
@@ -117,6 +120,19 @@ def test_up_fetches_what_is_not_there(home: Home) -> None:
         said = home.refusal("up", "--model", "acme/tiny", "--scheduler", f"127.0.0.1:{port}")
     assert said == f"port {port} on 127.0.0.1 is in use; choose another with --scheduler"
     assert sorted(home.hub.fetched()) == sorted(SERVED)
+
+
+def test_up_fetches_what_another_program_has_left_out(home: Home) -> None:
+    """Without a list of the repository's files, which older programs do not keep."""
+    directory = directory_in(home.run("pull", "acme/tiny")[1])
+    (directory / SHARDS[1]).resolve().unlink()
+    (directory / SHARDS[1]).unlink()
+    shutil.rmtree(directory.parents[1] / "trees")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert "is in use" in home.refusal("up", "--model", "acme/tiny", "--scheduler", address)
+    assert home.hub.fetched().count(SHARDS[1]) == 2
+    assert (directory / SHARDS[1]).read_bytes() == SERVED[SHARDS[1]]
 
 
 def test_what_was_broken_off_goes_on(home: Home) -> None:

@@ -146,3 +146,22 @@ def test_a_name_that_nobody_knows(capsys: Capture) -> None:
     assert capsys.readouterr().err == (
         "signalbox: no model is called smollm3; there is smollm2, and OWNER/NAME of the Hugging Face hub\n"
     )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_in_a_terminal_and_one_word_elsewhere() -> None:
+    for stream, expected in [
+        (Terminal(), "fetching\rfetching: 1 of 3 MB\033[K\rfetching: 3 of 3 MB\033[K\nmaking\n"),
+        (io.StringIO(), "fetching\nmaking\n"),
+    ]:
+        progress = Progress(stream)
+        progress.step("fetching")
+        for done_bytes in (1_000_000, 1_000_100, 3_000_000):
+            progress.show(done_bytes, 3_000_000)
+        progress.step("making")
+        progress.end()
+        assert stream.getvalue() == expected
