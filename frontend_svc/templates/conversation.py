@@ -21,6 +21,8 @@ class Conversation:
     """What else the template is told, by name: `enable_thinking`, `reasoning_effort` and the like."""
     variables_path: Mapping[str, str] = field(default_factory=dict)
     """How the client's body calls a variable, where it is not chat_template_kwargs and the name."""
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    """Variables that only a template hears which reads them; to others they do not matter."""
     add_generation_prompt: bool = True
     """End with what begins the assistant's next message."""
     continue_final_message: bool = False

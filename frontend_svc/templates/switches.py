@@ -31,6 +31,16 @@ def fit_variables(conversation: Conversation, known: Collection[str]) -> dict[st
             fitted |= _switch(name, value, known, conversation.variables, field)
         elif value is not None:
             raise UnsupportedError(f"{field}: the model's chat template does not read {name}", field=field)
+    return _fit_wishes(conversation.wishes, known) | fitted
+
+
+def _fit_wishes(wishes: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    fitted: dict[str, Any] = {}
+    for name, value in wishes.items():
+        if name in known:
+            fitted[name] = value
+        elif name in THINKING:
+            fitted |= {other: value for other in THINKING if other in known}
     return fitted
 
 

@@ -77,6 +77,44 @@ MESSAGE = st.fixed_dictionaries(
         "unknown": st.none() | ODD,
     },
 )
+ITEM_KINDS = st.sampled_from(
+    ["message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "item_reference"]
+)
+ITEM = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": ITEM_KINDS,
+        "role": ROLES,
+        "content": TEXTS | ODD,
+        "call_id": TEXTS,
+        "name": TEXTS,
+        "arguments": TEXTS,
+        "output": TEXTS | ODD,
+        "input": TEXTS,
+        "encrypted_content": TEXTS,
+    },
+) | st.fixed_dictionaries({"role": ROLES, "content": TEXTS})
+TOOL_KINDS = st.sampled_from(["function", "custom", "namespace", "web_search"])
+BLOCK = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "thinking", "tool_use", "tool_result", "image", "server_tool_use"])},
+    optional={
+        "text": TEXTS,
+        "thinking": TEXTS,
+        "signature": TEXTS,
+        "id": TEXTS,
+        "name": TEXTS,
+        "input": st.dictionaries(TEXTS, ODD, max_size=2),
+        "tool_use_id": TEXTS,
+        "content": TEXTS | ODD,
+    },
+)
+TURN = st.fixed_dictionaries(
+    {
+        "role": ROLES,
+        "content": TEXTS
+        | st.lists(BLOCK | st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}), max_size=3),
+    }
+)
 PROMPTS = TEXTS | TOKENS | st.lists(TEXTS, max_size=3) | st.lists(TOKENS, max_size=3)
 
 ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.SearchStrategy[Any]]]] = {
@@ -116,7 +154,7 @@ ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.Searc
         },
     ),
     "/v1/responses": (
-        {"input": TEXTS | st.lists(st.fixed_dictionaries({"role": ROLES, "content": TEXTS}), max_size=2)},
+        {"input": TEXTS | st.lists(ITEM, max_size=3)},
         {
             "max_output_tokens": st.integers(1, 24),
             "instructions": TEXTS,
@@ -126,8 +164,27 @@ ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.Searc
             "text": st.sampled_from([{"format": {"type": "text"}}, {"format": {"type": "xml"}}, {}]),
             "metadata": LABELS["metadata"],
             "store": st.booleans(),
+            "tools": st.lists(st.fixed_dictionaries({"type": TOOL_KINDS, "name": TEXTS}) | ODD, max_size=2),
+            "tool_choice": st.sampled_from(["none", "auto", "required"]) | ODD,
+            "reasoning": st.sampled_from([None, {"effort": "none"}, {"effort": "low"}]),
+            "include": st.sampled_from([[], ["reasoning.encrypted_content"]]),
         },
     ),
+    "/v1/messages": (
+        {"messages": st.lists(TURN, max_size=3), "max_tokens": st.integers(1, 24)},
+        {
+            "system": TEXTS | st.lists(BLOCK, max_size=2),
+            "stop_sequences": WORDS,
+            "temperature": UNIT,
+            "top_k": st.integers(0, 50),
+            "stream": st.booleans(),
+            "tools": st.lists(st.fixed_dictionaries({"name": TEXTS, "input_schema": ODD}) | ODD, max_size=2),
+            "tool_choice": st.sampled_from([{"type": "any"}, {"type": "auto"}, {"type": "none"}]) | ODD,
+            "thinking": st.sampled_from([{"type": "adaptive"}, {"type": "disabled"}]) | ODD,
+            "metadata": ODD,
+        },
+    ),
+    "/v1/messages/count_tokens": ({"messages": st.lists(TURN, max_size=3)}, {"system": TEXTS}),
     "/v1/embeddings": (
         {"input": PROMPTS},
         {"dimensions": st.integers(1, 9), "encoding_format": st.sampled_from(["float", "base64", "int8"])},

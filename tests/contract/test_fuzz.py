@@ -82,6 +82,8 @@ async def ask_http(client: httpx.AsyncClient, path: str, body: bytes, leaves: bo
         assert answer.status_code == 200 or whole["error"]["message"]
     elif path == "/v1/responses":
         assert text.count("event: response.completed") + text.count("event: response.incomplete") == 1, text
+    elif path == "/v1/messages":
+        assert text.count("event: message_stop") == 1, text
     else:
         assert text.endswith("data: [DONE]\n\n"), (path, body, text)
 

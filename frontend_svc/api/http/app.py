@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from frontend_svc.api.anthropic.endpoints import AnthropicApi
 from frontend_svc.api.http.answer_headers import EXPOSED, AnswerHeaders
 from frontend_svc.api.http.auth import HttpAuth
 from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
@@ -39,6 +40,7 @@ class HttpApi:
         self.app = Starlette(
             routes=[
                 *OpenAIApi(services).routes,
+                *AnthropicApi(services).routes,
                 Route("/health", self.health, methods=["GET"]),
                 Route("/live", self.health, methods=["GET"]),
                 Route("/ping", self.health, methods=["GET", "POST"]),
@@ -46,7 +48,7 @@ class HttpApi:
                 Route("/ready", self.ready, methods=["GET"]),
                 Route("/metrics", self.render_metrics, methods=["GET"]),
                 Route("/version", self.version, methods=["GET"]),
-                *(page.routes if page is not None else ()),
+                *(page.routes if page is not None else (Route("/", self.health, methods=["GET"]),)),
             ],
             middleware=[
                 *_cross_origin(settings.allowed_origins),
@@ -61,7 +63,7 @@ class HttpApi:
         )
 
     async def health(self, request: Request) -> Response:
-        """GET /health and /live: the process is alive."""
+        """GET /health and /live, and / where there is no page: the process is alive. Claude Code asks for HEAD of /."""
         return Response(b'{"status":"ok"}', media_type=JSON)
 
     async def load(self, request: Request) -> Response:

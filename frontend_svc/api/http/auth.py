@@ -17,6 +17,8 @@ data."""
 OPEN_PREFIX = "/web/"
 ADMIN_PREFIX = "/board/"
 """Shows the requests of all tenants."""
+API_KEY = "x-api-key"
+"""Where Anthropic's clients put the key."""
 
 
 class HttpAuth:
@@ -47,7 +49,8 @@ class HttpAuth:
         await self._app(scope, receive, send)
 
     def _check(self, request: Request, path: str) -> Caller:
-        caller = self._access.identify(request.headers.getlist(FIELD))
+        keys = [f"Bearer {key}" for key in request.headers.getlist(API_KEY)]
+        caller = self._access.identify(request.headers.getlist(FIELD) or keys)
         if path.startswith(self._admin):
             caller.require_admin(path)
         return caller

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Protocol
 
 from starlette.requests import Request
@@ -24,9 +26,15 @@ from frontend_svc.requests.request import ClientRequest, Trace, read_trace
 from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError, SignalboxError
 
+log = logging.getLogger(__name__)
+
 TIMEOUT_HEADER = "x-request-timeout"
 PRIORITY_HEADER = "x-priority"
 REQUEST_ID_HEADER = "x-request-id"
+WARNING_HEADER = "x-signalbox-warning"
+"""Tells in an answer what of the request was left out."""
+MAX_WARNINGS = 16
+MAX_WARNING_CHARS = 1024
 MAX_TIMEOUT_S = 86_400.0
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -79,22 +87,45 @@ async def open_call(
 
 
 async def answer(
-    request: Request, choices: Choices, make_renderer: Callable[[], Renderer], *, stream: bool
+    request: Request,
+    choices: Choices,
+    make_renderer: Callable[[], Renderer],
+    *,
+    stream: bool,
+    warnings: Sequence[str] = (),
 ) -> Response:
-    """The answer once the request is accepted. A client that leaves, or a renderer that fails, cancels it."""
+    """The answer once the request is accepted. A client that leaves, or a renderer that fails, cancels it.
+
+    `warnings` tell what of the request was left out; they go into headers, as no body has a place for them.
+    """
+    headers = warning_headers(warnings)
     async with watching(request.receive, choices):
         renderer = make_renderer()
         await choices.wait_accepted()
         if stream:
-            return StreamAnswer(choices, renderer)
-        return Response(renderer.render_whole(await choices.collect()), media_type=JSON)
+            return StreamAnswer(choices, renderer, headers)
+        return Response(renderer.render_whole(await choices.collect()), headers=headers, media_type=JSON)
+
+
+def warning_headers(warnings: Sequence[str]) -> dict[str, str]:
+    """One header with all of them; it is logged, too. None without any."""
+    if not warnings:
+        return {}
+    told = "; ".join(warnings[:MAX_WARNINGS])
+    log.warning("a request was served in part: %s", told)
+    return {WARNING_HEADER: ascii(told)[1:-1][:MAX_WARNING_CHARS]}
 
 
 class StreamAnswer(Response):
     """Server-sent events of one call. A client that leaves cancels it."""
 
-    def __init__(self, choices: Choices, renderer: Renderer) -> None:
+    def __init__(
+        self, choices: Choices, renderer: Renderer, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.status_code = HTTPStatus.OK
+        self._sent_headers = STREAM_HEADERS + [
+            (name.encode(), value.encode()) for name, value in headers.items()
+        ]
         self.background = None
         self._choices = choices
         self._renderer = renderer
@@ -103,7 +134,7 @@ class StreamAnswer(Response):
         """The ASGI application of this answer."""
         say_events(scope)
         async with watching(receive, self._choices):
-            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": self._sent_headers})
             if first := self._renderer.render_first():
                 await send({"type": "http.response.body", "body": first, "more_body": True})
             while not self._choices.all_ended:

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers, always with OpenAI's body."""
+"""Errors as HTTP answers, in the shape that callers of the path read: OpenAI's, or Anthropic's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from frontend_svc.api.anthropic import errors as anthropic
 from frontend_svc.api.openai.renderer import make_error
 from signalbox.errors import (
     AuthenticationError,
@@ -28,25 +29,30 @@ JSON = "application/json"
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Our errors, with OpenAI's body."""
+    """Our errors."""
     assert isinstance(error, SignalboxError)
     headers = {}
     if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
     if isinstance(error, AuthenticationError):
         headers["www-authenticate"] = "Bearer"
-    return Response(orjson.dumps(make_error(error)), status_of(error).http, headers, JSON)
+    if anthropic.reads_anthropic(request.url.path):
+        body, status = anthropic.make_error(error), anthropic.http_status(error)
+    else:
+        body, status = make_error(error), status_of(error).http
+    return Response(orjson.dumps(body), status, headers, JSON)
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Wrong path, wrong method: HTTP's own status, OpenAI's body."""
+    """Wrong path, wrong method: HTTP's own status."""
     assert isinstance(error, HTTPException)
     ours: SignalboxError = InvalidRequestError(error.detail)
     if error.status_code == HTTPStatus.NOT_FOUND:
         ours = RequestNotFoundError(f"there is no {request.url.path}")
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         ours = InvalidRequestError(f"{request.url.path} does not take {request.method}")
-    return Response(orjson.dumps(make_error(ours)), error.status_code, error.headers, JSON)
+    make = anthropic.make_error if anthropic.reads_anthropic(request.url.path) else make_error
+    return Response(orjson.dumps(make(ours)), error.status_code, error.headers, JSON)
 
 
 async def answer_bug(request: Request, error: Exception) -> Response:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from frontend_svc.api.openai.chat_prompt import make_chat_prompt
 from frontend_svc.api.openai.messages import Message, plain_messages
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
-from frontend_svc.requests.bound_form import bind_form
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
-from frontend_svc.requests.strict_calls import strict_form
 from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.parsing.language import Language
-from signalbox.errors import InvalidRequestError, UnsupportedError
+from signalbox.errors import InvalidRequestError
 from signalbox.protocol.sampling import MAX_LOGPROBS
 from signalbox.telemetry.attributes import OPERATION_CHAT
 
@@ -109,24 +107,19 @@ class ChatBody(CommonBody):
     async def read(self, prompts: ChatPrompts, language: Language, trace: Trace) -> ClientRequest:
         """The request of the body, unchecked but for what this endpoint alone can see."""
         self.check()
-        self._check_language(language)
         name = "max_completion_tokens" if self.max_completion_tokens is not None else "max_tokens"
         sampling = self.make_sampling(getattr(self, name), self._num_logprobs())
-        prompt = await self._render(prompts)
-        within = language.opens_reasoning(prompt, self._continued_text())
-        if (form := sampling.get("structured_output")) is not None:
-            functions = self.toolbox.callable if self.toolbox.is_forced else {}
-            sampling["structured_output"] = bind_form(form, language, within, functions)
-        elif (calls := strict_form(language, within, self.toolbox.strict_functions)) is not None:
-            sampling["structured_output"] = calls
+        form = sampling.pop("structured_output", None)
+        chat = await make_chat_prompt(self.conversation(), self.toolbox, form, prompts, language)
+        if chat.form is not None:
+            sampling["structured_output"] = chat.form
         return ClientRequest(
-            prompt=prompt,
+            prompt=chat.text,
             sampling=sampling,
             model=self.model or "",
             names=FieldNames(prompt="messages", max_tokens=name),
             add_special_tokens=bool(self.add_special_tokens),
-            # In harmony the tag that ends a turn ends each message of it.
-            turn_end=None if language.is_harmony else prompts.turn_end,
+            turn_end=chat.turn_end,
             id_prefix="chatcmpl-",
             priority=self.priority or 0,
             cache_salt=self.cache_salt or "",
@@ -135,40 +128,8 @@ class ChatBody(CommonBody):
             truncate_prompt_tokens=self.truncate_prompt_tokens,
             trace=trace,
             operation=OPERATION_CHAT,
-            parsing=language.plan(
-                prompt,
-                self.toolbox.callable,
-                calls=self.toolbox.calls,
-                reasons=within,
-                max_calls=self.toolbox.max_calls,
-            ),
+            parsing=chat.parsing,
         )
-
-    def _continued_text(self) -> str:
-        """Text of the message that the model is to write on; empty: it begins one."""
-        content = plain_messages(self.messages[-1:])[0]["content"] if self.continue_final_message else ""
-        return content if isinstance(content, str) else "".join(part["text"] for part in content or ())
-
-    def _check_language(self, language: Language) -> None:
-        if self.toolbox.callable and not self.toolbox.is_forced and not language.tools:
-            raise UnsupportedError(
-                'tool_choice "auto" needs to know how the model writes calls, which neither its template nor its '
-                "vocabulary shows: start the frontend with --tool-parser, or force a call",
-                field="tool_choice",
-            )
-
-    async def _render(self, prompts: ChatPrompts) -> str:
-        """The prompt. Forced calls need no place for tools in the template: they are told in words where it has
-        none, in the system's turn, or in the user's where the template takes no other."""
-        conversation = self.conversation()
-        if not self.toolbox.is_forced or prompts.takes_tools(conversation):
-            return await prompts.render(conversation)
-        told = self.toolbox.describe(conversation.messages, to_user=False)
-        try:
-            return await prompts.render(replace(conversation, tools=(), messages=told))
-        except InvalidRequestError:
-            told = self.toolbox.describe(conversation.messages, to_user=True)
-            return await prompts.render(replace(conversation, tools=(), messages=told))
 
     def conversation(self) -> Conversation:
         """What the chat template is told."""

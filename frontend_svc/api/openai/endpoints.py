@@ -18,9 +18,9 @@ from frontend_svc.api.openai.chat_renderer import ChatRenderer
 from frontend_svc.api.openai.completion_body import CompletionBody
 from frontend_svc.api.openai.completion_renderer import CompletionRenderer
 from frontend_svc.api.openai.embeddings import EmbeddingsBody
-from frontend_svc.api.openai.responses_body import ResponsesBody
-from frontend_svc.api.openai.responses_renderer import ResponsesRenderer
 from frontend_svc.api.openai.tokenize import DetokenizeBody, TokenizeBody
+from frontend_svc.api.responses.body import ResponsesBody
+from frontend_svc.api.responses.renderer import ResponsesRenderer
 from frontend_svc.models import Model
 from frontend_svc.services import Services
 from signalbox.errors import UnknownModelError
@@ -73,7 +73,11 @@ class OpenAIApi:
             prompt = await body.read(services.prompts, services.language, trace_of(request))
             choices = await open_call(services, request, [prompt])
         return await answer(
-            request, choices, partial(ResponsesRenderer, body, choices), stream=bool(body.stream)
+            request,
+            choices,
+            partial(ResponsesRenderer, body, choices),
+            stream=bool(body.stream),
+            warnings=body.warnings,
         )
 
     async def embed(self, request: Request) -> Response:

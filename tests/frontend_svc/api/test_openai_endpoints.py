@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from array import array
 from typing import Any
 
@@ -19,103 +18,10 @@ from signalbox.client import Client
 from signalbox.errors import InvalidRequestError
 from signalbox.v1 import frontend_pb2, generation_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
-from tests.frontend_svc.helpers import STOP, serve_text, until
+from tests.frontend_svc.helpers import STOP, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 
 LENGTH = generation_pb2.FINISH_REASON_LENGTH
-
-
-# ---- responses
-
-
-async def test_a_response(sdk: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer) -> None:
-    count = serve_text(cluster, tokenizer, "größe 🚂")
-    answer = await sdk.responses.create(
-        model="toy", instructions="be brief", input="hi", metadata={"k": "v"}, store=False
-    )
-    assert (answer.output_text, answer.status, answer.metadata) == ("größe 🚂", "completed", {"k": "v"})
-    assert answer.usage is not None
-    assert answer.usage.output_tokens == count
-    submit = await cluster.scheduler.next("submit")
-    prompt = "<bos><|system|>be brief\n<|user|>hi\n<|assistant|>"
-    assert submit.meta.num_prompt_tokens == len(tokenizer.fast.encode(prompt).ids)
-    assert answer.usage.input_tokens == submit.meta.num_prompt_tokens
-
-
-async def test_a_response_that_was_cut(http: httpx.AsyncClient, cluster: Cluster) -> None:
-    cluster.serve(lambda payload: [9], LENGTH)
-    body = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]}
-    answer = (await http.post("/v1/responses", json=body | {"max_output_tokens": 1})).json()
-    assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-
-
-async def test_a_streamed_response(sdk: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer) -> None:
-    serve_text(cluster, tokenizer, "größe 🚂")
-    async with sdk.responses.stream(model="toy", input="hi") as stream:
-        events = [event async for event in stream]
-        final = await stream.get_final_response()
-    assert final.output_text == "größe 🚂"
-    kinds = [event.type for event in events]
-    assert kinds[:4] == [
-        "response.created",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.content_part.added",
-    ]
-    assert kinds[-4:] == [
-        "response.output_text.done",
-        "response.content_part.done",
-        "response.output_item.done",
-        "response.completed",
-    ]
-    assert set(kinds[4:-4]) == {"response.output_text.delta"}
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-
-
-async def test_a_streamed_response_that_fails(sdk: openai.AsyncOpenAI, cluster: Cluster) -> None:
-    answering = asyncio.create_task(sdk.responses.create(model="toy", input="hi", stream=True))
-    ref = (await cluster.scheduler.next("submit")).ref
-    error = generation_pb2.Error(code="InternalError", message="the model failed")
-    cluster.worker.emit(Row(ref.attempt, 0, [9], generation_pb2.FINISH_REASON_ERROR, error))
-    events = [event async for event in await answering]
-    assert events[-1].type == "response.failed"
-    assert events[-1].response.error is not None
-    assert events[-1].response.error.message == "the model failed"
-
-
-async def test_a_response_with_a_schema(http: httpx.AsyncClient, cluster: Cluster) -> None:
-    cluster.serve(lambda payload: [9])
-    form = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
-    answer = await http.post("/v1/responses", json={"input": "hi", "text": {"format": form}})
-    assert answer.json()["text"]["format"] == form
-    submit = await cluster.scheduler.next("submit")
-    payload = generation_pb2.RequestPayload.FromString(submit.payload)
-    assert json.loads(payload.sampling.structured_output.json_schema) == {"type": "object"}
-
-
-BAD_RESPONSES: list[tuple[dict[str, Any], str]] = [
-    ({"input": ""}, "input"),
-    ({"input": []}, "input"),
-    ({}, "input"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
-    ({"input": [{"type": "function_call_output"}]}, "input[0].type"),
-    ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
-    ({"input": "x", "store": True}, "store"),
-    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools"),
-    ({"input": "x", "reasoning": {"effort": "low"}}, "reasoning"),
-    ({"input": "x", "background": True}, "background"),
-    ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
-    ({"input": "x", "temperature": 101}, "temperature"),
-    ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format"),
-    ({"input": "x", "text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
-    ({"input": "x", "n": 2}, "n"),
-]
-
-
-async def test_bad_responses_name_their_field(http: httpx.AsyncClient) -> None:
-    for body, param in BAD_RESPONSES:
-        answer = await http.post("/v1/responses", json=body)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (body, answer.text)
 
 
 # ---- embeddings

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API, as its SDK and Claude Code speak it."""

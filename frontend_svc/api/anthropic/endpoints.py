@@ -1,0 +1,51 @@
+"""The endpoints of the Messages API."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from frontend_svc.api.anthropic.body import CountBody, MessagesBody
+from frontend_svc.api.anthropic.errors import PATHS
+from frontend_svc.api.anthropic.renderer import MessagesRenderer
+from frontend_svc.api.http.call import answer, open_call, read_body, trace_of, warning_headers
+from frontend_svc.api.http.errors import JSON
+from frontend_svc.api.openai.chat_prompt import render_chat
+from frontend_svc.services import Services
+
+
+class AnthropicApi:
+    """Each endpoint turns one body into a session, and its deltas into bytes."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.routes = [
+            Route(PATHS, self.create, methods=["POST"]),
+            Route(f"{PATHS}/count_tokens", self.count_tokens, methods=["POST"]),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        """Serves POST /v1/messages."""
+        services = self._services
+        with services.metrics.counting_refusals():
+            body = await read_body(services, request, MessagesBody)
+            prompt = await body.read(services.prompts, services.language, trace_of(request))
+            choices = await open_call(services, request, [prompt])
+        make_renderer = partial(MessagesRenderer, body, choices)
+        return await answer(request, choices, make_renderer, stream=bool(body.stream), warnings=body.warnings)
+
+    async def count_tokens(self, request: Request) -> Response:
+        """Serves POST /v1/messages/count_tokens."""
+        services = self._services
+        with services.metrics.counting_refusals():
+            body = await read_body(services, request, CountBody)
+            services.directory.resolve(body.model or "")
+            prompt = await render_chat(body.conversation(), body.toolbox, services.prompts)
+            tokenizer = services.processor.require_tokenizer("messages")
+            tokens = await tokenizer.encode(prompt, add_special_tokens=False)
+        answer = orjson.dumps({"input_tokens": len(tokens)})
+        return Response(answer, headers=warning_headers(body.warnings), media_type=JSON)

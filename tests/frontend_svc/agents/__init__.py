@@ -1,0 +1,1 @@
+"""Tests of the faces that agents speak with."""
