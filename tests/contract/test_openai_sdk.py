@@ -179,11 +179,11 @@ def test_a_schema_of_responses(demo_sdk: openai.OpenAI) -> None:
     assert isinstance(json.loads(answer.output_text)["ok"], bool)
 
 
-def test_tools_need_a_template_with_a_place_for_them(demo_sdk: openai.OpenAI) -> None:
+def test_calls_of_the_models_choice_need_a_language_that_is_known(demo_sdk: openai.OpenAI) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
     with pytest.raises(openai.BadRequestError) as caught:
         chat(demo_sdk, tools=tools)
-    assert caught.value.param == "tools"
+    assert caught.value.param == "tool_choice"
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,8 @@ def tool_sdk(
     (directory / "chat_template.jinja").write_text(
         "{{ tools | tojson if tools else '' }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
     )
-    with openai_client(start_ring("--model", str(directory), "--served-model-name", "demo")) as client:
+    options = ("--model", str(directory), "--served-model-name", "demo")
+    with openai_client(start_ring(*options, "--frontend-set", "tool-parser=hermes")) as client:
         yield client
 
 

@@ -83,7 +83,7 @@ def test_the_table_explains_failures(sim_ring: RunningRing) -> None:
 def test_what_cannot_work_is_said_before_it_is_measured(sim_ring: RunningRing) -> None:
     done = bench(sim_ring.url, "--prompt-tokens", "5000")
     assert done.returncode == 1
-    assert "no request of the warm-up succeeded: the prompt has 5000 tokens" in done.stderr
+    assert "no request of the warm-up succeeded: this model's maximum context length is" in done.stderr
     done = bench(f"grpc://127.0.0.1:{free_ports(1)[0]}")
     assert (done.returncode, done.stdout) == (1, "")
     assert "nothing answers at" in done.stderr

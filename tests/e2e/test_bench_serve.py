@@ -97,7 +97,7 @@ def test_what_cannot_be_measured_is_said_and_the_ring_is_stopped(scratch: Path) 
     options = ("--runner", "sim", "--prompt-tokens", "5000")
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "signalbox: a request failed: the prompt has 5000 tokens" in done.stderr
+    assert "signalbox: a request failed: this model's maximum context length is" in done.stderr
     assert not list(scratch.iterdir())
 
 

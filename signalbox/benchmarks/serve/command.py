@@ -187,7 +187,7 @@ def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:
         "worker_set": [*args.worker_set, f"--metrics={metrics}"],
         "workers": 1,
         "frontends": 1,
-        "served_model_name": MODEL_NAME,
+        "served_model_name": [MODEL_NAME],
         "standby": None,
         "restart_workers": False,
     }
