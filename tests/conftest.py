@@ -14,6 +14,7 @@ SPREAD = {
 }
 """Files of long independent tests."""
 TOGETHER = {
+    "tests/contract/test_agents.py": "the demo ring",
     "tests/contract/test_openai_sdk.py": "the demo ring",
     "tests/e2e/test_ring.py": "the demo ring",
 }
