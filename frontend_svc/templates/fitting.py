@@ -51,10 +51,21 @@ def _fit_call(call: Plain, traits: Traits, path: str) -> Plain:
         arguments = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{path} is not JSON: {error}", field=path) from None
+    if "\\u" in text and not _is_unicode(arguments):
+        raise InvalidRequestError(f"{path} has half of a character", field=path)
     if not isinstance(arguments, dict):
         raise InvalidRequestError(f"{path} is not a JSON object", field=path)
     told = text if traits.arguments_as_text else arguments
     return call | {"function": call["function"] | {"arguments": told}}
+
+
+def _is_unicode(value: Any) -> bool:
+    """An escape of JSON can stand for half of a surrogate pair, which no tokenizer takes."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fit_reasoning(message: Plain, traits: Traits) -> Plain:

@@ -39,6 +39,7 @@ class ParsedStream:
                 found = Found(stop, count)
                 break
             if self._parser.is_complete:
+                self._release(events)
                 found = Found("", count)
                 break
         return _certain(events, found, num_reasoning)

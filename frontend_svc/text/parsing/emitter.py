@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 
 from frontend_svc.text.parsing.events import CallArguments, CallStart, Event, Reasoning, Text, join_events
+from frontend_svc.text.parsing.quotation import Quotation
 
 
 def make_call_id() -> str:
@@ -24,17 +25,14 @@ class Emitter:
         self.num_calls = 0
         self.last = ""
         """The character that text ended with last; empty: there was none, or a call stands between."""
-        self.in_fence = False
-        """Text has opened a block of code with three backticks and not closed it."""
-        self.in_code = False
-        """Text has opened code with one backtick and neither closed it nor ended the paragraph."""
+        self.quotation = Quotation()
+        """Marks of quotation in the text so far."""
         self._make_id = make_id
         self._events: list[Event] = []
-        self._space = ""
-        self._reasoning_space = ""
+        self._space: list[str] = []
+        self._reasoning_space: list[str] = []
         self._has_text = False
         self._has_reasoning = False
-        self._num_backticks = 0
 
     def take(self) -> list[Event]:
         """All events since the last time."""
@@ -45,40 +43,41 @@ class Emitter:
         """Text for the user. Space in front of all text is left out."""
         if not text or self.is_complete:
             return
-        if "`" in text or self._num_backticks or self.in_code:
-            self._count_backticks(text)
+        self.quotation.feed(text)
         self.last = text[-1]
-        whole = self._space + text
-        if not self._has_text:
-            whole = whole.lstrip("\r\n")
-        kept = whole.rstrip()
-        self._space = whole[len(kept) :]
+        if not self._has_text and not self._space:
+            text = text.lstrip("\r\n")
+        kept = text.rstrip()
         if kept:
             self._has_text = True
-            self._events.append(Text(kept))
+            self._events.append(Text("".join([*self._space, kept])))
+            self._space = []
+        if len(kept) < len(text):
+            self._space.append(text[len(kept) :])
 
     def end_text(self) -> None:
         """Text ends here without a call behind it."""
         if self._space and self._has_text and not self.is_complete:
-            self._events.append(Text(self._space))
-        self._space = ""
+            self._events.append(Text("".join(self._space)))
+        self._space = []
 
     def reasoning(self, text: str) -> None:
         """What the model wrote for itself. Line breaks around it are left out."""
         if self.is_complete:
             return
-        whole = self._reasoning_space + text
         if not self._has_reasoning:
-            whole = whole.lstrip("\r\n")
-        kept = whole.rstrip("\r\n")
-        self._reasoning_space = whole[len(kept) :]
+            text = text.lstrip("\r\n")
+        kept = text.rstrip("\r\n")
         if kept:
             self._has_reasoning = True
-            self._events.append(Reasoning(kept))
+            self._events.append(Reasoning("".join([*self._reasoning_space, kept])))
+            self._reasoning_space = []
+        if len(kept) < len(text):
+            self._reasoning_space.append(text[len(kept) :])
 
     def end_reasoning(self) -> None:
         """A later part of it begins on a new line."""
-        self._reasoning_space = "\n" if self._has_reasoning else ""
+        self._reasoning_space = ["\n"] if self._has_reasoning else []
 
     def start(self, name: str, call_id: str = "") -> None:
         """A call begins; an empty id: one is made."""
@@ -86,8 +85,8 @@ class Emitter:
             self.is_complete = True
         if self.is_complete:
             return
-        self._space, self._has_text, self.last = "", False, ""
-        self.in_code = False
+        self._space, self._has_text, self.last = [], False, ""
+        self.quotation.restart()
         self._events.append(CallStart(self.num_calls, name, call_id or self._make_id()))
         self.num_calls += 1
 
@@ -95,18 +94,3 @@ class Emitter:
         """More of the newest call's arguments."""
         if text and not self.is_complete:
             self._events.append(CallArguments(self.num_calls - 1, text))
-
-    def _count_backticks(self, text: str) -> None:
-        last = self.last
-        for character in text:
-            if character == "`":
-                self._num_backticks += 1
-                if self._num_backticks == 3:
-                    self.in_fence = not self.in_fence
-            else:
-                if self._num_backticks == 1:
-                    self.in_code = not self.in_code
-                self._num_backticks = 0
-                if character == last == "\n":
-                    self.in_code = False
-            last = character

@@ -21,6 +21,7 @@ class JsonFollower:
     def __init__(self) -> None:
         self.in_string = False
         self._stack: list[str] = []
+        self._num_open = {"{": 0, "[": 0}
         self._escaped = False
 
     def feed(self, character: str) -> bool:
@@ -34,12 +35,20 @@ class JsonFollower:
             self.in_string = True
         elif character in "{[":
             self._stack.append(character)
+            self._num_open[character] += 1
         elif character in "}]":
-            if _PAIRS[character] in self._stack:
-                while self._stack.pop() != _PAIRS[character]:
-                    pass
+            if self._num_open[_PAIRS[character]]:
+                self._close(_PAIRS[character])
             return not self._stack
         return False
+
+    def _close(self, bracket: str) -> None:
+        """Up to the newest of these."""
+        while True:
+            last = self._stack.pop()
+            self._num_open[last] -= 1
+            if last == bracket:
+                return
 
 
 def parse_json(text: str) -> Any:

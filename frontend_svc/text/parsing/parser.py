@@ -9,11 +9,9 @@ from typing import Protocol
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.events import Event
 from frontend_svc.text.parsing.pieces import END, End, Item, Piece, Tag
+from frontend_svc.text.parsing.quotation import Quotation
 from frontend_svc.text.parsing.tag_scanner import TagScanner
 from frontend_svc.text.parsing.tape import Reading
-
-QUOTES = "`\"'"
-"""A tag right behind one of these is quoted, not meant."""
 
 
 class CallReader(Protocol):
@@ -182,9 +180,9 @@ class TaggedParser(OutputParser):
 
     def _is_quoted(self, tag: Tag) -> bool:
         emit = self._context.emit
-        if tag.text in self._inner and (self._follows_quote or emit.in_code):
+        if tag.text in self._inner and (self._follows_quote or emit.quotation.in_code):
             return True
-        quoted = bool(emit.last and emit.last in QUOTES) or (not tag.is_token and emit.in_fence)
+        quoted = emit.quotation.is_opened or (not tag.is_token and emit.quotation.in_fence)
         self._follows_quote = self._follows_quote or quoted
         return quoted
 
@@ -192,18 +190,21 @@ class TaggedParser(OutputParser):
         assert self._reasoning is not None
         tape, emit = self._context.tape, self._context.emit
         self.in_reasoning = True
-        last = yield from self._skip_label()
+        quotation, last = Quotation(), (yield from self._skip_label())
+        if last:
+            quotation.feed(last)
         while True:
             item = yield from tape.run()
             if isinstance(item, End):
                 break
             if isinstance(item, Tag):
-                if item.text == self._reasoning.end and (item.is_token or not last or last not in QUOTES):
+                if item.text == self._reasoning.end and (item.is_token or not quotation.is_opened):
                     break
                 if item.text == self._reasoning.begin and not last:
                     continue
                 item = item.text
             emit.reasoning(item)
+            quotation.feed(item)
             last = item[-1]
         emit.end_reasoning()
         self.in_reasoning = False

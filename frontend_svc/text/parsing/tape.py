@@ -29,8 +29,8 @@ class Tape:
         if self._back:
             item = self._back.pop()
             if isinstance(item, str) and len(item) > 1:
-                self._back.append(item[1:])
-                item = item[0]
+                self._back += reversed(item)
+                item = self._back.pop()
         elif self._ended:
             return END
         else:
@@ -96,6 +96,9 @@ class Tape:
         return item
 
     def _forget(self, num_characters: int) -> None:
-        if self._record is not None:
-            text = "".join(self._record)
-            self._record = [text[: len(text) - num_characters]]
+        record = self._record
+        while record and num_characters:
+            last = record.pop()
+            if len(last) > num_characters:
+                record.append(last[:-num_characters])
+            num_characters -= min(num_characters, len(last))

@@ -155,3 +155,12 @@ def real_output(tokenizer: Tokenizer, language: Language, written: str) -> Found
     founds = [read(ParsedStream(tokenizer, (), plan), ids, step)[0] for step in (1, len(ids))]
     assert (founds[0].content, founds[0].calls) == (founds[1].content, founds[1].calls)
     return founds[0]
+
+
+def test_what_may_begin_a_stop_string_is_told_ahead_of_one_call_too_many(small: Tokenizer) -> None:
+    """LM7, LM10."""
+    plan = find_language(small, "none", "hermes").plan("", TOOLS, max_calls=1)
+    assert plan is not None
+    stream = ParsedStream(small, ["STOP"], plan)
+    certain = stream.push(small.fast.encode(f"{CALL}ST{CALL}").ids)
+    assert (certain.text, certain.found and certain.found.stop) == ("ST", "")

@@ -75,7 +75,7 @@ class _Rewriter:
     def __init__(self, context: Context) -> None:
         self._tape, self._write = context.tape, context.emit.arguments
         self._stack = ["{"]
-        self._word = ""
+        self._word: list[str] = []
         self._at_key = True
 
     def read(self) -> Reading[None]:
@@ -98,8 +98,8 @@ class _Rewriter:
 
     def _take(self, character: str) -> None:
         if character == ":" and self._at_key:
-            self._write(quote(self._word.strip().strip('"')) + ": ")
-            self._word, self._at_key = "", False
+            self._write(quote("".join(self._word).strip().strip('"')) + ": ")
+            self._word, self._at_key = [], False
         elif character in "{[":
             self._flush_word()
             self._write(character)
@@ -113,7 +113,7 @@ class _Rewriter:
             self._write(", ")
             self._at_key = self._stack[-1] == "{"
         else:
-            self._word += character
+            self._word.append(character)
 
     def _close(self) -> None:
         self._write("}" if self._stack.pop() == "{" else "]")
@@ -121,13 +121,13 @@ class _Rewriter:
 
     def _flush_word(self) -> None:
         """A bare value: a number, a word of JSON, or a string without marks."""
-        word, self._word = self._word.strip(), ""
+        word, self._word = "".join(self._word).strip(), []
         if word:
             self._write(_bare(word))
 
     def _read_string(self) -> Reading[None]:
         if self._at_key:
-            self._word = yield from self._tape.until((MARK,))
+            self._word = [(yield from self._tape.until((MARK,)))]
             yield from self._tape.next()
             return
         self._write('"')

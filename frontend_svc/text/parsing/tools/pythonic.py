@@ -137,11 +137,25 @@ def _to_json(written: str) -> str:
     text = written.strip()
     if len(text) <= MAX_VALUE_CHARS and not _is_deep(text):
         try:
-            return json.dumps(_plain(ast.literal_eval(text)), ensure_ascii=False, allow_nan=False)
+            return _dump(_plain(ast.literal_eval(text)))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             pass
     named = {"true": "true", "false": "false", "null": "null"}
     return named.get(text, quote(text))
+
+
+def _dump(value: Any) -> str:
+    """Half a character, which Python can write with an escape, stays an escape: no other text can have it."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return written if written.isascii() or _is_unicode(written) else json.dumps(value, allow_nan=False)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_deep(text: str) -> bool:

@@ -1,0 +1,88 @@
+"""Outputs that a model writes when it fails or is made to: they cost time in proportion to their length, and what
+comes of them can be sent."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+import pytest
+
+from frontend_svc.text.parsing.pieces import Tag
+from tests.parsing.reading import Found, plan_of, read
+from tests.parsing.writers import FAMILIES
+
+CALL = Tag("<tool_call>")
+NUM_CHARS = 200_000
+MOST_S = 15.0
+"""CPU seconds: some thirty times what they take, and a fraction of what a quadratic reader takes."""
+NOW = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "repeated", "tail", "within"),
+    [
+        ("hermes", [], " ", "x", False),
+        ("hermes", ["x"], "\n", "x", False),
+        ("hermes", ["x"], "\n", "x", True),
+        ("hermes", [CALL, '{"name": "now"}', Tag("</tool_call>")], "\n", "x", False),
+        ("hermes", [CALL, '{"name": "now", "arguments": ', "[" * (NUM_CHARS // 2)], "}", "", False),
+        ("hermes", [CALL, "{"], '"id": 1,', "}", False),
+        ("gemma4", [Tag("<|tool_call>"), "call:weather{city:"], "a", "}", False),
+    ],
+    ids=[
+        "space",
+        "space behind text",
+        "space in reasoning",
+        "space behind a call",
+        "brackets",
+        "members",
+        "word",
+    ],
+)
+def test_time_is_linear(family: str, head: list[str | Tag], repeated: str, tail: str, within: bool) -> None:
+    """LM3. One of these outputs would hold the event loop, and with it all others."""
+    parser = plan_of(FAMILIES[family], within=within).make()
+    began = time.process_time()
+    parser.push(head)
+    for _ in range(NUM_CHARS // len(repeated) // 4):
+        parser.push([repeated * 4])
+    parser.push([tail])
+    parser.flush()
+    assert time.process_time() - began < MOST_S
+
+
+def read_text(family: str, text: str) -> Found:
+    return read(plan_of(FAMILIES[family]), FAMILIES[family].units(text))
+
+
+@pytest.mark.parametrize(
+    ("written", "told"), [("\\ud83d\\ude82", "🚂"), ("größe", "größe"), ("\\ud83d", None)]
+)
+def test_half_characters_are_escapes(written: str, told: str | None) -> None:
+    """LM5: Python's escapes can write what no text can have, and no answer could be sent with it."""
+    (call,) = read_text("pythonic", f'[weather(city="{written}")]').calls
+    orjson.dumps(call)
+    if told is not None:
+        assert orjson.loads(call[1]) == {"city": told}
+
+
+@pytest.mark.parametrize(
+    "before", ['say "Bonn"', "see `main.py`", "the 'b'", "don't", '"a" "b"', "```\na\n```"]
+)
+def test_a_call_right_behind_the_end_of_a_quotation(before: str) -> None:
+    """LM4, LM5: models that write their calls behind the text without a space."""
+    found = read_text("hermes", before + NOW)
+    assert (found.content, found.calls) == (before, [("now", "{}")])
+
+
+@pytest.mark.parametrize("before", ['say "', "`", "the '", "('", '"a" "', "使用`", '说"', "```", "``"])
+def test_no_call_right_behind_the_beginning_of_a_quotation(before: str) -> None:
+    """LM4."""
+    assert not read_text("hermes", before + NOW).calls
+
+
+def test_reasoning_ends_right_behind_the_end_of_a_quotation() -> None:
+    """LM4, where tags are text."""
+    found = read_text("hermes in text", '<think>say "no"</think>yes')
+    assert (found.reasoning, found.content) == ('say "no"', "yes")
