@@ -102,8 +102,10 @@ async def test_the_page_can_be_switched_off(cluster: Cluster, model_directory: P
     await frontend.start()
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{frontend.http_port}") as http:
-            for path in ("/", "/web/page.js", "/board/events"):
+            for path in ("/web/page.js", "/board/events"):
                 assert (await http.get(path)).status_code == 404
+            bare = await http.get("/")  # agents look there whether somebody serves
+            assert bare.status_code == 200 and "<html" not in bare.text
             assert (await http.get("/health")).status_code == 200
     finally:
         await frontend.stop()
