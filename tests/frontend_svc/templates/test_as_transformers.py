@@ -133,7 +133,7 @@ def compare(reference: Any, name: str, count: int) -> int:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_few_conversations(reference: Any, name: str) -> None:
-    compare(reference, name, 6)
+    assert compare(reference, name, 6) or name == "Kimi-K2-Instruct"  # it calls list.append
 
 
 @pytest.mark.slow
@@ -147,8 +147,9 @@ def test_two_hundred_conversations(reference: Any, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_all_other_templates(reference: Any) -> None:
-    for name in chat_templates().keys() - set(FAMILIES):
-        compare(reference, name, 40)
+    others = chat_templates().keys() - set(FAMILIES)
+    num_taken = {name: compare(reference, name, 40) for name in others}
+    assert sum(taken > 0 for taken in num_taken.values()) > len(others) / 2, num_taken
 
 
 @pytest.mark.parametrize("name", FAMILIES)
