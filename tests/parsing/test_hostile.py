@@ -86,3 +86,24 @@ def test_reasoning_ends_right_behind_the_end_of_a_quotation() -> None:
     """LM4, where tags are text."""
     found = read_text("hermes in text", '<think>say "no"</think>yes')
     assert (found.reasoning, found.content) == ('say "no"', "yes")
+
+
+@pytest.mark.parametrize(
+    ("family", "units"),
+    [
+        ("hermes", [CALL, '{"name": "now"', Tag("</tool_call>")]),
+        ("hermes", [CALL, '{"name": "now", "arguments": ""}', Tag("</tool_call>")]),
+        (
+            "kimi_k2",
+            [
+                *(Tag("<|tool_calls_section_begin|>"), Tag("<|tool_call_begin|>"), "functions.now:0"),
+                *(Tag("<|tool_call_argument_begin|>"), Tag("<|tool_call_end|>")),
+                Tag("<|tool_calls_section_end|>"),
+            ],
+        ),
+    ],
+)
+def test_a_closed_call_without_arguments_takes_none(family: str, units: list[Tag | str]) -> None:
+    """LM5: clients read the arguments as JSON."""
+    spread = [unit for part in units for unit in ([part] if isinstance(part, Tag) else part)]
+    assert read(plan_of(FAMILIES[family]), spread).calls == [("now", "{}")]

@@ -119,12 +119,10 @@ class _CallObject:
 
     def _finish(self) -> Outcome:
         """The closing bracket has come."""
-        if self._started:
-            return Outcome.CALL
         if self._name is None:
             return Outcome.TEXT
         self._start()
-        self._context.emit.arguments("{}")
+        self._context.emit.end_call()
         return Outcome.CALL
 
     def _give_up(self) -> Reading[Outcome]:
@@ -138,6 +136,8 @@ class _CallObject:
         self._start()
         rest = yield from self._tape.until(self._ends)
         self._context.emit.arguments(rest.strip())
+        if item is not END:
+            self._context.emit.end_call()
         return Outcome.CALL
 
 

@@ -33,6 +33,8 @@ class Emitter:
         self._reasoning_space: list[str] = []
         self._has_text = False
         self._has_reasoning = False
+        self._has_arguments = False
+        """The newest call has some."""
 
     def take(self) -> list[Event]:
         """All events since the last time."""
@@ -87,10 +89,18 @@ class Emitter:
             return
         self._space, self._has_text, self.last = [], False, ""
         self.quotation.restart()
+        self._has_arguments = False
         self._events.append(CallStart(self.num_calls, name, call_id or self._make_id()))
         self.num_calls += 1
 
     def arguments(self, text: str) -> None:
         """More of the newest call's arguments."""
         if text and not self.is_complete:
+            self._has_arguments = True
             self._events.append(CallArguments(self.num_calls - 1, text))
+
+    def end_call(self) -> None:
+        """The newest call was closed, not cut off: one that has no arguments by now takes none, which clients read as
+        JSON."""
+        if not self._has_arguments:
+            self.arguments("{}")

@@ -94,6 +94,8 @@ class SectionReader:
         tape = self._context.tape
         yield from tape.until(self._ends)
         item = yield from tape.next()
+        if item is not END:
+            self._context.emit.end_call()
         if not (isinstance(item, Tag) and item.text == self.call_end):
             tape.back(item)
 
