@@ -1,0 +1,1 @@
+"""Weights as checkpoints keep them: what a file says of a tensor, and what the tensor then is."""
