@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from frontend_svc.clock import loop_time
 from frontend_svc.requests.events import Finished
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from signalbox import __version__
 from signalbox.errors import SignalboxError, code_of
 from signalbox.protocol.enums import LossCause, WorkerReach

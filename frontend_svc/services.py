@@ -15,7 +15,7 @@ from frontend_svc.metrics import Metrics
 from frontend_svc.models import ModelDirectory
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, read_model_defaults
 from frontend_svc.requests.processor import RequestProcessor
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.sessions.session_table import SessionTable
 from frontend_svc.requests.structured_output import FormCheck
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.model_language import find_language

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from frontend_svc.requests.events import Finished
 from frontend_svc.requests.request import ClientRequest, Trace
-from frontend_svc.requests.session import Observer, Session
+from frontend_svc.requests.sessions.session import Observer, Session
 from signalbox.errors import SignalboxError, code_of
 from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.telemetry import attributes as names

@@ -24,7 +24,7 @@ EDGES = (
     "benchmarks/*",
     "cli/admin_client.py",
     "cli/explanation_view.py",
-    "cli/commands/status.py",
+    "cli/commands/service/status.py",
     "guardian/telling.py",
     "relay/*",
     "steps/*",

@@ -20,7 +20,7 @@ from frontend_svc.links.submission import (
     make_unpause,
 )
 from frontend_svc.models import Worker
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from signalbox.errors import InternalError, UnavailableError
 from signalbox.protocol.enums import WorkerReach
 

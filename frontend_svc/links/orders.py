@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from frontend_svc.clock import Clock
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 
 
 class Action(IntEnum):

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 
 from frontend_svc.requests.events import TokenLogprobs
-from frontend_svc.requests.session import Session
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.errors import InternalError, SignalboxError, from_code
 from signalbox.protocol.columns import ATTEMPTS, I32, unpack
 from signalbox.protocol.enums import FinishReason

@@ -6,7 +6,7 @@ from typing import Any
 
 from frontend_svc.models import Worker
 from frontend_svc.requests.request import CheckedRequest, Pooling, PoolingMode, StructuredOutput
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.enums import WorkerReach
 from signalbox.protocol.sampling import WORKERS

@@ -14,7 +14,7 @@ from frontend_svc.links import outputs
 from frontend_svc.links.orders import Order, Orders
 from frontend_svc.links.redial import EOF, Backoff, describe
 from frontend_svc.links.worker_process import WorkerProcess
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.links import reach, rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.protocol.enums import WorkerReach

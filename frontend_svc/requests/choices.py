@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from frontend_svc.requests.events import Delta
 from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.request import ClientRequest
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from signalbox.errors import DeadlineExceededError, SignalboxError
 
 

@@ -16,8 +16,8 @@ from frontend_svc.requests import validation
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, ModelDefaults, fill_in
 from frontend_svc.requests.request import CheckedRequest, ClientRequest, StructuredOutput
-from frontend_svc.requests.session import Session
-from frontend_svc.requests.sessions import SessionTable, make_request_id
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.session_table import SessionTable, make_request_id
 from frontend_svc.requests.structured_output import check_conflicts
 from frontend_svc.text.bad_words import tokenize_bad_words
 from frontend_svc.text.parsed_stream import ParsedStream

@@ -11,30 +11,39 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from signalbox import __version__
 from signalbox.errors import SignalboxError
 
+
+class Command(NamedTuple):
+    """Where a command is written, and its one line in `--help`."""
+
+    module: str
+    """Its module in signalbox.cli.commands."""
+    summary: str
+
+
 COMMANDS = {
-    "up": "start scheduler, workers and frontend on this machine, with the demo model",
-    "pull": "fetch a model by its name",
-    "models": "list the models that are here, and whether they can be served",
-    "ps": "list the rings that run on this machine",
-    "logs": "show what the services of a ring log",
-    "serve": "run one service in the foreground: scheduler, worker or frontend",
-    "generate": "continue a prompt and stream the text",
-    "chat": "talk with the model",
-    "status": "show queue, workers and cache, or why a request waits",
-    "top": "watch queue, requests and KV blocks, live in the terminal",
-    "drain": "let a worker, or everything, end its requests and take no new ones",
-    "safe-mode": "have lower classes wait while the higher ones are in trouble",
-    "reload-tenants": "have the scheduler read its file of tenants again",
-    "key": "make an API key for a frontend",
-    "completion": "print a script with which bash or zsh completes commands",
-    "bench": "measure: a server under load, this machine, the scheduler",
+    "up": Command("machine.up", "start scheduler, workers and frontend on this machine, with the demo model"),
+    "pull": Command("machine.pull", "fetch a model by its name"),
+    "models": Command("machine.models", "list the models that are here, and whether they can be served"),
+    "ps": Command("machine.ps", "list the rings that run on this machine"),
+    "logs": Command("machine.logs", "show what the services of a ring log"),
+    "serve": Command("machine.serve", "run one service in the foreground: scheduler, worker or frontend"),
+    "generate": Command("service.generate", "continue a prompt and stream the text"),
+    "chat": Command("service.chat", "talk with the model"),
+    "status": Command("service.status", "show queue, workers and cache, or why a request waits"),
+    "top": Command("service.top", "watch queue, requests and KV blocks, live in the terminal"),
+    "drain": Command("service.drain", "let a worker, or everything, end its requests and take no new ones"),
+    "safe-mode": Command("service.safe_mode", "have lower classes wait while the higher ones are in trouble"),
+    "reload-tenants": Command("service.reload_tenants", "have the scheduler read its file of tenants again"),
+    "key": Command("machine.key", "make an API key for a frontend"),
+    "completion": Command("machine.completion", "print a script with which bash or zsh completes commands"),
+    "bench": Command("bench", "measure: a server under load, this machine, the scheduler"),
 }
-"""Name of each command, which is its file (with _ for -), and its summary."""
+"""The commands by name."""
 
 EXAMPLE = """\
 example:
@@ -98,7 +107,7 @@ def make_parsers(
     parser.add_argument("--version", action="version", version=f"signalbox {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name, summary in COMMANDS.items():
+    for name, (path, summary) in COMMANDS.items():
         command = commands.add_parser(
             name,
             help=summary,
@@ -107,7 +116,7 @@ def make_parsers(
             allow_abbrev=False,
         )
         if is_complete or name == chosen:
-            module = import_module(f"signalbox.cli.commands.{name.replace('-', '_')}")
+            module = import_module(f"signalbox.cli.commands.{path}")
             command.epilog = module.EXAMPLE
             module.add_arguments(command)
             command.set_defaults(run=module.run)

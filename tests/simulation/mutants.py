@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from frontend_svc.requests.session import Session
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.session_table import SessionTable
 from scheduler_svc.core.blocks.prefix_sharing import Prefix
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Tag
 from frontend_svc.api.openai import tolerated
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.requests.request import ClientRequest, Trace
-from frontend_svc.requests.sessions import make_request_id
+from frontend_svc.requests.sessions.session_table import make_request_id
 from signalbox.errors import InvalidRequestError, UnsupportedError
 
 DEFAULT_MAX_TOKENS = 16

@@ -13,7 +13,7 @@ from frontend_svc.api.openai.schema import Body
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, read_vector
 from frontend_svc.requests.request import ClientRequest, FieldNames, Pooling, Sampling, Trace
-from frontend_svc.requests.sessions import make_request_id
+from frontend_svc.requests.sessions.session_table import make_request_id
 from signalbox.errors import InvalidRequestError
 from signalbox.telemetry.attributes import OPERATION_EMBEDDINGS
 

@@ -13,7 +13,7 @@ import orjson
 from frontend_svc.api.openai.usage import Usage, Usages
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox import __version__
 from signalbox.errors import SignalboxError, openai_code_of, status_of

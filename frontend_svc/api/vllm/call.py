@@ -11,7 +11,7 @@ from frontend_svc.api.grpc.call import Context
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta
 from frontend_svc.requests.request import StructuredOutput
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.services import Services
 from signalbox import __version__
 from signalbox.errors import CancelledError, InvalidRequestError, UnsupportedError

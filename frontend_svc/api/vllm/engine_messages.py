@@ -9,7 +9,7 @@ from frontend_svc.api.grpc.request import MAX_CHOICES, refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
 from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, sampling_of
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.sampling import TYPES, read_fields

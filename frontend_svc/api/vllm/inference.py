@@ -9,7 +9,7 @@ from frontend_svc.api.grpc.request import refuse_unknown_fields
 from frontend_svc.api.vllm.call import matched_token, next_deltas, read_form, refuse_unserved
 from frontend_svc.requests.events import Delta, Finished
 from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, sampling_of
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.services import Services
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InvalidRequestError, UnsupportedError

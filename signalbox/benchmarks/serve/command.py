@@ -27,8 +27,8 @@ from signalbox.benchmarks.serve.batch import measure_batch, median_of
 from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
 from signalbox.benchmarks.serve.pinning import core_for_one
 from signalbox.benchmarks.serve.reference import Shape
-from signalbox.cli.commands import up
 from signalbox.cli.commands.arguments import at_least_one
+from signalbox.cli.commands.machine import up
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from signalbox.errors import InvalidRequestError, StartupError
 from signalbox.runtime.cores import threads_per_worker

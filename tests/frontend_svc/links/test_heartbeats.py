@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from frontend_svc.links.worker_links import WorkerLinks
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.server import Frontend
 from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import scheduler_pb2

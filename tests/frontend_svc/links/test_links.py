@@ -10,7 +10,7 @@ import pytest
 
 from frontend_svc.links.outputs import read_outputs
 from frontend_svc.requests.events import Delta
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.links import rpc

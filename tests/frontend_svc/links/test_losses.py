@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from frontend_svc.links.submission import make_submit
-from frontend_svc.requests.losses import MAX_WITHOUT_TOKEN
 from frontend_svc.requests.request import Sampling
-from frontend_svc.requests.session import Session
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.sessions.losses import MAX_WITHOUT_TOKEN
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.errors import InternalError, ResourceExhaustedError, UnavailableError
 from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.v1 import scheduler_pb2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from frontend_svc.links.orders import Action, Order, Orders
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.server import Frontend
 from signalbox.errors import UnavailableError
 from signalbox.v1 import worker_pb2

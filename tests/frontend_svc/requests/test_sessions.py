@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from frontend_svc.links.submission import make_submit
 from frontend_svc.requests.events import Finished
 from frontend_svc.requests.request import CheckedRequest, FieldNames, Sampling
-from frontend_svc.requests.session import Session
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.session_table import SessionTable
 from frontend_svc.text.text_stream import TextStream
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import (

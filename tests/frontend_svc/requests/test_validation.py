@@ -14,8 +14,8 @@ from frontend_svc.models import Model, ModelDirectory, Worker
 from frontend_svc.requests import validation
 from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, read_trace, sampling_of
-from frontend_svc.requests.session import Session
-from frontend_svc.requests.sessions import SessionTable
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.session_table import SessionTable
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import (
     ContextLengthError,

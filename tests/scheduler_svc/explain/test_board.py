@@ -18,7 +18,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.step.step import StepReport
 from signalbox.board.link import read_board, watch_board
-from signalbox.cli.commands.status import to_table
+from signalbox.cli.commands.service.status import to_table
 from signalbox.protocol.enums import WorkerHealth
 from signalbox.v1 import admin_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve

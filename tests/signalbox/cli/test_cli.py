@@ -16,8 +16,8 @@ import pytest
 
 import signalbox
 from signalbox import __version__
-from signalbox.cli.commands import status as status_command
-from signalbox.cli.commands import up
+from signalbox.cli.commands.machine import up
+from signalbox.cli.commands.service import status as status_command
 from signalbox.cli.main import COMMANDS, main, make_parser
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from signalbox.runtime import cores

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.cli.commands.ps import duration
+from signalbox.cli.commands.machine.ps import duration
 from signalbox.cli.main import main
 from signalbox.cli.ring.registry import RunningRing, list_rings, registered, rings_dir
 

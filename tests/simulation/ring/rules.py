@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend_svc.requests.session import Session
+from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.request import Request
 from signalbox.links.heartbeat import HEARTBEAT_S, Attention, Silence

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-import frontend_svc.requests.session
+import frontend_svc.requests.sessions.session
 import frontend_svc.server
 import scheduler_svc.core.recovery.snapshot
 import scheduler_svc.server
@@ -25,7 +25,7 @@ import worker_svc.relay.server
 import worker_svc.relay.servicer
 import worker_svc.server
 import worker_svc.worker
-from frontend_svc.requests.session import Session, SessionStatus
+from frontend_svc.requests.sessions.session import Session, SessionStatus
 from scheduler_svc.admin.tenant_file import parse_tenants
 from scheduler_svc.lease import holder_watch, predecessor_link
 from scheduler_svc.lease.alone import NoLease
@@ -109,7 +109,7 @@ def _parts() -> _Patches:
         *[(module, "settle_memory", lambda: None) for module in servers],
         (frontend_svc.server, "HttpServer", _NoServer),
         (frontend_svc.server, "HttpApi", _NoServer),
-        (frontend_svc.requests.session.Session, "on_lost", _on_lost),
+        (frontend_svc.requests.sessions.session.Session, "on_lost", _on_lost),
         (worker_svc.server, "make_runner", _make_runner),
         (worker_svc.server, "Outputs", _make_outputs),
         (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),

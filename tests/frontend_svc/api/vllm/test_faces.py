@@ -17,7 +17,7 @@ import pytest
 
 from frontend_svc.api.vllm.model_facts import read_model_facts
 from frontend_svc.config import FrontendSettings
-from frontend_svc.requests.session import SessionStatus
+from frontend_svc.requests.sessions.session import SessionStatus
 from frontend_svc.server import Frontend
 from signalbox.errors import StartupError
 from signalbox.links import rpc

@@ -9,9 +9,9 @@ from uuid import uuid4
 from frontend_svc.access.quota import QuotaLease
 from frontend_svc.clock import Clock, loop_time
 from frontend_svc.requests.block_hashes import BlockHashes
-from frontend_svc.requests.open_bytes import OPEN_RETRY_S, OpenBytes
 from frontend_svc.requests.request import CheckedRequest
-from frontend_svc.requests.session import Observer, Operations, Session
+from frontend_svc.requests.sessions.open_bytes import OPEN_RETRY_S, OpenBytes
+from frontend_svc.requests.sessions.session import Observer, Operations, Session
 from frontend_svc.text.text_stream import OutputStream
 from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
 from signalbox.protocol.enums import LossCause

@@ -15,10 +15,10 @@ from typing import Protocol
 from frontend_svc.access.quota import QuotaLease
 from frontend_svc.clock import Clock
 from frontend_svc.requests.block_hashes import BlockHashes
-from frontend_svc.requests.delta_queue import DeltaQueue
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
-from frontend_svc.requests.losses import Losses
 from frontend_svc.requests.request import CheckedRequest
+from frontend_svc.requests.sessions.delta_queue import DeltaQueue
+from frontend_svc.requests.sessions.losses import Losses
 from frontend_svc.text.certain import Certain
 from frontend_svc.text.prompt_logprobs import PromptLogprobs
 from frontend_svc.text.text_stream import OutputStream

@@ -1,0 +1,1 @@
+"""Commands for the machine that they run on: its rings, its models, its keys."""
