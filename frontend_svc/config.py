@@ -139,7 +139,8 @@ class FrontendSettings(Settings):
     max_open_requests: Annotated[int, Field(ge=1)] = Limits.max_open_requests
     """Most requests open at one time; further ones are refused."""
     max_open_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
-    """Most bytes that prompts, block names and forms of open requests may hold; further ones are refused."""
+    """Most bytes that prompts, block names, forms and allowed tokens of open requests may hold; further ones are
+    refused."""
     max_backlog_tokens: Annotated[int, Field(ge=1)] = Limits.max_backlog_tokens
     """Output tokens that a slow client may leave unread before its request is paused."""
     max_choices: Annotated[int, Field(ge=1)] = Limits.max_choices

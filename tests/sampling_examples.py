@@ -12,6 +12,8 @@ OTHERS: dict[str, Any] = {
     "ignore_eos": True,
     "logit_bias": {7: -100.0},
     "bad_words": ["the cat"],
+    "allowed_token_ids": [3, 5, 9],
+    "logprob_token_ids": [8, 7],
 }
 
 

@@ -13,7 +13,7 @@ from frontend_svc.config import Limits
 from frontend_svc.models import Model
 from frontend_svc.requests.request import ClientRequest
 from signalbox.errors import ContextLengthError, InvalidRequestError, RequestTooLargeError
-from signalbox.protocol.sampling import LOGIT_BIAS, RANGES
+from signalbox.protocol.sampling import LOGIT_BIAS, MAX_LOGPROB_TOKEN_IDS, RANGES
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_CACHE_SALT_CHARS = 256
@@ -50,6 +50,10 @@ def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> N
         raise _wrong(request, "bad_words", "has a string of nothing but spaces")
     _check_stop_token_ids(request, limits, vocab_size)
     _check_logit_bias(request, limits, vocab_size)
+    _check_listed_tokens(request, "allowed_token_ids", vocab_size, vocab_size)
+    _check_listed_tokens(request, "logprob_token_ids", MAX_LOGPROB_TOKEN_IDS, vocab_size)
+    if "logprob_token_ids" in sampling and "logprobs" not in sampling:
+        raise _wrong(request, "logprob_token_ids", "needs logprobs to be asked for")
 
 
 def truncate_prompt(request: ClientRequest, token_ids: Sequence[int], model: Model) -> Sequence[int]:
@@ -166,6 +170,20 @@ def _check_logit_bias(request: ClientRequest, limits: Limits, vocab_size: int) -
             )
         if value not in LOGIT_BIAS:
             raise _wrong(request, "logit_bias", f"must be {LOGIT_BIAS}, got {value} for token {token_id}")
+
+
+def _check_listed_tokens(
+    request: ClientRequest,
+    name: Literal["allowed_token_ids", "logprob_token_ids"],
+    max_tokens: int,
+    vocab_size: int,
+) -> None:
+    token_ids = request.sampling.get(name)
+    if token_ids is None:
+        return
+    if not 1 <= len(token_ids) <= max_tokens:
+        raise _wrong(request, name, f"has {len(token_ids)} ids; from 1 to {max_tokens} are allowed")
+    check_token_ids(token_ids, vocab_size, request.names.sampling_prefix + name)
 
 
 def _describe_context(model: Model) -> str:

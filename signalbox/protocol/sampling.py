@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 U32_MAX = 2**32 - 1
 MAX_LOGPROBS = 20
+MAX_LOGPROB_TOKEN_IDS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,10 @@ class SamplingFields(TypedDict, total=False):
     """Added to the logits of these tokens, each in the range LOGIT_BIAS."""
     bad_words: Sequence[str]
     """Strings that the output must not contain at a token boundary."""
+    allowed_token_ids: Sequence[int]
+    """The output has no other tokens than these."""
+    logprob_token_ids: Sequence[int]
+    """Return the log-probabilities of these tokens, instead of those of the likeliest."""
 
 
 TYPES: Mapping[str, Any] = get_type_hints(SamplingFields)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsignalbox/v1/generation.proto\x12\x0csignalbox.v1\"M\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\r\"\xf3\x05\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x08 \x03(\r\x12\x0c\n\x04stop\x18\t \x03(\t\x12\x12\n\nignore_eos\x18\n \x01(\x08\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x07\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x0c \x01(\rH\x08\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\r \x01(\x02H\t\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x0e \x01(\x02H\n\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x0f \x01(\x02H\x0b\x88\x01\x01\x12?\n\nlogit_bias\x18\x10 \x03(\x0b\x32+.signalbox.v1.SamplingParams.LogitBiasEntry\x12\x11\n\tbad_words\x18\x11 \x03(\t\x12\x39\n\x11structured_output\x18\x12 \x01(\x0b\x32\x1e.signalbox.v1.StructuredOutput\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x15\n\x13_repetition_penaltyB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penalty\"\xaf\x01\n\x10StructuredOutput\x12\x15\n\x0bjson_schema\x18\x01 \x01(\tH\x00\x12\x15\n\x0bjson_object\x18\x02 \x01(\x08H\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12\'\n\x06\x63hoice\x18\x05 \x01(\x0b\x32\x15.signalbox.v1.ChoicesH\x00\x12\x18\n\x0estructural_tag\x18\x06 \x01(\tH\x00\x42\x06\n\x04\x66orm\"\x19\n\x07\x43hoices\x12\x0e\n\x06values\x18\x01 \x03(\t\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"Y\n\rPoolingParams\x12\'\n\x04mode\x18\x01 \x01(\x0e\x32\x19.signalbox.v1.PoolingMode\x12\x0b\n\x03raw\x18\x02 \x01(\x08\x12\x12\n\ndimensions\x18\x03 \x01(\r\"[\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x15\n\rtop_token_ids\x18\x03 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x04 \x03(\x02\"\x92\x02\n\x0eRequestPayload\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x1f\n\x17num_prior_output_tokens\x18\x02 \x01(\r\x12.\n\x08sampling\x18\x03 \x01(\x0b\x32\x1c.signalbox.v1.SamplingParams\x12\x0f\n\x07\x61\x64\x61pter\x18\x05 \x01(\t\x12\x14\n\x0c\x63hoice_index\x18\x06 \x01(\r\x12\x38\n\x13\x62\x61\x64_token_sequences\x18\x07 \x03(\x0b\x32\x1b.signalbox.v1.TokenSequence\x12,\n\x07pooling\x18\x08 \x01(\x0b\x32\x1b.signalbox.v1.PoolingParamsJ\x04\x08\x04\x10\x05R\x07grammar*\x91\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x12\x17\n\x13\x46INISH_REASON_ERROR\x10\x04*`\n\x0bRequestKind\x12\x1c\n\x18REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REQUEST_KIND_GENERATE\x10\x01\x12\x18\n\x14REQUEST_KIND_POOLING\x10\x02*o\n\x0bPoolingMode\x12\x1c\n\x18POOLING_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11POOLING_MODE_MEAN\x10\x01\x12\x15\n\x11POOLING_MODE_LAST\x10\x02\x12\x14\n\x10POOLING_MODE_CLS\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsignalbox/v1/generation.proto\x12\x0csignalbox.v1\"M\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\r\"\xa9\x06\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x08 \x03(\r\x12\x0c\n\x04stop\x18\t \x03(\t\x12\x12\n\nignore_eos\x18\n \x01(\x08\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x07\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x0c \x01(\rH\x08\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\r \x01(\x02H\t\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x0e \x01(\x02H\n\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x0f \x01(\x02H\x0b\x88\x01\x01\x12?\n\nlogit_bias\x18\x10 \x03(\x0b\x32+.signalbox.v1.SamplingParams.LogitBiasEntry\x12\x11\n\tbad_words\x18\x11 \x03(\t\x12\x39\n\x11structured_output\x18\x12 \x01(\x0b\x32\x1e.signalbox.v1.StructuredOutput\x12\x19\n\x11\x61llowed_token_ids\x18\x15 \x03(\r\x12\x19\n\x11logprob_token_ids\x18\x16 \x03(\r\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x15\n\x13_repetition_penaltyB\x14\n\x12_frequency_penaltyB\x13\n\x11_presence_penalty\"\xaf\x01\n\x10StructuredOutput\x12\x15\n\x0bjson_schema\x18\x01 \x01(\tH\x00\x12\x15\n\x0bjson_object\x18\x02 \x01(\x08H\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x12\'\n\x06\x63hoice\x18\x05 \x01(\x0b\x32\x15.signalbox.v1.ChoicesH\x00\x12\x18\n\x0estructural_tag\x18\x06 \x01(\tH\x00\x42\x06\n\x04\x66orm\"\x19\n\x07\x43hoices\x12\x0e\n\x06values\x18\x01 \x03(\t\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"Y\n\rPoolingParams\x12\'\n\x04mode\x18\x01 \x01(\x0e\x32\x19.signalbox.v1.PoolingMode\x12\x0b\n\x03raw\x18\x02 \x01(\x08\x12\x12\n\ndimensions\x18\x03 \x01(\r\"[\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x15\n\rtop_token_ids\x18\x03 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x04 \x03(\x02\"\x92\x02\n\x0eRequestPayload\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x1f\n\x17num_prior_output_tokens\x18\x02 \x01(\r\x12.\n\x08sampling\x18\x03 \x01(\x0b\x32\x1c.signalbox.v1.SamplingParams\x12\x0f\n\x07\x61\x64\x61pter\x18\x05 \x01(\t\x12\x14\n\x0c\x63hoice_index\x18\x06 \x01(\r\x12\x38\n\x13\x62\x61\x64_token_sequences\x18\x07 \x03(\x0b\x32\x1b.signalbox.v1.TokenSequence\x12,\n\x07pooling\x18\x08 \x01(\x0b\x32\x1b.signalbox.v1.PoolingParamsJ\x04\x08\x04\x10\x05R\x07grammar*\x91\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x12\x17\n\x13\x46INISH_REASON_ERROR\x10\x04*`\n\x0bRequestKind\x12\x1c\n\x18REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REQUEST_KIND_GENERATE\x10\x01\x12\x18\n\x14REQUEST_KIND_POOLING\x10\x02*o\n\x0bPoolingMode\x12\x1c\n\x18POOLING_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11POOLING_MODE_MEAN\x10\x01\x12\x15\n\x11POOLING_MODE_LAST\x10\x02\x12\x14\n\x10POOLING_MODE_CLS\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,28 +33,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=1587
-  _globals['_FINISHREASON']._serialized_end=1732
-  _globals['_REQUESTKIND']._serialized_start=1734
-  _globals['_REQUESTKIND']._serialized_end=1830
-  _globals['_POOLINGMODE']._serialized_start=1832
-  _globals['_POOLINGMODE']._serialized_end=1943
+  _globals['_FINISHREASON']._serialized_start=1641
+  _globals['_FINISHREASON']._serialized_end=1786
+  _globals['_REQUESTKIND']._serialized_start=1788
+  _globals['_REQUESTKIND']._serialized_end=1884
+  _globals['_POOLINGMODE']._serialized_start=1886
+  _globals['_POOLINGMODE']._serialized_end=1997
   _globals['_ERROR']._serialized_start=47
   _globals['_ERROR']._serialized_end=124
   _globals['_SAMPLINGPARAMS']._serialized_start=127
-  _globals['_SAMPLINGPARAMS']._serialized_end=882
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=650
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=698
-  _globals['_STRUCTUREDOUTPUT']._serialized_start=885
-  _globals['_STRUCTUREDOUTPUT']._serialized_end=1060
-  _globals['_CHOICES']._serialized_start=1062
-  _globals['_CHOICES']._serialized_end=1087
-  _globals['_TOKENSEQUENCE']._serialized_start=1089
-  _globals['_TOKENSEQUENCE']._serialized_end=1123
-  _globals['_POOLINGPARAMS']._serialized_start=1125
-  _globals['_POOLINGPARAMS']._serialized_end=1214
-  _globals['_TOKENLOGPROBS']._serialized_start=1216
-  _globals['_TOKENLOGPROBS']._serialized_end=1307
-  _globals['_REQUESTPAYLOAD']._serialized_start=1310
-  _globals['_REQUESTPAYLOAD']._serialized_end=1584
+  _globals['_SAMPLINGPARAMS']._serialized_end=936
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=704
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=752
+  _globals['_STRUCTUREDOUTPUT']._serialized_start=939
+  _globals['_STRUCTUREDOUTPUT']._serialized_end=1114
+  _globals['_CHOICES']._serialized_start=1116
+  _globals['_CHOICES']._serialized_end=1141
+  _globals['_TOKENSEQUENCE']._serialized_start=1143
+  _globals['_TOKENSEQUENCE']._serialized_end=1177
+  _globals['_POOLINGPARAMS']._serialized_start=1179
+  _globals['_POOLINGPARAMS']._serialized_end=1268
+  _globals['_TOKENLOGPROBS']._serialized_start=1270
+  _globals['_TOKENLOGPROBS']._serialized_end=1361
+  _globals['_REQUESTPAYLOAD']._serialized_start=1364
+  _globals['_REQUESTPAYLOAD']._serialized_end=1638
 # @@protoc_insertion_point(module_scope)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormKind
 from signalbox.protocol.enums import RequestKind
-from signalbox.protocol.sampling import LOGIT_BIAS, RANGES
+from signalbox.protocol.sampling import LOGIT_BIAS, MAX_LOGPROB_TOKEN_IDS, RANGES
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
@@ -89,6 +89,13 @@ def _sampling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) 
             return Failure("InvalidRequestError", message, field.name)
     if not all(bias in LOGIT_BIAS for bias in payload.sampling.logit_bias.values()):
         return Failure("InvalidRequestError", f"logit_bias must be {LOGIT_BIAS}", "logit_bias")
+    for name in ("allowed_token_ids", "logprob_token_ids"):
+        if max(getattr(payload.sampling, name), default=0) >= info.vocab_size:
+            message = f"{name} has a token id outside of 0 to {info.vocab_size - 1}"
+            return Failure("InvalidRequestError", message, name)
+    if len(payload.sampling.logprob_token_ids) > MAX_LOGPROB_TOKEN_IDS:
+        message = f"logprob_token_ids has more than {MAX_LOGPROB_TOKEN_IDS} ids"
+        return Failure("InvalidRequestError", message, "logprob_token_ids")
     if payload.sampling.HasField("logprobs") and not info.has_logprobs:
         return Failure("UnsupportedError", "this worker gives no logprobs", "logprobs")
     if payload.sampling.HasField("prompt_logprobs") and not info.has_prompt_logprobs:
@@ -139,6 +146,8 @@ def parse_sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> 
         logit_bias=dict(sampling.logit_bias),
         bad_token_sequences=tuple(tuple(sequence.token_ids) for sequence in payload.bad_token_sequences),
         num_prompt_logprobs=sampling.prompt_logprobs if sampling.HasField("prompt_logprobs") else None,
+        allowed_token_ids=tuple(sorted(set(sampling.allowed_token_ids))),
+        logprob_token_ids=tuple(sampling.logprob_token_ids),
     )
     # All there are is all: larger numbers mean the same and do not fit the columns of the table.
     top_k, min_tokens = min(params.top_k, info.vocab_size), min(params.min_tokens, info.max_model_len)

@@ -114,9 +114,9 @@ class CompletionRenderer(ChoiceRenderer):
         return self.make_choice(index, text, made, reason, chunk=chunk)
 
     def _make_top(self, token: str, item: TokenLogprobs) -> dict[str, float]:
-        """The likeliest tokens, and the chosen one in any case."""
+        """The likeliest tokens or those that were named, and the chosen one in any case."""
         top: dict[str, float] = {}
-        num_top = self._body.logprobs or 0
+        num_top = len(self._body.logprob_token_ids or ()) or self._body.logprobs or 0
         for token_id, logprob in zip(item.top_token_ids[:num_top], item.top_logprobs, strict=False):
             # Two tokens may read alike, e.g. parts of characters: the likelier one stays.
             top.setdefault(self._token_text(token_id)[0], logprob)

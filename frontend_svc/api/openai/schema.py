@@ -53,7 +53,12 @@ IN_ANOTHER_FORM = {"max_tokens", "seed", "stop", "logprobs", "prompt_logprobs", 
 AS_THEY_ARE = tuple(name for name in TYPES if name not in IN_ANOTHER_FORM)
 
 if TYPE_CHECKING:
-    SamplingBody = Body
+
+    class SamplingBody(Body):
+        """What is read of it by name."""
+
+        logprob_token_ids: list[int] | None
+
 else:
     SamplingBody = create_model(
         "SamplingBody",

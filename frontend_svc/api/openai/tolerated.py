@@ -16,8 +16,6 @@ COMMON: dict[str, Values] = {
     "early_stopping": (None, False),
     "skip_special_tokens": (None, True),
     "spaces_between_special_tokens": (None, True, False),
-    "allowed_token_ids": (None,),
-    "logprob_token_ids": (None, []),
     "return_token_ids": (None, False),
     "return_tokens_as_token_ids": (None, False),
     "return_prompt_text": (None, False),

@@ -8,10 +8,13 @@ from signalbox.errors import RequestTooLargeError, limit_reached
 
 OPEN_RETRY_S = 1.0
 """Nobody knows when a request ends."""
+BYTES_PER_ID = 36
+"""What a token id of a list takes: a number and a reference to it."""
 
 
 class OpenBytes:
-    """Prompts, the names of their blocks, and forms. The choices of one call share them, so they count once."""
+    """Prompts, the names of their blocks, forms and lists of allowed tokens. The choices of one call share them, so
+    they count once."""
 
     def __init__(self, limit: int) -> None:
         self.num_bytes = 0
@@ -49,4 +52,5 @@ def size_of(request: CheckedRequest, hashes: BlockHashes | None) -> int:
     """What is held until a request ends, apart from its output."""
     form = request.sampling.get("structured_output")
     num_form = 0 if form is None else len(form.text) + sum(map(len, form.choices))
-    return len(request.prompt) + num_form + (hashes.num_bytes if hashes else 0)
+    num_allowed = BYTES_PER_ID * len(request.sampling.get("allowed_token_ids", ()))
+    return len(request.prompt) + num_form + num_allowed + (hashes.num_bytes if hashes else 0)

@@ -31,7 +31,8 @@ async def arrived(cluster: Cluster) -> dict[str, Any]:
     submit = await cluster.scheduler.next("submit")
     sampling = generation_pb2.RequestPayload.FromString(submit.payload).sampling
     values = {name: getattr(sampling, name) for name in SENT}
-    return values | {"stop_token_ids": list(sampling.stop_token_ids), "logit_bias": dict(sampling.logit_bias)}
+    lists = {name: list(value) for name, value in values.items() if isinstance(SENT[name], list)}
+    return values | lists | {"logit_bias": dict(sampling.logit_bias)}
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

@@ -81,7 +81,7 @@ async def test_what_changes_nothing_is_served(
     [
         ("use_beam_search", True),
         ("length_penalty", 0.5),
-        ("allowed_token_ids", [1]),
+        ("allowed_token_ids", []),
         ("skip_special_tokens", False),
         ("return_token_ids", True),
         ("chat_template", "{{ 1 }}"),

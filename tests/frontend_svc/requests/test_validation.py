@@ -65,6 +65,10 @@ WORKER = Worker("w", "i", "127.0.0.1:1", "toy", 64, 4, 40, 400, "")
         ("stop_token_ids", (100,)),
         ("stop_token_ids", (-1,)),
         ("stop_token_ids", (1, 2, 3)),
+        ("allowed_token_ids", ()),
+        ("allowed_token_ids", (1, 100)),
+        ("allowed_token_ids", (0,) * 101),
+        ("logprob_token_ids", (3,)),
         ("logit_bias", {100: 1.0}),
         ("logit_bias", {-1: 1.0}),
         ("logit_bias", {1: 100.1}),
@@ -95,6 +99,8 @@ def test_the_bounds_themselves_are_fine() -> None:
             stop=("12345678",),
             stop_token_ids=(0, 99),
             logit_bias={0: -100, 99: 100},
+            allowed_token_ids=tuple(range(100)),
+            logprob_token_ids=(99, 0),
         )
         validation.check_sampling(ClientRequest(prompt=[1], sampling=sampling), LIMITS, MODEL.vocab_size)
 

@@ -62,6 +62,14 @@ def bad_words(*sequences: list[int]) -> list[generation_pb2.TokenSequence]:
         (message(sampling={"top_p": 1.5}), FULL, "InvalidRequestError", "top_p"),
         (message(sampling={"min_p": -0.1}), FULL, "InvalidRequestError", "min_p"),
         (message(bad_token_sequences=bad_words([5, 100])), FULL, "InvalidRequestError", "bad_words"),
+        (message(sampling={"allowed_token_ids": [100]}), FULL, "InvalidRequestError", "allowed_token_ids"),
+        (message(sampling={"logprob_token_ids": [100]}), FULL, "InvalidRequestError", "logprob_token_ids"),
+        (
+            message(sampling={"logprob_token_ids": [1] * 129}),
+            FULL,
+            "InvalidRequestError",
+            "logprob_token_ids",
+        ),
         (message(bad_token_sequences=bad_words([5], [])), FULL, "InvalidRequestError", "bad_words"),
         (message(pooling={"mode": 1}), FULL, "InvalidRequestError", "pooling"),
         (message(kind=POOLING, prior=1), FULL, "InvalidRequestError", "prompt"),
@@ -138,8 +146,9 @@ def test_every_sampling_parameter_arrives() -> None:
     assert (params.num_logprobs, params.num_prompt_logprobs) == (sent["logprobs"], sent["prompt_logprobs"])
     assert params.stop_token_ids == set(sent["stop_token_ids"])
     elsewhere = {"max_tokens", "logprobs", "prompt_logprobs", "stop_token_ids", "ignore_eos"}
+    lists = {name: tuple(value) for name, value in sent.items() if isinstance(value, list)}
     assert {name: getattr(params, name) for name in sent.keys() - elsewhere} == {
-        name: value for name, value in sent.items() if name not in elsewhere
+        name: value for name, value in (sent | lists).items() if name not in elsewhere
     }
 
 

@@ -217,6 +217,23 @@ def test_the_chi_square_test_can_fail(small_dir: Path) -> None:
         assert_drawn_from(counts, expected_of(small_dir, METHODS["temperature"][1], 3))
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.6])
+def test_drafts_bring_no_token_that_is_not_allowed(small_dir: Path, temperature: float) -> None:
+    """D5."""
+    sampling = generation_pb2.SamplingParams(
+        temperature=temperature, seed=5, allowed_token_ids=[1, 4, 5], logprobs=0, logprob_token_ids=[4, 0]
+    )
+    got: dict[bool, list[Any]] = {}
+    for with_drafts in (False, True):
+        ring = make_ring(small_dir, with_drafts)
+        got[with_drafts] = [ring.submit([*PROMPT, first], 20, sampling) for first in range(VOCAB_SIZE)]
+        ring.run()
+        assert (ring.core.draft_totals.num_accepted > 5) == with_drafts
+    for plain, drafted in zip(got[False], got[True], strict=True):
+        assert drafted.output == plain.output
+        assert set(drafted.output) <= {1, 4, 5} and len(drafted.output) == 20
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("temperature", [0.0, 0.6])
 def test_all_that_looks_at_the_output_sees_the_drafts_before_it(small_dir: Path, temperature: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +36,26 @@ class SamplingParams:
     """Sequences, of at least one token, that the output may not contain."""
     num_prompt_logprobs: int | None = None
     """Alternatives to return per prompt token; None: no log-probabilities of the prompt."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """The output has no other tokens than these, ascending; empty: all."""
+    logprob_token_ids: tuple[int, ...] = ()
+    """Whose log-probabilities are returned per output token, in this order; empty: those of the likeliest."""
+
+    @cached_property
+    def allowed(self) -> NDArray[np.int64]:
+        """[n] `allowed_token_ids`."""
+        return np.array(self.allowed_token_ids, np.int64)
 
     @property
     def adjusts(self) -> bool:
-        """The logits are to be adjusted: penalties, bias, bad words, or stop tokens held back by min_tokens."""
+        """The logits are to be adjusted: penalties, bias, tokens that may not come, or stop tokens held back by
+        min_tokens."""
         return (
             (self.min_tokens > 0 and bool(self.stop_token_ids))
             or self.repetition_penalty != 1.0
             or self.frequency_penalty != 0.0
             or self.presence_penalty != 0.0
-            or bool(self.logit_bias or self.bad_token_sequences)
+            or bool(self.logit_bias or self.bad_token_sequences or self.allowed_token_ids)
         )
 
 

@@ -59,9 +59,21 @@ def adjust_row(
     forbidden = bad_tokens(params.bad_token_sequences, output)
     if output_position < params.min_tokens:
         forbidden |= params.stop_token_ids
+    if params.allowed_token_ids:
+        # Nothing else may come in any case: what forbids all of them gives way.
+        forbidden = set() if forbidden.issuperset(params.allowed_token_ids) else forbidden
+        keep_allowed(scores, params.allowed)
     if forbidden:
         token_ids = np.array([token for token in forbidden if 0 <= token < len(scores)], np.int64)
         scores[_indices(token_ids, scores)] = -torch.inf
+
+
+def keep_allowed(scores: torch.Tensor, allowed: NDArray[np.int64]) -> None:
+    """Sets all of `scores` `[V]` but those of the tokens `allowed` `[n]` to -inf, in place."""
+    index = _indices(allowed, scores)
+    kept = scores[index]
+    scores.fill_(-torch.inf)
+    scores[index] = kept
 
 
 def bad_tokens(sequences: tuple[tuple[int, ...], ...], output: I32) -> set[int]:

@@ -17,6 +17,7 @@ from worker_svc.runner.sampling.masking import mask_logits
 from worker_svc.runner.sampling.torch_draw import Limits, draw, take_rows
 from worker_svc.runner.sampling.uniform import Purpose, uniforms
 
+I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 ELEMENTS_AT_ONCE = 1 << 21
@@ -48,8 +49,15 @@ def sample_some(logits: torch.Tensor, batch: Batch, samples: I64, sampled: Sampl
     tokens = choose(scores, np.arange(len(samples)), batch, samples)
     sampled.token_ids[samples] = tokens
     if len(wanted):
-        rows = token_logprobs(model_scores, tokens[wanted], batch.sampling.num_logprobs[slots[wanted]])
+        counts = batch.sampling.num_logprobs[slots[wanted]]
+        rows = token_logprobs(model_scores, tokens[wanted], counts, listed_of(batch, slots[wanted]))
         sampled.logprobs.update(zip(samples[wanted].tolist(), rows, strict=True))
+
+
+def listed_of(batch: Batch, slots: I32) -> dict[int, tuple[int, ...]]:
+    """Tokens whose log-probabilities are asked for by their ids, by their place in `slots` `[n]`."""
+    params = [batch.sampling.params[slot] for slot in slots.tolist()]
+    return {i: each.logprob_token_ids for i, each in enumerate(params) if each and each.logprob_token_ids}
 
 
 def choose(scores: torch.Tensor, rows: I64, batch: Batch, samples: I64) -> I64:

@@ -88,6 +88,18 @@ def test_drawn_tokens_are_allowed_and_free_rows_stay_as_they_are(params: Samplin
     assert params.temperature < 50 or seen == ALLOWED[0], "nothing that is allowed is lost"
 
 
+@pytest.mark.parametrize("params", [GREEDY, SamplingParams()])
+def test_a_form_and_allowed_tokens_hold_both(params: SamplingParams) -> None:
+    both = SamplingParams(temperature=params.temperature, allowed_token_ids=(1, 3, 31, 74))
+    seen = set()
+    for position in range(60):
+        tokens = sample(logits(), constrained(both, output_positions=[position] * 4)).token_ids.tolist()
+        assert tokens[2] == 31
+        assert {tokens[1], tokens[3]} <= {1, 3, 31, 74}
+        seen.add(tokens[0])
+    assert seen == ({3, 74} if params.temperature else seen & {3, 74})
+
+
 def test_log_probabilities_are_the_models_own() -> None:
     given = logits()
     sampled = sample(given.clone(), constrained(SamplingParams(temperature=0.0, num_logprobs=2)))

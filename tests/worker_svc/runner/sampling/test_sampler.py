@@ -235,6 +235,39 @@ def test_bad_words_are_kept_out_at_any_temperature() -> None:
     assert (tokens[::2] == 9).mean() > 0.9
 
 
+def test_only_tokens_that_are_allowed_come() -> None:
+    """At any temperature, however likely the others are, whatever else is asked for."""
+    allowed = (4, 17, 33)
+    logits = make_logits(300, 50)
+    logits[:, 9] = 30.0
+    others: dict[str, Any] = {"logit_bias": {9: 100.0}, "repetition_penalty": 1.3, "num_logprobs": 2}
+    params = [
+        SamplingParams(temperature=i % 3, seed=i, allowed_token_ids=allowed, **(others if i % 2 else {}))
+        for i in range(300)
+    ]
+    tokens = run(logits, [*params, GREEDY][:300]).token_ids
+    assert set(tokens.tolist()) == set(allowed)
+    best = [allowed[int(row.argmax())] for row in logits[::6, list(allowed)]]
+    assert tokens[::6].tolist() == best
+
+
+def test_what_would_leave_no_allowed_token_gives_way() -> None:
+    """D5."""
+    params = SamplingParams(
+        allowed_token_ids=(2, 4), bad_token_sequences=((2,),), min_tokens=3, stop_token_ids=frozenset({4})
+    )
+    assert adjusted(params, [0], [1]) == [-INF, -INF, 0.0, -INF, -2.0, -INF]
+    assert adjusted(replace(params, min_tokens=0), [0], [1]) == [-INF] * 4 + [-2.0, -INF]
+
+
+def test_tokens_are_allowed_behind_drafts_too() -> None:
+    """D5."""
+    scores = torch.randn(3, 10)
+    sampled = sample(scores, with_drafts(SamplingParams(allowed_token_ids=(5, 8))))
+    assert set(sampled.token_ids.tolist()) <= {5, 8}
+    assert [torch.isfinite(row).nonzero().flatten().tolist() for row in scores] == [[5, 8]] * 3
+
+
 def with_drafts(params: SamplingParams) -> Batch:
     """A row of prompt 1 2, known output 7 and drafts 5, 5: three samples."""
     batch = make_batch([params], [1], [[1, 2]], [[7]])
@@ -281,6 +314,24 @@ def test_logprobs_are_the_models_own() -> None:
         assert found.rank == 1 + int((expected[i] > expected[i, token]).sum())
         assert found.top_token_ids == best.indices.tolist()
         assert found.top_logprobs == pytest.approx(best.values.tolist(), abs=1e-5)
+
+
+def test_log_probabilities_of_tokens_that_were_named() -> None:
+    """In their order, with or without others beside them, whichever token comes."""
+    logits = make_logits(40, 700)
+    named = (600, 3, 17)
+    params = [
+        SamplingParams(num_logprobs=i % 3, seed=i, logprob_token_ids=named if i % 2 else ())
+        for i in range(40)
+    ]
+    sampled = run(logits, params)
+    expected = logits.double().log_softmax(-1)
+    for i in range(1, 40, 2):
+        assert tuple(sampled.logprobs[i].top_token_ids) == named
+        assert sampled.logprobs[i].top_logprobs == pytest.approx(expected[i, list(named)].tolist(), abs=1e-5)
+    assert [len(sampled.logprobs[i].top_token_ids) for i in range(0, 40, 2)] == [
+        i % 3 for i in range(0, 40, 2)
+    ]
 
 
 def test_no_logprobs_unless_asked_for() -> None:
