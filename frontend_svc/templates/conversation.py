@@ -27,5 +27,7 @@ class Conversation:
     """End with what begins the assistant's next message."""
     continue_final_message: bool = False
     """End within the last message, for the model to write it on."""
+    regroups: bool = False
+    """Anybody may speak at any time, whether or not the template takes it so."""
     path: str = "messages"
     """Where the messages stand in the client's body, for errors."""

@@ -9,6 +9,7 @@ from frontend_svc.templates.bounded import BoundedThreads
 from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.fitting import fit_messages
 from frontend_svc.templates.library import ChatTemplates, ReadyTemplate
+from frontend_svc.templates.regrouping import regroup
 from frontend_svc.templates.switches import fit_variables
 from signalbox.errors import InvalidRequestError, UnsupportedError
 
@@ -61,7 +62,10 @@ class ChatPrompts:
         ready = templates.choose(conversation)
         self.turn_end = self._special_tokens.get(ready.find_turn_end(self._special_tokens))
         _check_places(ready, conversation)
-        messages = fit_messages(conversation.messages, ready.traits, conversation.path)
+        messages = conversation.messages
+        if conversation.regroups:
+            messages = regroup(messages, ready.traits)
+        messages = fit_messages(messages, ready.traits, conversation.path)
         template, most, path = ready.template, self._limits.max_prompt_chars, conversation.path
         tools, documents = conversation.tools, conversation.documents
         variables = fit_variables(conversation, template.variables)

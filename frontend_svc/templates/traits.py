@@ -37,6 +37,7 @@ TOOL: Plain = {
 }
 
 
+_SYSTEM: Plain = {"role": "system", "content": ONE}
 BLANK: tuple[Plain, ...] = ({"content": ""}, {"content": None}, {})
 """The ways to tell that a message has calls and no text."""
 
@@ -73,6 +74,14 @@ class Traits:
     """What is written between the reasoning and the text of an answer, and between its text and its calls."""
     refuses_both: bool
     """A message with calls may have content or reasoning, not both."""
+    takes_system: bool
+    """A message of the system in front is written."""
+    takes_later_system: bool
+    """So are those behind others, wherever they stand."""
+    alternates: bool
+    """The template refuses two messages of the user in a row."""
+    short_ids: bool
+    """Calls have ids of nine letters and digits: the template refuses others."""
 
 
 def find_traits(template: ChatTemplate) -> Traits:
@@ -92,6 +101,10 @@ def find_traits(template: ChatTemplate) -> Traits:
         behind_answer=_behind_answer(template),
         inside_answer=_inside_answer(template, as_text),
         refuses_both=_refuses_both(template, arguments),
+        takes_system=ONE in _render(template, [_SYSTEM, USER]),
+        takes_later_system=_takes_later_system(template),
+        alternates=not _render(template, [USER, USER]),
+        short_ids=_wants_short_ids(template, arguments),
     )
 
 
@@ -103,13 +116,13 @@ def _render(template: ChatTemplate, messages: Sequence[Plain]) -> str:
         return ""
 
 
-def _calling(arguments: Any, **rest: Any) -> list[Plain]:
+def _calling(arguments: Any, call_id: str = CALL_ID, **rest: Any) -> list[Plain]:
     """A conversation in which the assistant has called a tool."""
-    call = {"id": CALL_ID, "type": "function", "function": {"name": "look", "arguments": arguments}}
+    call = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
     return [
         USER,
         {"role": "assistant", **rest, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": CALL_ID, "name": "look", "content": "seen"},
+        {"role": "tool", "tool_call_id": call_id, "name": "look", "content": "seen"},
     ]
 
 
@@ -188,6 +201,20 @@ def _looks_for_none(template: ChatTemplate) -> bool:
             case nodes.Getitem(arg=nodes.Const(value="content")):
                 return True
     return False
+
+
+def _wants_short_ids(template: ChatTemplate, arguments: Any) -> bool:
+    short, long = (
+        _render(template, _calling(arguments, name, content="")) for name in (CALL_ID, CALL_ID * 2)
+    )
+    return bool(short and not long)
+
+
+def _takes_later_system(template: ChatTemplate) -> bool:
+    """Behind the user, behind an answer, and between both."""
+    answer: Plain = {"role": "assistant", "content": "hm"}
+    places = ([USER, _SYSTEM], [USER, answer, _SYSTEM, USER], [USER, answer, USER, _SYSTEM, answer, USER])
+    return all(ONE in _render(template, messages) for messages in places)
 
 
 def _refuses_both(template: ChatTemplate, arguments: Any) -> bool:

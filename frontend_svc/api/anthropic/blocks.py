@@ -44,6 +44,35 @@ class RedactedThinkingBlock(Block):
     data: Any = None
 
 
+class ReferenceBlock(Block):
+    """A tool that was found, of those whose schemas the model is not told from the start."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+
+class UnseenBlock(Body):
+    """An image or a document that a tool gave. The model cannot see it, and is told so."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    type: Literal["image", "document"]
+
+
+def _result_kind(value: Any) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        return None
+    return "as unseen" if kind in ("image", "document") else f"as {kind}"
+
+
+ResultBlock = Annotated[
+    Annotated[TextBlock, Tag("as text")]
+    | Annotated[ReferenceBlock, Tag("as tool_reference")]
+    | Annotated[UnseenBlock, Tag("as unseen")],
+    Discriminator(_result_kind),
+]
+
+
 class ToolUseBlock(Block):
     """A call of the model."""
 
@@ -62,7 +91,7 @@ class ToolResultBlock(Block):
     tool_use_id: str
     content: (
         Annotated[
-            Annotated[str, Tag("as string")] | Annotated[list[TextBlock], Tag("as blocks")],
+            Annotated[str, Tag("as string")] | Annotated[list[ResultBlock], Tag("as blocks")],
             Discriminator(string_or_blocks),
         ]
         | None

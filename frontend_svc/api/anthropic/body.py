@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from frontend_svc.api.anthropic.blocks import InputMessage, System
-from frontend_svc.api.anthropic.conversation import make_history
-from frontend_svc.api.anthropic.tools import AnyTool, ToolChoice, hosted_types, make_toolbox
+from frontend_svc.api.anthropic.blocks import InputMessage, ReferenceBlock, ResultBlock, System, UnseenBlock
+from frontend_svc.api.anthropic.conversation import make_history, result_blocks
+from frontend_svc.api.anthropic.tools import AnyTool, ClientTool, ToolChoice, hosted_types, make_toolbox
 from frontend_svc.api.openai.chat_prompt import make_chat_prompt
 from frontend_svc.api.openai.forms import to_json
 from frontend_svc.api.openai.schema import Body, refuse_unsupported
@@ -33,8 +33,8 @@ class Thinking(Body):
     type: Literal["enabled", "adaptive", "disabled", "between_tools"]
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
     """A wish: what has been thought so far does not end by it."""
-    display: Literal["summarized", "omitted"] | None = None
-    """We make no summaries; omitted: only the form that clients carry unread is told."""
+    display: str | None = None
+    """omitted: only the form that clients carry unread is told. With all others thoughts are told as they are."""
 
 
 class OutputFormat(Body):
@@ -83,13 +83,23 @@ class CountBody(Body):
     @cached_property
     def toolbox(self) -> Toolbox:
         """The tools. Raises InvalidRequestError when they do not fit the choice among them."""
-        return make_toolbox(self.tools or [], self.tool_choice)
+        found = {part.tool_name for part in self._results if isinstance(part, ReferenceBlock)}
+        return make_toolbox(self.tools or [], self.tool_choice, found)
+
+    @cached_property
+    def _results(self) -> list[ResultBlock]:
+        return result_blocks(self.messages)
 
     @property
     def warnings(self) -> list[str]:
         """What was left out."""
+        unseen = sorted({part.type for part in self._results if isinstance(part, UnseenBlock)})
         return [
-            f"tools: {kind} is run by no one here and was left out" for kind in hosted_types(self.tools or [])
+            *(
+                f"tools: {kind} is run by no one here and was left out"
+                for kind in hosted_types(self.tools or [])
+            ),
+            *(f"messages: the model is not shown the {kind} that a tool gave" for kind in unseen),
         ]
 
     @property
@@ -105,7 +115,8 @@ class CountBody(Body):
     def conversation(self) -> Conversation:
         """What the chat template is told; it goes on with a last message of the assistant."""
         refuse_unsupported(self, {"container": (None,), "mcp_servers": (None, [])})
-        messages = make_history(self.system, self.messages).messages
+        tools = {tool.name: tool for tool in self.tools or () if isinstance(tool, ClientTool)}
+        messages = make_history(self.system, self.messages, tools).messages
         goes_on = messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
         return Conversation(
             messages,
@@ -113,6 +124,7 @@ class CountBody(Body):
             wishes=self._wishes(),
             add_generation_prompt=not goes_on,
             continue_final_message=goes_on,
+            regroups=True,
         )
 
     def read_form(self) -> StructuredOutput | None:

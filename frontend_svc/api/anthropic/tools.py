@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Tag
@@ -20,10 +20,11 @@ class ClientTool(Body):
     description: str | None = None
     input_schema: dict[str, Any]
     strict: bool | None = None
+    defer_loading: bool | None = None
+    """The model is told of it when a search has found it, and cannot call it before."""
     # Say nothing to the model:
     allowed_callers: Any = None
     cache_control: Any = None
-    defer_loading: Any = None
     eager_input_streaming: Any = None
     input_examples: Any = None
 
@@ -59,8 +60,11 @@ def hosted_types(tools: Sequence[AnyTool]) -> list[str]:
     return [tool.type for tool in tools if isinstance(tool, HostedTool)]
 
 
-def make_toolbox(tools: Sequence[AnyTool], choice: ToolChoice | None) -> Toolbox:
-    """Raises InvalidRequestError when tools and choice do not fit each other."""
+def make_toolbox(tools: Sequence[AnyTool], choice: ToolChoice | None, found: Collection[str] = ()) -> Toolbox:
+    """`found`: names of those that the model has searched for. Raises InvalidRequestError when tools and choice do not
+    fit each other."""
+    known = [tool for tool in tools if isinstance(tool, ClientTool)]
+    told_later = {tool.name for tool in known if tool.defer_loading}
     functions = [
         Tool(
             type="function",
@@ -68,11 +72,11 @@ def make_toolbox(tools: Sequence[AnyTool], choice: ToolChoice | None) -> Toolbox
                 name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
             ),
         )
-        for tool in tools
-        if isinstance(tool, ClientTool)
+        for tool in known
+        if tool.name in found or tool.name not in told_later
     ]
     parallel = choice is None or not choice.disable_parallel_tool_use
-    return Toolbox(functions, _choose(functions, choice), parallel=parallel)
+    return Toolbox(functions, _choose(functions, choice), parallel=parallel, told_later=told_later)
 
 
 def _choose(functions: Sequence[Tool], choice: ToolChoice | None) -> str | ChosenTool | None:

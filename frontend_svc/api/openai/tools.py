@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Tag
@@ -83,10 +83,17 @@ class Toolbox:
     """The tools of one request and the choice among them."""
 
     def __init__(
-        self, tools: Sequence[Tool], choice: str | ChosenTool | AllowedChoice | None, *, parallel: bool
+        self,
+        tools: Sequence[Tool],
+        choice: str | ChosenTool | AllowedChoice | None,
+        *,
+        parallel: bool,
+        told_later: Collection[str] = (),
     ) -> None:
-        """Raises InvalidRequestError when tools and choice do not fit each other."""
+        """`told_later`: tools that messages describe, not the template. Raises InvalidRequestError when tools and
+        choice do not fit each other."""
         self._functions = [tool.function for tool in tools]
+        self._told_later = told_later
         self._mode = "auto" if tools else "none"
         self._allowed = {function.name for function in self._functions}
         self.max_calls = 0 if parallel else 1
@@ -161,6 +168,7 @@ class Toolbox:
         return [
             {"type": "function", "function": function.model_dump(exclude_none=True, exclude={"strict"})}
             for function in self._functions
+            if function.name not in self._told_later
         ]
 
     def form(self) -> StructuredOutput | None:

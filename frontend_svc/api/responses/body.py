@@ -12,7 +12,7 @@ from frontend_svc.api.openai.chat_prompt import make_chat_prompt
 from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, to_json
 from frontend_svc.api.openai.schema import Body, refuse_unsupported
 from frontend_svc.api.responses.conversation import make_messages
-from frontend_svc.api.responses.items import AnyItem
+from frontend_svc.api.responses.items import AnyItem, unseen_kinds
 from frontend_svc.api.responses.tools import AnyChoice, AnyTool, ResponseTools
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace, sampling_of
 from frontend_svc.templates.conversation import Conversation
@@ -147,7 +147,11 @@ class ResponsesBody(Body):
     def warnings(self) -> list[str]:
         """What was left out."""
         return [
-            f"tools: {kind} is run by no one here and was left out" for kind in self.response_tools.hosted
+            *(f"tools: {kind} is run by no one here and was left out" for kind in self.response_tools.hosted),
+            *(
+                f"input: the model is not shown the {kind} that a tool gave"
+                for kind in unseen_kinds(self.input)
+            ),
         ]
 
     async def read(self, prompts: ChatPrompts, language: Language, trace: Trace) -> ClientRequest:
@@ -187,6 +191,7 @@ class ResponsesBody(Body):
             self.response_tools.toolbox.for_template(),
             variables=variables,
             variables_path=dict.fromkeys(variables, "reasoning.effort"),
+            regroups=True,
             path="input",
         )
 

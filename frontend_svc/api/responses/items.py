@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Discriminator, Field, Tag
@@ -49,7 +50,39 @@ Content = Annotated[
 ]
 
 
-def texts_of(content: str | Parts) -> list[str]:
+class UnseenPart(Body):
+    """An image or a file that a tool gave. The model cannot see it, and is told so."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    type: Literal["input_image", "input_file"]
+
+    @property
+    def kind(self) -> str:
+        """Image or file."""
+        return self.type.removeprefix("input_")
+
+    @property
+    def text(self) -> str:
+        """What stands for it."""
+        return f"[{self.kind}: it cannot be shown here]"
+
+
+OutputParts = list[
+    Annotated[
+        Annotated[InputPart, Tag("as text")] | Annotated[UnseenPart, Tag("as unseen")],
+        Discriminator(
+            lambda value: "as unseen" if _type_of(value) in ("input_image", "input_file") else "as text"
+        ),
+    ]
+]
+"""What a call gave."""
+
+
+def _type_of(value: Any) -> Any:
+    return value.get("type") if isinstance(value, dict) else None
+
+
+def texts_of(content: str | Sequence[InputPart | RefusalPart | UnseenPart]) -> list[str]:
     """The text of each part."""
     return [content] if isinstance(content, str) else [part.text for part in content]
 
@@ -109,7 +142,10 @@ class CallOutputItem(Item):
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: Content
+    output: Annotated[
+        Annotated[str, Tag("as string")] | Annotated[OutputParts, Tag("as parts")],
+        Discriminator(lambda value: "as string" if isinstance(value, str) else "as parts"),
+    ]
     name: Any = None
 
 
@@ -159,3 +195,14 @@ AnyItem = Annotated[
     | Annotated[HostedItem, Tag("as hosted")],
     Discriminator(_item_kind),
 ]
+
+
+def unseen_kinds(source: str | Sequence[AnyItem]) -> list[str]:
+    """What calls gave that the model cannot see."""
+    parts = [
+        part
+        for item in source
+        if isinstance(item, CallOutputItem) and not isinstance(item.output, str)
+        for part in item.output
+    ]
+    return sorted({part.kind for part in parts if isinstance(part, UnseenPart)})

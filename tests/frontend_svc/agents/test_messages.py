@@ -203,6 +203,7 @@ async def test_what_claude_code_sends(
     }
     prompts = []
     for mark in ("a1", "b2"):
+        body["thinking"]["display"] = {"a1": "updates", "b2": "omitted"}[mark]
         body["system"][0]["text"] = body["system"][0]["text"].replace("a1", mark)
         answer = await http.post("/v1/messages?beta=true", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
@@ -227,6 +228,58 @@ async def test_thoughts_of_the_history(
         answer = await http.post("/v1/messages", json=body)
         assert answer.status_code == 200, answer.text
         assert "<|assistant|>yes\n<|user|>hi" in await told(cluster, tokenizer)
+
+
+async def test_tools_that_are_found_later(
+    http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer
+) -> None:
+    """As Claude Code searches for them: the template is not told of them, so that the prefix cache goes on; the place
+    where they were found is. Before that they cannot be called."""
+    later = [
+        {"name": name, "description": name, "input_schema": PARAMETERS, "defer_loading": True}
+        for name in "fg"
+    ]
+    found = {
+        "type": "tool_result",
+        "tool_use_id": "c1",
+        "content": [{"type": "tool_reference", "tool_name": "f"}],
+    }
+    history = [
+        *USER,
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "weather", "input": {}}]},
+        {"role": "user", "content": [found]},
+    ]
+    serve_text(cluster, tokenizer, CALL.replace("weather", "f"))
+    asked = {"max_tokens": 64, "tools": [*TOOLS, *later]}
+    for messages, stop in ((USER, "end_turn"), (history, "tool_use")):
+        answer = await http.post("/v1/messages", json=asked | {"messages": messages})
+        assert (answer.status_code, answer.json()["stop_reason"]) == (200, stop), answer.text
+        front, _, spoken = (await told(cluster, tokenizer)).partition("<|user|>")
+        assert '"f"' not in front and '"g"' not in front
+    assert '<functions>\n<function>{"description":"f","name":"f","parameters":{' in spoken
+    assert '"g"' not in spoken
+
+
+async def test_what_a_tool_gave_and_the_model_cannot_see(
+    http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer
+) -> None:
+    """An image in a result is named, and does not end the conversation; one of the user's is refused."""
+    serve_text(cluster, tokenizer, "x")
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "c1",
+        "content": [{"type": "text", "text": "a.png"}, image],
+    }
+    history = [
+        *USER,
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "weather", "input": {}}]},
+        {"role": "user", "content": [result]},
+    ]
+    answer = await http.post("/v1/messages", json={"max_tokens": 5, "messages": history, "tools": TOOLS})
+    assert answer.status_code == 200, answer.text
+    assert "not shown the image" in answer.headers["x-signalbox-warning"]
+    assert "<|tool|>a.png\n[image: it cannot be shown here]\n" in await told(cluster, tokenizer)
 
 
 async def test_json_that_fits_a_schema(

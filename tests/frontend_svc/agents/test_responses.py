@@ -292,6 +292,25 @@ async def test_a_streamed_custom_call(
     assert (done.item.type, done.item.input) == ("custom_tool_call", "ls -l")
 
 
+async def test_an_image_that_a_tool_gave(
+    http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer
+) -> None:
+    """As Codex looks at files: it is named, and does not end the conversation."""
+    serve_text(cluster, tokenizer, "x")
+    image = {"type": "input_image", "image_url": "data:image/png;base64,iVBO", "detail": "high"}
+    given = [
+        {"role": "user", "content": "hi"},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": [image]},
+    ]
+    answer = await http.post("/v1/responses", json={"input": given, "tools": TOOLS})
+    assert answer.status_code == 200, answer.text
+    assert "not shown the image" in answer.headers["x-signalbox-warning"]
+    assert "<|tool|>[image: it cannot be shown here]\n" in await told(cluster, tokenizer)
+    refused = await http.post("/v1/responses", json={"input": [{"role": "user", "content": [image]}]})
+    assert refused.status_code == 400
+
+
 async def test_a_call_that_was_cut_and_its_history(
     http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer
 ) -> None:
