@@ -19,9 +19,12 @@ _SYSTEM = ("system", "developer")
 
 
 def regroup(messages: Sequence[Plain], traits: Traits) -> list[Plain]:
-    """The same words in the same order. What the system says where the template hears it not is said by the user; where
-    turns have to alternate, neighbours of one role are one message, and what the user says behind a result is
-    part of that. Ids of calls that the template refuses, which are those of another server, get others."""
+    """Messages with the same words in the same order.
+
+    What the system says where the template does not hear it is said by the user; where turns have to alternate,
+    neighbours of one role are one message, and what the user says behind a result is part of that. Ids of calls that
+    the template refuses, which are those of another server, get others.
+    """
     told = [_place(message, index, traits) for index, message in enumerate(messages)]
     if traits.short_ids:
         told = [_shorten_ids(message) for message in told]

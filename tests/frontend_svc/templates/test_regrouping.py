@@ -12,7 +12,8 @@ from frontend_svc.templates.fitting import fit_messages
 from frontend_svc.templates.regrouping import regroup
 from frontend_svc.templates.traits import find_traits
 
-LINE = "{{ m['role'] }}:{{ m['content'] or '' }}{% for c in m['tool_calls'] or [] %}[{{ c['id'] }}]{% endfor %}{{ '\n' }}"
+LINE = "{{ m['role'] }}:{{ m['content'] or '' }}"
+LINE += "{% for c in m['tool_calls'] or [] %}[{{ c['id'] }}]{% endfor %}{{ '\n' }}"
 LOOP = "{% for m in messages %}" + LINE + "{% endfor %}{% if tools %}{% endif %}"
 FIRST_ALONE = (
     "{% for m in messages %}{% if m['role'] == 'system' and not loop.first %}"
