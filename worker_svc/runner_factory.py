@@ -85,8 +85,15 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported here: the sim runner does without torch, and importing it takes seconds.
     with collector_off():
+        from worker_svc.runner.encoder.loading import is_encoder  # noqa: PLC0415
         from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
         from worker_svc.runner.torch_runner import TorchRunner  # noqa: PLC0415
+
+    try:
+        if is_encoder(settings.model):
+            return _encoder(settings), None
+    except ModelLoadError as error:
+        raise StartupError(str(error)) from None
 
     runner_class: Callable[..., TorchRunner] = TorchRunner
     if settings.device == "cuda" or settings.attention == "triton":
@@ -119,6 +126,26 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     if draft is None:
         return runner, NgramDrafter(settings.ngram_min, settings.ngram_max)
     return runner, draft.on(runner)
+
+
+def _encoder(settings: WorkerSettings) -> ModelRunner:
+    # Imported here as torch's runner is.
+    from worker_svc.runner.encoder.runner import EncoderRunner  # noqa: PLC0415
+
+    assert settings.model is not None
+    if settings.speculative is not None:
+        raise StartupError("--speculative is for models that generate, and this is an encoder")
+    return EncoderRunner(
+        settings.model,
+        served_model_name=settings.served_model_name or settings.model.name,
+        dtype=settings.dtype,
+        device=settings.device,
+        num_blocks=settings.num_blocks,
+        block_size=settings.block_size,
+        max_model_len=settings.max_model_len,
+        threads=settings.threads or threads_per_worker(),
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+    )
 
 
 def _load_draft(settings: WorkerSettings) -> LoadedDraft:

@@ -186,6 +186,7 @@ def _hello(
             max_request_tokens=min(info.max_model_len, info.num_blocks * info.block_size + 1),
             vocab_size=info.vocab_size,
             tokenizer_fingerprint=info.tokenizer_fingerprint,
+            tasks=[int(task) for task in info.tasks],  # type: ignore[misc]
         ),
         num_slots=settings.num_slots,
         num_blocks=info.num_blocks,

@@ -13,6 +13,17 @@ class RequestKind(IntEnum):
     POOLING = 2
 
 
+class ModelTask(IntEnum):
+    """What can be asked of a model; all but GENERATE are pooling requests."""
+
+    GENERATE = 1
+    EMBED = 2
+    CLASSIFY = 3
+    SCORE = 4
+    TOKEN_EMBED = 5
+    TOKEN_CLASSIFY = 6
+
+
 class FinishReason(IntEnum):
     """Why a request ended."""
 

@@ -27,6 +27,16 @@ class PoolingMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POOLING_MODE_MEAN: _ClassVar[PoolingMode]
     POOLING_MODE_LAST: _ClassVar[PoolingMode]
     POOLING_MODE_CLS: _ClassVar[PoolingMode]
+
+class ModelTask(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODEL_TASK_UNSPECIFIED: _ClassVar[ModelTask]
+    MODEL_TASK_GENERATE: _ClassVar[ModelTask]
+    MODEL_TASK_EMBED: _ClassVar[ModelTask]
+    MODEL_TASK_CLASSIFY: _ClassVar[ModelTask]
+    MODEL_TASK_SCORE: _ClassVar[ModelTask]
+    MODEL_TASK_TOKEN_EMBED: _ClassVar[ModelTask]
+    MODEL_TASK_TOKEN_CLASSIFY: _ClassVar[ModelTask]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
@@ -39,6 +49,13 @@ POOLING_MODE_UNSPECIFIED: PoolingMode
 POOLING_MODE_MEAN: PoolingMode
 POOLING_MODE_LAST: PoolingMode
 POOLING_MODE_CLS: PoolingMode
+MODEL_TASK_UNSPECIFIED: ModelTask
+MODEL_TASK_GENERATE: ModelTask
+MODEL_TASK_EMBED: ModelTask
+MODEL_TASK_CLASSIFY: ModelTask
+MODEL_TASK_SCORE: ModelTask
+MODEL_TASK_TOKEN_EMBED: ModelTask
+MODEL_TASK_TOKEN_CLASSIFY: ModelTask
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "field", "retry_after_ms")
@@ -132,14 +149,18 @@ class TokenSequence(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PoolingParams(_message.Message):
-    __slots__ = ("mode", "raw", "dimensions")
+    __slots__ = ("mode", "raw", "dimensions", "task", "num_first_tokens")
     MODE_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NUM_FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     mode: PoolingMode
     raw: bool
     dimensions: int
-    def __init__(self, mode: _Optional[_Union[PoolingMode, str]] = ..., raw: bool = ..., dimensions: _Optional[int] = ...) -> None: ...
+    task: ModelTask
+    num_first_tokens: int
+    def __init__(self, mode: _Optional[_Union[PoolingMode, str]] = ..., raw: bool = ..., dimensions: _Optional[int] = ..., task: _Optional[_Union[ModelTask, str]] = ..., num_first_tokens: _Optional[int] = ...) -> None: ...
 
 class TokenLogprobs(_message.Message):
     __slots__ = ("logprob", "rank", "top_token_ids", "top_logprobs")

@@ -292,20 +292,22 @@ class WorkerEntry(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ...) -> None: ...
 
 class ModelEntry(_message.Message):
-    __slots__ = ("model", "max_model_len", "block_size", "max_request_tokens", "vocab_size", "tokenizer_fingerprint")
+    __slots__ = ("model", "max_model_len", "block_size", "max_request_tokens", "vocab_size", "tokenizer_fingerprint", "tasks")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     model: str
     max_model_len: int
     block_size: int
     max_request_tokens: int
     vocab_size: int
     tokenizer_fingerprint: str
-    def __init__(self, model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_size: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ...) -> None: ...
+    tasks: _containers.RepeatedScalarFieldContainer[_generation_pb2.ModelTask]
+    def __init__(self, model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_size: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[_generation_pb2.ModelTask, str]]] = ...) -> None: ...
 
 class AttachWorkerRequest(_message.Message):
     __slots__ = ("hello", "snapshot_part", "outputs", "events")

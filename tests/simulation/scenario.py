@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
-from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.enums import ModelTask
 from tests.simulation.frontend_node import FrontendNode
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
 from tests.simulation.scheduler_node import SchedulerNode
@@ -53,7 +53,7 @@ class Simulation:
             (),
             setup.max_draft_tokens,
             num_host_blocks=setup.num_host_blocks,
-            kinds=(RequestKind.GENERATE, RequestKind.POOLING),
+            tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
         )
         self.workers = [

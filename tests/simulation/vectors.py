@@ -30,7 +30,7 @@ class PoolingSimRunner(SimRunner):
         """Samples, and sums the hidden states that are asked for."""
         sampled = super().execute(batch)
         for row, start, end in batch.pooled:
-            sampled.hidden_sums[row] = self._sum(batch, row, batch.positions[start:end])
+            sampled.pooled[row] = self._sum(batch, row, batch.positions[start:end])
         return sampled
 
     def _sum(self, batch: Batch, row: int, positions: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]

@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.enums import ModelTask, RequestKind
 from worker_svc.core.requests.masks import Masks
-from worker_svc.core.requests.pooling import PoolingMode
+from worker_svc.core.requests.pooling import Activation, PoolingMode, PoolingParams
 from worker_svc.core.requests.sampling import SamplingTable
 
 I32 = NDArray[np.int32]
@@ -68,7 +68,9 @@ class Batch:
     scored: list[QuerySpan] = field(default_factory=list)
     """Query tokens whose prediction is compared with the prompt's next token; at most one span per row."""
     pooled: list[QuerySpan] = field(default_factory=list)
-    """Query tokens whose last hidden states are summed; at most one span per row. Such a row has no samples."""
+    """Query tokens that pooling requests read; at most one span per row. Such a row has no samples."""
+    pooling: list[PoolingParams | None] = field(default_factory=list)
+    """How pooling requests are read, by slot; None: the request generates."""
 
     @property
     def query_lengths(self) -> I32:
@@ -135,8 +137,9 @@ class Sampled:
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     """Log-probabilities by row of `Batch.scored`: one per query token of the span, of the prompt token that follows
     it."""
-    hidden_sums: dict[int, NDArray[np.float32]] = field(default_factory=dict)
-    """`[H]` sum of a span's last hidden states, after the final norm, by row of `Batch.pooled`."""
+    pooled: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    """What was read of a span, by row of `Batch.pooled`, as `Reading` takes it: the sum `[H]` of its last hidden
+    states, after the final norm, the numbers of the labels `[L]`, or a row `[n, H or L]` for each of its tokens."""
     bad_rows: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     """[B] rows whose last hidden state, or logits before any mask, have a NaN or an infinity, ascending; rows without
     samples are among them. Nothing of them counts."""
@@ -157,8 +160,8 @@ class RunnerInfo:
     tokenizer_fingerprint: str = ""
     num_host_blocks: int = 0
     """Blocks of the host tier."""
-    kinds: tuple[RequestKind, ...] = (RequestKind.GENERATE,)
-    """Kinds of requests that the runner serves."""
+    tasks: tuple[ModelTask, ...] = (ModelTask.GENERATE,)
+    """What requests can ask of it."""
     has_logprobs: bool = True
     """Whether it gives log-probabilities of output tokens."""
     has_prompt_logprobs: bool = False
@@ -167,6 +170,21 @@ class RunnerInfo:
     """Elements of a pooled vector; 0 without pooling."""
     pooling_mode: PoolingMode = PoolingMode.LAST
     """The model's own, for requests that name none."""
+    num_labels: int = 0
+    """Labels of the classification head; 0: there is none."""
+    label_activation: Activation = Activation.IDENTITY
+    """Activation of the head for CLASSIFY and TOKEN_CLASSIFY."""
+    score_activation: Activation = Activation.IDENTITY
+    """Activation of the head for SCORE."""
+    reads_both_ways: bool = False
+    """Each position sees those behind it, too, so that a prompt is computed at once: where its last chunk is."""
+
+    @property
+    def kinds(self) -> tuple[RequestKind, ...]:
+        """Kinds of requests that it serves."""
+        generates = ModelTask.GENERATE in self.tasks
+        pools = len(self.tasks) > generates
+        return ((RequestKind.GENERATE,) if generates else ()) + ((RequestKind.POOLING,) if pools else ())
 
 
 class ModelRunner(Protocol):

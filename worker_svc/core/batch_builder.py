@@ -76,4 +76,5 @@ def build_batch(
         num_tokens=table.num_tokens,
         scored=scored,
         pooled=pooled,
+        pooling=table.pooling,
     )

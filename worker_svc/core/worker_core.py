@@ -37,6 +37,9 @@ from worker_svc.core.step import (
 
 logger = logging.getLogger(__name__)
 NOT_FINITE = "the model's numbers for the request are not finite (NaN or infinity)"
+TOO_MANY_RESULTS = Failure(
+    "ResourceExhaustedError", "the results of one step are more than it may yield; ask for fewer at a time"
+)
 
 
 class StepRefusedError(Exception):
@@ -256,11 +259,14 @@ class WorkerCore:
         prompts = take_readings(table, step, sampled, failed)
         odd = np.flatnonzero(new.counts != 1)
         report.exceptions += zip(new.slots[odd].tolist(), new.counts[odd].tolist(), strict=True)
-        report.exceptions += [(slot, 0) for slot in prompts.vectors]
+        report.exceptions += [(slot, 0) for slot in (*prompts.vectors, *prompts.too_many)]
         if self.drafting is not None:
             self.drafting.learn(step, new.matched)
         seal_blocks(table, new.slots, report)
         ends = [*new.ends, *((slot, FinishReason.STOP) for slot in prompts.vectors)]
+        if prompts.too_many:
+            ends += [(slot, FinishReason.ERROR) for slot in prompts.too_many]
+            new.failures.update(dict.fromkeys(prompts.too_many, TOO_MANY_RESULTS))
         ended = self._end(step, ends, new.failures)
         report.use_dense_counts(step.rows)
         return report, self._sorter.outputs(new, ended, sampled, prompts)

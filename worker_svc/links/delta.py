@@ -223,7 +223,8 @@ def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBat
     for attempt, start, tokens in output.prompt_logprobs:
         message.prompt_logprobs.add(attempt=attempt, start=start, tokens=_logprobs(tokens))
     for attempt, vector in output.vectors:
-        message.vectors.add(attempt=attempt, values=vector.astype(np.float32).tobytes())
+        num_rows = len(vector) if vector.ndim == 2 else 0
+        message.vectors.add(attempt=attempt, values=vector.astype(np.float32).tobytes(), num_rows=num_rows)
     return message
 
 

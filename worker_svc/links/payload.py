@@ -9,11 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormKind
-from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.enums import ModelTask, RequestKind
 from signalbox.protocol.sampling import LOGIT_BIAS, MAX_LOGPROB_TOKEN_IDS, RANGES
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
+from worker_svc.core.requests.pooling import (
+    LABEL_TASKS,
+    MAX_RESULT_BYTES,
+    TOKEN_TASKS,
+    PoolingMode,
+    PoolingParams,
+)
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import Failure
 
@@ -51,11 +57,13 @@ def refusal(
         text = f"{said} structured_output was announced, and {sent} came"
         return Failure("InvalidRequestError", text, "structured_output")
     if is_pooling(message):
-        return _pooling_refusal(payload, info)
+        return _pooling_refusal(payload, len(token_ids), info)
     return _sampling_refusal(payload, info)
 
 
-def _pooling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> Failure | None:
+def _pooling_refusal(
+    payload: generation_pb2.RequestPayload, num_tokens: int, info: RunnerInfo
+) -> Failure | None:
     if RequestKind.POOLING not in info.kinds:
         return Failure("UnsupportedError", "this worker does not run pooling requests", "kind")
     if payload.num_prior_output_tokens:
@@ -66,11 +74,31 @@ def _pooling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) -
     if payload.pooling.mode not in (0, *PoolingMode):
         message = f"there is no pooling mode {payload.pooling.mode}"
         return Failure("InvalidRequestError", message, "pooling.mode")
-    if payload.pooling.dimensions > info.embedding_size:
-        message = (
-            f"a vector of the model has {info.embedding_size} dimensions, got {payload.pooling.dimensions}"
-        )
+    task = task_of(payload)
+    if task not in info.tasks:
+        served = ", ".join(each.name.lower() for each in info.tasks)
+        return Failure("UnsupportedError", f"this worker does not serve the task; it serves {served}", "task")
+    if payload.pooling.num_first_tokens > num_tokens:
+        message = "the first part has more tokens than the prompt"
+        return Failure("InvalidRequestError", message, "pooling.num_first_tokens")
+    return _width_refusal(payload, num_tokens, info)
+
+
+def _width_refusal(
+    payload: generation_pb2.RequestPayload, num_tokens: int, info: RunnerInfo
+) -> Failure | None:
+    """What is wrong with the size of the result."""
+    task, dimensions = task_of(payload), payload.pooling.dimensions
+    if task in LABEL_TASKS and dimensions:
+        return Failure("InvalidRequestError", "numbers of labels have no dimensions", "pooling.dimensions")
+    if dimensions > info.embedding_size:
+        message = f"a vector of the model has {info.embedding_size} dimensions, got {dimensions}"
         return Failure("InvalidRequestError", message, "pooling.dimensions")
+    width = info.num_labels if task in LABEL_TASKS else dimensions or info.embedding_size
+    most = MAX_RESULT_BYTES // (4 * max(width, 1))
+    if task in TOKEN_TASKS and num_tokens > most:
+        message = f"the prompt has {num_tokens} tokens; a row can be returned for each of {most} at most"
+        return Failure("InvalidRequestError", message, "prompt")
     return None
 
 
@@ -127,8 +155,25 @@ def parse_form(payload: generation_pb2.RequestPayload) -> Form | None:
 def parse_pooling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> PoolingParams:
     """How the vector is made; unset fields as the model has them."""
     pooling = payload.pooling
-    mode = PoolingMode(pooling.mode) if pooling.mode else info.pooling_mode
-    return PoolingParams(mode, is_raw=pooling.raw, dimensions=pooling.dimensions)
+    task = task_of(payload)
+    # A head was trained for one way of pooling.
+    is_open = pooling.mode and task not in LABEL_TASKS
+    mode = PoolingMode(pooling.mode) if is_open else info.pooling_mode
+    return PoolingParams(
+        mode,
+        is_raw=pooling.raw,
+        dimensions=pooling.dimensions,
+        task=ModelTask(task),
+        activation=info.score_activation if task == ModelTask.SCORE else info.label_activation,
+        is_whole=info.reads_both_ways,
+        num_first_tokens=pooling.num_first_tokens,
+    )
+
+
+def task_of(payload: generation_pb2.RequestPayload) -> int:
+    """What a pooling request asks for: a `ModelTask`, or a number that is none."""
+    number = payload.pooling.task or ModelTask.EMBED
+    return ModelTask(number) if number in _POOLING_TASKS else number
 
 
 def parse_sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> SamplingParams:
@@ -154,5 +199,6 @@ def parse_sampling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> 
     return replace(params, top_k=top_k, min_tokens=min_tokens)
 
 
+_POOLING_TASKS = frozenset(ModelTask) - {ModelTask.GENERATE}
 _SAME_NAMES = RANGES.keys() & {field.name for field in fields(SamplingParams)}
 """Numbers that are taken as they come."""

@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.enums import ModelTask
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
@@ -27,6 +28,7 @@ from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.head import ModelHead
+from worker_svc.runner.model.label_head import LabelHead
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import (
     CacheSize,
@@ -38,8 +40,8 @@ from worker_svc.runner.model.memory import (
 from worker_svc.runner.model.memory_profile import step_bytes
 from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
-from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_sums
-from worker_svc.runner.sampling.prompt_results import score_prompts, sum_hidden
+from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
+from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
 
 logger = logging.getLogger(__name__)
@@ -90,7 +92,9 @@ class TorchRunner:
         path = Path(model_dir)
         self.model = self._load(path, dtype, device, block_size)
         self._head = ModelHead.of(self.model.module)
-        pooling_mode = choose_pooling_mode(path) if self._head is not None else None
+        head, pooling_mode = self.model.head, None
+        if self._head is not None and head is None:
+            pooling_mode = choose_pooling_mode(path)
         self._cache = self._make_cache(cache_size, block_size, num_host_blocks, max_num_batched_tokens)
         self._check_cache = KVCache(
             self.model.layer_shapes,
@@ -113,10 +117,12 @@ class TorchRunner:
             eos_token_ids=self.model.eos_token_ids,
             tokenizer_fingerprint=tokenizer_fingerprint(path),
             num_host_blocks=num_host_blocks,
-            kinds=(RequestKind.GENERATE, *((RequestKind.POOLING,) if pooling_mode is not None else ())),
-            has_prompt_logprobs=self._head is not None,
+            tasks=decoder_tasks(head, pools=pooling_mode is not None),
+            has_logprobs=head is None,
+            has_prompt_logprobs=self._head is not None and head is None,
             embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
             pooling_mode=pooling_mode or PoolingMode.LAST,
+            **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
         if threads is not None and self.model.device.type == "cpu":
@@ -135,8 +141,8 @@ class TorchRunner:
         with self._head.capturing() as captured:
             sampled = sample_checked(self._run(batch), batch)
         sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
-        sampled.hidden_sums = sum_hidden(captured, batch.pooled)
-        sampled.bad_rows = with_bad_sums(sampled.bad_rows, sampled.hidden_sums)
+        sampled.pooled = read_prompts(self._head, captured, batch)
+        sampled.bad_rows = with_bad_readings(sampled.bad_rows, sampled.pooled)
         return sampled
 
     @torch.inference_mode()
@@ -276,6 +282,24 @@ def choose_pooling_mode(path: Path) -> PoolingMode | None:
     if mode is None:
         logger.warning("No pooling requests are served: %s asks for another pooling.", path / POOLING_CONFIG)
     return mode
+
+
+def decoder_tasks(head: LabelHead | None, *, pools: bool) -> tuple[ModelTask, ...]:
+    """What can be asked of a decoder with this head; `pools`: its hidden states can be had as it means them."""
+    if head is not None:
+        return head.tasks(for_tokens=True)
+    return (ModelTask.GENERATE, *((ModelTask.EMBED, ModelTask.TOKEN_EMBED) if pools else ()))
+
+
+def label_settings(head: LabelHead | None) -> dict[str, Any]:
+    """The fields of `RunnerInfo` that tell of a classification head."""
+    if head is None:
+        return {}
+    return {
+        "num_labels": head.num_labels,
+        "label_activation": head.activation,
+        "score_activation": head.score_activation,
+    }
 
 
 def check_at_least_one(**settings: int | None) -> None:

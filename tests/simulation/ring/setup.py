@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.enums import ModelTask
 from tests.simulation.ring.request import RingRequest
 from worker_svc.core.batch import RunnerInfo
 
@@ -76,7 +76,7 @@ class RingSetup:
             (),
             self.max_draft_tokens,
             num_host_blocks=self.num_host_blocks,
-            kinds=(RequestKind.GENERATE, RequestKind.POOLING),
+            tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
         )
 

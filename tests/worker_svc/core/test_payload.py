@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from signalbox.grammar.form import Form, FormKind
-from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.sampling import WORKERS
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from tests.sampling_examples import examples
@@ -22,7 +22,7 @@ POOLING = generation_pb2.REQUEST_KIND_POOLING
 SIM = RunnerInfo("sim", num_blocks=8, block_size=4, max_model_len=64, vocab_size=100, eos_token_ids=(2,))
 FULL = replace(
     SIM,
-    kinds=(RequestKind.GENERATE, RequestKind.POOLING),
+    tasks=(ModelTask.GENERATE, ModelTask.EMBED),
     has_prompt_logprobs=True,
     embedding_size=16,
     pooling_mode=PoolingMode.MEAN,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from signalbox.protocol.enums import FinishReason, NotRunReason, RequestKind
+from signalbox.protocol.enums import FinishReason, ModelTask, NotRunReason
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled, TokenLogprobs
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams, pooled_vector
@@ -32,7 +32,7 @@ INFO = RunnerInfo(
     max_model_len=64,
     vocab_size=100,
     eos_token_ids=(),
-    kinds=(RequestKind.GENERATE, RequestKind.POOLING),
+    tasks=(ModelTask.GENERATE, ModelTask.EMBED),
     has_prompt_logprobs=True,
     embedding_size=3,
 )
@@ -52,7 +52,7 @@ class ReadableRunner(SimRunner):
         for span in batch.pooled:
             queries = np.arange(span.start, span.end)
             states = hidden_states(batch.token_ids[queries], batch.positions[queries])
-            sampled.hidden_sums[span.row] = states.sum(0)
+            sampled.pooled[span.row] = states.sum(0)
         return sampled
 
 

@@ -14,6 +14,7 @@ from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.worker_svc.runner.cuda.ahead_harness import AheadDriver
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.core.batch import QuerySpan
+from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.cpu import optimize
@@ -127,6 +128,7 @@ def test_pooled_and_scored_rows_are_looked_at(model_dir: ModelDir) -> None:
         _, batch = driver.build({request.slot: len(request.tokens) for request in requests})
         starts = batch.query_starts.tolist()
         batch.pooled = [QuerySpan(row, starts[row], starts[row + 1]) for row in (0, 1)]
+        batch.pooling = [PoolingParams(PoolingMode.MEAN)] * 16
         batch.scored = [QuerySpan(row, starts[row], starts[row + 1] - 1) for row in (2, 3)]
         assert runner.execute(batch).bad_rows.tolist() == [1, 3]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from signalbox.protocol.enums import RequestKind
+from signalbox.protocol.enums import ModelTask
 from tests.worker_svc.runner.reference import (
     OUTPUT_TOKENS,
     assert_same_but_for_ties,
@@ -207,7 +207,10 @@ def test_the_runner_says_what_it_serves(model_dir: ModelDir, tmp_path: Path) -> 
     for file in source.iterdir():
         (tmp_path / file.name).symlink_to(file)
     info = make_runner(tmp_path).info
-    assert info.kinds == (RequestKind.GENERATE, RequestKind.POOLING) and info.has_prompt_logprobs
+    assert (
+        info.tasks == (ModelTask.GENERATE, ModelTask.EMBED, ModelTask.TOKEN_EMBED)
+        and info.has_prompt_logprobs
+    )
     assert (info.embedding_size, info.pooling_mode) == (64, PoolingMode.LAST)
     (tmp_path / "1_Pooling").mkdir()
     config = tmp_path / "1_Pooling" / "config.json"
@@ -215,4 +218,4 @@ def test_the_runner_says_what_it_serves(model_dir: ModelDir, tmp_path: Path) -> 
     assert make_runner(tmp_path).info.pooling_mode == PoolingMode.MEAN
     config.write_text(json.dumps({"pooling_mode_max_tokens": True}))
     info = make_runner(tmp_path).info
-    assert info.kinds == (RequestKind.GENERATE,) and info.embedding_size == 0
+    assert info.tasks == (ModelTask.GENERATE,) and info.embedding_size == 0

@@ -94,7 +94,7 @@ def _find_culprits(runner: ModelRunner, batch: Batch, failure: str) -> tuple[Sam
         token_ids=np.concatenate((first.token_ids, second.token_ids)),
         logprobs=first.logprobs | _shifted(second.logprobs, offset),
         prompt_logprobs=first.prompt_logprobs | _shifted(second.prompt_logprobs, half),
-        hidden_sums=first.hidden_sums | _shifted(second.hidden_sums, half),
+        pooled=first.pooled | _shifted(second.pooled, half),
         bad_rows=np.concatenate((first.bad_rows, second.bad_rows + np.int32(half))),
     )
     return sampled, failed_first | _shifted(failed_second, half)

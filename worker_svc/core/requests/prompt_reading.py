@@ -1,4 +1,4 @@
-"""What a prompt yields besides KV: log-probabilities of its tokens, or one vector.
+"""What a prompt yields besides KV: log-probabilities of its tokens, or the result of a pooling request.
 
 Each position is read exactly once: a preempted request computes positions again that it has been read at before, and
 `RequestTable.num_read` says how far that is.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from worker_svc.core.batch import QuerySpan, Sampled, TokenLogprobs
-from worker_svc.core.requests.pooling import F32, PoolingMode, pooled_vector
+from worker_svc.core.requests.pooling import F32, MAX_STEP_BYTES
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import I32, SlotStart
@@ -24,14 +22,19 @@ class PromptResults:
     logprobs: dict[int, tuple[int, list[TokenLogprobs]]] = field(default_factory=dict)
     """Position of the first token in the prompt, and one per token from there on."""
     vectors: dict[int, F32] = field(default_factory=dict)
-    """Vectors of the requests that end with the step."""
+    """`[D]`, or `[T, D]` with a row for each token of the prompt: results of the requests that end with the step."""
+    too_many: list[int] = field(default_factory=list)
+    """Slots of requests that end without theirs: those of the others are as much as a step may yield."""
 
 
 def skips_unread(table: RequestTable, chunk: SlotStart) -> bool:
     """The chunk starts behind a position that had to be read: cached blocks were used where none may be."""
     slot, pooling = chunk.slot, table.pooling[chunk.slot]
-    reads_only_the_last = pooling is not None and pooling.mode == PoolingMode.LAST
-    return bool(table.reads_prompt[slot] and chunk.start > table.num_read[slot]) and not reads_only_the_last
+    if pooling is not None and not pooling.is_whole:
+        first, end = pooling.positions(int(table.num_prompt_tokens[slot]))
+        if first + 1 == end and first >= chunk.start:  # nothing that it skips is read
+            return False
+    return bool(table.reads_prompt[slot] and chunk.start > table.num_read[slot])
 
 
 def spans_to_read(
@@ -66,13 +69,24 @@ def take_readings(
             results.logprobs[int(batch.slots[row])] = (first, sampled.prompt_logprobs[row])
     for row, _, _ in batch.pooled:
         if row not in failed:
-            slot, now = int(batch.slots[row]), sampled.hidden_sums[row].astype(np.float64)
-            before = table.hidden_sums[slot]
-            table.hidden_sums[slot] = now if before is None else before + now
+            reading = table.readings[int(batch.slots[row])]
+            assert reading is not None
+            reading.add(sampled.pooled[row])
     for row, chunk in enumerate(step.chunks, batch.num_decode_rows):
         if table.reads_prompt[chunk.slot] and row not in failed:
             _advance(table, chunk, results)
+    _limit(results)
     return results
+
+
+def _limit(results: PromptResults) -> None:
+    """Takes out the results that are more than a step may yield."""
+    num_bytes = 0
+    for slot, values in list(results.vectors.items()):
+        num_bytes += values.nbytes
+        if num_bytes > MAX_STEP_BYTES:
+            results.too_many.append(slot)
+            del results.vectors[slot]
 
 
 def _advance(table: RequestTable, chunk: SlotStart, results: PromptResults) -> None:
@@ -80,6 +94,6 @@ def _advance(table: RequestTable, chunk: SlotStart, results: PromptResults) -> N
     table.num_read[slot] = max(int(table.num_read[slot]), end)
     pooling = table.pooling[slot]
     if pooling is not None and end == table.prefill_target[slot]:
-        hidden_sum = table.hidden_sums[slot]
-        assert hidden_sum is not None, "a pooled position lies in some chunk"
-        results.vectors[slot] = pooled_vector(hidden_sum, end, pooling)
+        reading = table.readings[slot]
+        assert reading is not None
+        results.vectors[slot] = reading.result(end)

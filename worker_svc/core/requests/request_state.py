@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from signalbox.protocol.enums import FinishReason
-from worker_svc.core.requests.pooling import F64, PoolingParams
+from worker_svc.core.requests.pooling import PoolingParams, Reading
 from worker_svc.core.requests.sampling import SamplingTable
 from worker_svc.core.step import Failure, NewRequest, RequestRef
 
@@ -64,8 +64,8 @@ class RequestTable:
         """Prompt positions yield something besides KV: log-probabilities or parts of a vector."""
         self.num_read = np.zeros(num_slots, np.int32)
         """Prompt positions that have yielded it; a preemption does not take that back."""
-        self.hidden_sums: list[F64 | None] = [None] * num_slots
-        """[H] over the positions of a pooling request that have been read and count."""
+        self.readings: list[Reading | None] = [None] * num_slots
+        """What has been read of the prompts of pooling requests."""
         self.refs: list[RequestRef | None] = [None] * num_slots
         self.attempts = np.zeros(num_slots, np.uint32)
         self.metas: list[bytes] = [b""] * num_slots
@@ -93,7 +93,8 @@ class RequestTable:
         self.chain[slot] = request.chain_hash
         self.sealed[slot] = []
         self.sampling.set(slot, request.sampling)
-        self.pooling[slot], self.hidden_sums[slot] = request.pooling, None
+        self.pooling[slot] = request.pooling
+        self.readings[slot] = None if request.pooling is None else Reading(request.pooling)
         self.reads_prompt[slot] = (
             request.pooling is not None or request.sampling.num_prompt_logprobs is not None
         )
@@ -133,7 +134,7 @@ class RequestTable:
         self.metas[slot] = b""
         self.sealed[slot] = []
         self.sampling.clear(slot)
-        self.pooling[slot] = self.hidden_sums[slot] = None
+        self.pooling[slot] = self.readings[slot] = None
         self.reads_prompt[slot] = False
 
     def check_integrity(self) -> None:

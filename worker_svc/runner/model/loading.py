@@ -13,10 +13,17 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import LayerShape
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
+from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.memory import check_weights_fit
+from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OWN_ATTENTION, RECURRENT, check_config
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+AUTO_MODELS: dict[HeadKind, Any] = {
+    HeadKind.SEQUENCE: transformers.AutoModelForSequenceClassification,
+    HeadKind.TOKENS: transformers.AutoModelForTokenClassification,
+    HeadKind.WORDS: transformers.AutoModelForCausalLM,
+}
 BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
@@ -25,7 +32,7 @@ class LoadedModel:
     """A model in evaluation mode on its device, and what the runner needs to know about it."""
 
     module: Any
-    """The transformers model; called with `input_ids` and `position_ids` `[1, T]`."""
+    """The transformers model, or a `ScoredModel`; called with `input_ids` and `position_ids` `[1, T]`."""
     layer_shapes: list[LayerShape]
     dtype: torch.dtype
     device: torch.device
@@ -33,6 +40,8 @@ class LoadedModel:
     max_position_embeddings: int
     eos_token_ids: tuple[int, ...]
     sliding_window: int | None
+    head: LabelHead | None = None
+    """Its classification head; None: it is a language model."""
 
 
 def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> LoadedModel:
@@ -48,7 +57,11 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
     check_weights_fit(model_dir, checkpoint.count_elements(model_dir), chosen_dtype, chosen_device)
-    module = _load_module(model_dir, chosen_dtype).to(chosen_device).eval()
+    head = read_label_head(model_dir, raw_config)
+    module = _load_module(model_dir, chosen_dtype, AUTO_MODELS[head.kind if head else HeadKind.WORDS])
+    if head is not None:
+        module = with_label_head(module, head)
+    module = module.to(chosen_device).eval()
     config = module.config
     return LoadedModel(
         module=module,
@@ -59,6 +72,7 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
         max_position_embeddings=config.max_position_embeddings,
         eos_token_ids=read_eos_token_ids(model_dir, raw_config),
         sliding_window=getattr(config, "sliding_window", None),
+        head=head,
     )
 
 
@@ -130,10 +144,9 @@ def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ..
     return tuple(sorted(found))
 
 
-def _load_module(model_dir: Path, dtype: torch.dtype) -> Any:
+def _load_module(model_dir: Path, dtype: torch.dtype, loader: Any) -> Any:
     transformers_logging: Any = transformers.utils.logging
     transformers_logging.disable_progress_bar()
-    loader: Any = transformers.AutoModelForCausalLM
     try:
         module, report = loader.from_pretrained(
             model_dir,

@@ -13,6 +13,12 @@ MODES = {
     "pooling_mode_lasttoken": PoolingMode.LAST,
     "pooling_mode_cls_token": PoolingMode.CLS,
 }
+NAMES = {"mean": PoolingMode.MEAN, "lasttoken": PoolingMode.LAST, "cls": PoolingMode.CLS}
+
+
+def has_pooling_config(model_dir: Path) -> bool:
+    """The model says how it pools."""
+    return (model_dir / POOLING_CONFIG).is_file()
 
 
 def read_pooling_mode(model_dir: Path) -> PoolingMode | None:
@@ -21,5 +27,7 @@ def read_pooling_mode(model_dir: Path) -> PoolingMode | None:
     if not path.is_file():
         return PoolingMode.LAST
     config = checkpoint.read_json(path)
+    if isinstance(config.get("pooling_mode"), str):  # as newer versions write it
+        return NAMES.get(config["pooling_mode"])
     wanted = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     return MODES.get(wanted[0]) if len(wanted) == 1 else None

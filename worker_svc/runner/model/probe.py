@@ -12,6 +12,7 @@ from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.model.scored_model import showing_states
 
 PROBE_TOKENS = 40
 LONGEST_WINDOW = 512
@@ -35,7 +36,8 @@ def check_paged_attention(
     ModelLoadError if a layer did not call our attention, or if the logits differ by more than rounding.
     """
     token_ids = probe_tokens(model)
-    paged, layers_called = _paged_logits(model, token_ids, block_size, batch_class)
+    with showing_states(model.module):
+        paged, layers_called = _paged_logits(model, token_ids, block_size, batch_class)
     not_called = sorted(set(range(len(model.layer_shapes))) - layers_called)
     family = model.module.config.model_type
     if not_called:
@@ -76,12 +78,13 @@ def eager_logits(model: LoadedModel) -> torch.Tensor:
     model.module.set_attn_implementation("eager")
     try:
         positions = torch.arange(token_ids.shape[1], device=model.device)[None]
-        output = model.module(
-            input_ids=token_ids,
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=_compared(token_ids.shape[1]).to(model.device),
-        )
+        with showing_states(model.module):
+            output = model.module(
+                input_ids=token_ids,
+                position_ids=positions,
+                use_cache=False,
+                logits_to_keep=_compared(token_ids.shape[1]).to(model.device),
+            )
     finally:
         model.module.set_attn_implementation(attention.IMPLEMENTATION)
     return output.logits[0]  # type: ignore[no-any-return]

@@ -29,6 +29,7 @@ COMPARED_FAMILIES = frozenset(
     (
         *("cohere2", "deepseek_v3", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "gpt_oss", "granite"),
         *("llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe"),
+        *("bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"),
     )
 )
 """Families whose outputs are compared with transformers, by model_type."""

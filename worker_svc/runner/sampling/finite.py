@@ -32,7 +32,7 @@ def bad_rows(states: Mask, choices: Mask, sample_rows: I32) -> I32:
     return np.flatnonzero(bad).astype(np.int32)
 
 
-def with_bad_sums(rows: I32, sums: dict[int, NDArray[np.float32]]) -> I32:
-    """`rows`, and those of `sums` whose sum is not finite."""
-    bad = [row for row, values in sums.items() if not np.isfinite(values).all()]
+def with_bad_readings(rows: I32, read: dict[int, NDArray[np.float32]]) -> I32:
+    """`rows`, and those of which something that was `read` is not finite."""
+    bad = [row for row, values in read.items() if not np.isfinite(values).all()]
     return np.union1d(rows, bad).astype(np.int32) if bad else rows

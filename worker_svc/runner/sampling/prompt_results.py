@@ -1,4 +1,4 @@
-"""What a batch's prompts yield besides KV: log-probabilities of their tokens, and sums of hidden states."""
+"""What a batch's prompts yield besides KV: log-probabilities of their tokens, and what pooling requests read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, QuerySpan, TokenLogprobs
+from worker_svc.core.requests.pooling import LABEL_TASKS, TOKEN_TASKS, PoolingParams
 from worker_svc.runner.model.head import CapturedStates, ModelHead
 from worker_svc.runner.sampling.logprobs import token_logprobs
 
@@ -32,13 +33,44 @@ def score_prompts(head: ModelHead, captured: CapturedStates, batch: Batch) -> di
     return _split(tokens, batch.scored)
 
 
-def sum_hidden(captured: CapturedStates, spans: list[QuerySpan]) -> dict[int, NDArray[np.float32]]:
-    """`[H]` float32 sum of the last hidden states of each span, by row."""
-    if not spans:
-        return {}
-    hidden = captured.hidden
-    sums = torch.stack([hidden[span.start : span.end].sum(0, dtype=torch.float32) for span in spans])
-    return dict(zip([span.row for span in spans], sums.cpu().numpy(), strict=True))
+def read_prompts(head: ModelHead, captured: CapturedStates, batch: Batch) -> dict[int, NDArray[np.float32]]:
+    """What pooling requests read of each span, by row, as `Reading` takes it. The logits of a model with a
+    classification head are the numbers of its labels."""
+    by_kind: dict[tuple[bool, bool], list[QuerySpan]] = {}
+    for span in batch.pooled:
+        params = params_of(batch, span.row)
+        kind = params.task in LABEL_TASKS, params.task in TOKEN_TASKS
+        by_kind.setdefault(kind, []).append(span)
+    results: dict[int, NDArray[np.float32]] = {}
+    for (is_labels, is_tokens), spans in by_kind.items():
+        states = _label_states(head, captured, spans) if is_labels else _hidden_states(captured, spans)
+        if is_tokens or is_labels:
+            values = states if is_tokens else [state[-1] for state in states]
+        else:
+            values = [state.sum(0, dtype=torch.float32) for state in states]
+        lengths = [len(value) for value in values]
+        parts = torch.cat([value.float() for value in values]).cpu().numpy()
+        pieces = np.split(parts, np.cumsum(lengths)[:-1])
+        results |= dict(zip([span.row for span in spans], pieces, strict=True))
+    return results
+
+
+def params_of(batch: Batch, row: int) -> PoolingParams:
+    """How the pooling request of `row` is read."""
+    params = batch.pooling[int(batch.slots[row])]
+    assert params is not None, "a row that is pooled is a pooling request's"
+    return params
+
+
+def _hidden_states(captured: CapturedStates, spans: list[QuerySpan]) -> list[torch.Tensor]:
+    return [captured.hidden[span.start : span.end] for span in spans]
+
+
+def _label_states(head: ModelHead, captured: CapturedStates, spans: list[QuerySpan]) -> list[torch.Tensor]:
+    """`[n, L]` for each span."""
+    device = captured.hidden.device
+    queries = torch.cat([torch.arange(span.start, span.end, device=device) for span in spans])
+    return list(torch.split(head.logits(captured, queries), [span.end - span.start for span in spans]))
 
 
 def _split(tokens: list[TokenLogprobs], spans: list[QuerySpan]) -> dict[int, list[TokenLogprobs]]:

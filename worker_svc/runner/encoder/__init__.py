@@ -1,0 +1,1 @@
+"""Encoders: models that read a prompt both ways, at once and without a KV cache."""
