@@ -107,6 +107,9 @@ class FrontendSettings(Settings):
     """How the model writes its reasoning, e.g. qwen3; auto: as its template and vocabulary show, none: not at all."""
     tool_parser: str = "auto"
     """How the model writes calls of tools, e.g. hermes; auto: as its template and vocabulary show, none: not at all."""
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "reasoning"
+    """How chat completions call reasoning in messages and deltas: vLLM's and OpenRouter's name, or DeepSeek's, which
+    many clients of 2025 read."""
     name: str = ""
     """Label of this process in logs and metrics, e.g. the pod's name."""
     key_file: Path | None = None
@@ -167,6 +170,12 @@ class FrontendSettings(Settings):
     """How long a request may be paused for a client that reads nothing before it is cancelled, in seconds."""
     drain_s: Annotated[float, Field(ge=0)] = 30.0
     """How long open requests may go on after SIGTERM, in seconds."""
+
+    @property
+    def reasoning_fields(self) -> tuple[str, ...]:
+        """Names under which reasoning is told."""
+        both = ("reasoning", "reasoning_content")
+        return both if self.reasoning_field == "both" else (self.reasoning_field,)
 
     @property
     def limits(self) -> Limits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import uuid4
 
 from frontend_svc.access.access_control import AccessControl
@@ -12,6 +13,7 @@ from frontend_svc.config import FrontendSettings
 from frontend_svc.links.operations import OperationQueue
 from frontend_svc.links.orders import Orders
 from frontend_svc.metrics import Metrics
+from frontend_svc.model_facts import read_model_facts
 from frontend_svc.models import ModelDirectory
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, read_model_defaults
 from frontend_svc.requests.processor import RequestProcessor
@@ -20,7 +22,7 @@ from frontend_svc.requests.structured_output import FormCheck
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.model_language import find_language
 from frontend_svc.text.parsing.language import Language
-from frontend_svc.text.tokenizer import load_tokenizer
+from frontend_svc.text.tokenizer import Tokenizer, load_tokenizer
 from frontend_svc.tracing import TracedSessions
 from signalbox.telemetry import spans
 
@@ -89,7 +91,15 @@ def make_services(settings: FrontendSettings) -> Services:
     if settings.model is not None and settings.sampling_defaults == "model":
         defaults = read_model_defaults(settings.model)
     processor = RequestProcessor(
-        table, directory, tokenizer, settings.limits, tracer, form_check, access, defaults
+        table,
+        directory,
+        tokenizer,
+        settings.limits,
+        tracer,
+        form_check,
+        access,
+        defaults,
+        _eos_tokens(settings.model, tokenizer),
     )
     return Services(
         settings,
@@ -110,3 +120,11 @@ def make_services(settings: FrontendSettings) -> Services:
         operations,
         form_check,
     )
+
+
+def _eos_tokens(model: Path | None, tokenizer: Tokenizer | None) -> frozenset[int]:
+    """What workers end an output at: the files of the directory say it, and its tokenizer."""
+    if model is None or tokenizer is None:
+        return frozenset()
+    own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+    return frozenset((*read_model_facts(model).eos_token_ids, *own))

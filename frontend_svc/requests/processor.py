@@ -21,7 +21,7 @@ from frontend_svc.requests.sessions.session_table import SessionTable, make_requ
 from frontend_svc.requests.structured_output import check_conflicts
 from frontend_svc.text.bad_words import tokenize_bad_words
 from frontend_svc.text.parsed_stream import ParsedStream
-from frontend_svc.text.text_stream import OutputStream, TextStream
+from frontend_svc.text.text_stream import OutputStream, TextOptions, TextStream
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import SignalboxError, UnavailableError, UnsupportedError
 from signalbox.telemetry.spans import OFF, Span, Tracer
@@ -46,6 +46,7 @@ class RequestProcessor:
         check_form: FormCheck | None = None,
         access: AccessControl | None = None,
         defaults: ModelDefaults = NO_DEFAULTS,
+        eos_tokens: frozenset[int] = frozenset(),
     ) -> None:
         """`check_form` raises InvalidRequestError for a structure that cannot be followed; None: workers check.
         Without `access` anybody may do everything."""
@@ -58,6 +59,8 @@ class RequestProcessor:
         self.limits = limits
         self._tracer = tracer
         self._check_form = check_form
+        self._eos_tokens = eos_tokens
+        """What ends an output of the model, unless a request ignores it."""
         self.defaults = defaults
         """What the model brings."""
 
@@ -112,9 +115,13 @@ class RequestProcessor:
         if self.tokenizer is None:
             return None
         stops = request.sampling.get("stop", ())
+        ends = frozenset(request.sampling.get("stop_token_ids", ()))
+        if not request.sampling.get("ignore_eos"):
+            ends |= self._eos_tokens if request.turn_end is None else self._eos_tokens | {request.turn_end}
+        options = TextOptions(request.keep_stop, request.with_special_tokens, ends)
         if request.parsing is None:
-            return TextStream(self.tokenizer, stops, keep_stop=request.keep_stop)
-        return ParsedStream(self.tokenizer, stops, request.parsing, keep_stop=request.keep_stop)
+            return TextStream(self.tokenizer, stops, options)
+        return ParsedStream(self.tokenizer, stops, request.parsing, options)
 
     async def _prepare(self, request: ClientRequest) -> tuple[CheckedRequest, BlockHashes | None]:
         """Checks, tokenizes and hashes a request."""

@@ -108,9 +108,13 @@ class ClientRequest:
     turn_end: int | None = None
     """Token that ends the assistant's turn in the chat template; None: not known, or no chat."""
     keep_stop: bool = False
-    """A stop string that was found stays in the text."""
+    """The stop string or the token that ended the output stays in the text."""
+    with_special_tokens: bool = False
+    """Special tokens are text."""
     truncate_prompt_tokens: int | None = None
     """Keep the last so many tokens of the prompt; -1: as many as fit the context with the output. None: all."""
+    truncate_right: bool = False
+    """Keep the first so many tokens instead."""
     add_special_tokens: bool = True
     """Whether the tokenizer puts its own tokens around the text; a chat template has put them already."""
     request_id: str = ""

@@ -70,7 +70,7 @@ def truncate_prompt(request: ClientRequest, token_ids: Sequence[int], model: Mod
             f"truncate_prompt_tokens must be -1, or from 1 to {model.max_tokens}, got {most}",
             field="truncate_prompt_tokens",
         )
-    return token_ids[-most:]
+    return token_ids[:most] if request.truncate_right else token_ids[-most:]
 
 
 def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits) -> None:

@@ -10,6 +10,11 @@ Plain = dict[str, Any]
 """A message as OpenAI's API has it: `content` a string, parts or None; arguments of calls as text."""
 
 
+def content_text(content: str | Sequence[Plain] | None) -> str:
+    """The text of a message's content."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content or ())
+
+
 @dataclass(frozen=True)
 class Conversation:
     """One prompt to be."""

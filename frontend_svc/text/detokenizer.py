@@ -7,7 +7,8 @@ it is complete or cannot become so.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from functools import partial
 from typing import Protocol
 
 from frontend_svc.text.tokenizer import TokenBytes, Tokenizer
@@ -31,11 +32,13 @@ class Detokenizer(Protocol):
         """What was held back, when what follows belongs to other text; it may go on after that."""
 
 
-def make_detokenizer(tokenizer: Tokenizer) -> Detokenizer:
-    """The fast one where bytes of tokens are independent of each other, else the general one."""
-    if tokenizer.token_bytes is not None:
-        return ByteDetokenizer(tokenizer.token_bytes)
-    return WindowDetokenizer(tokenizer)
+def make_detokenizer(tokenizer: Tokenizer, *, with_special: bool = False) -> Detokenizer:
+    """The fast one where bytes of tokens are independent of each other, else the general one. `with_special`: special
+    tokens are text."""
+    table = tokenizer.all_token_bytes if with_special else tokenizer.token_bytes
+    if table is not None:
+        return ByteDetokenizer(table)
+    return WindowDetokenizer(tokenizer, with_special=with_special)
 
 
 class ByteDetokenizer:
@@ -71,8 +74,9 @@ class WindowDetokenizer:
     decoders treat the beginning of a text differently (a leading space is stripped).
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._decode, self._skipped = tokenizer.decode, tokenizer.special_ids
+    def __init__(self, tokenizer: Tokenizer, *, with_special: bool = False) -> None:
+        self._decode = partial(tokenizer.decode, with_special=with_special)
+        self._skipped: Container[int] = () if with_special else tokenizer.special_ids
         self._window: list[int] = []
         self._num_context = 0
         self._sent = ""

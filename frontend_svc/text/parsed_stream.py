@@ -9,6 +9,7 @@ from frontend_svc.text.parsing.events import Event, Text, join_events
 from frontend_svc.text.parsing.language import ParserPlan
 from frontend_svc.text.stop_strings import Found, StopStrings
 from frontend_svc.text.tagged_detokenizer import TaggedDetokenizer
+from frontend_svc.text.text_stream import PLAIN, TextOptions
 from frontend_svc.text.tokenizer import Tokenizer
 
 
@@ -16,11 +17,20 @@ class ParsedStream:
     """Stop strings are looked for in text for the user: neither reasoning nor the arguments of calls end by one."""
 
     def __init__(
-        self, tokenizer: Tokenizer, stops: Sequence[str], plan: ParserPlan, *, keep_stop: bool = False
+        self,
+        tokenizer: Tokenizer,
+        stops: Sequence[str],
+        plan: ParserPlan,
+        options: TextOptions = PLAIN,
     ) -> None:
-        """`keep_stop`: a stop string that was found stays at the end of the text."""
-        self._keep_stop = keep_stop
-        self._detokenizer = TaggedDetokenizer(tokenizer, plan.tags, plan.kept)
+        self._keep_stop = options.keep_stop
+        self._end_tokens = options.unread_tokens - plan.tags.keys()
+        kept = dict(plan.kept)
+        if options.with_special:  # but for those that the parser reads as tags
+            kept |= {
+                token: text for text, token in tokenizer.special_tokens.items() if token not in plan.tags
+            }
+        self._detokenizer = TaggedDetokenizer(tokenizer, plan.tags, kept)
         self._parser = plan.make()
         self._stops = StopStrings(tuple(stops)) if stops else None
 
@@ -31,7 +41,7 @@ class ParsedStream:
         num_reasoning = 0
         for count, token_id in enumerate(token_ids, 1):
             was_reasoning = self._parser.in_reasoning
-            pieces = self._detokenizer.push((token_id,))
+            pieces = self._detokenizer.push((token_id,)) if token_id not in self._end_tokens else []
             parsed = self._parser.push(pieces) if pieces else ()
             if was_reasoning and self._parser.in_reasoning and not self._detokenizer.is_tag(token_id):
                 num_reasoning += 1

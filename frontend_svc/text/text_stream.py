@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from frontend_svc.text.certain import Certain
 from frontend_svc.text.detokenizer import make_detokenizer
 from frontend_svc.text.stop_strings import Found, StopStrings
 from frontend_svc.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What of a request's tokens is text."""
+
+    keep_stop: bool = False
+    """What ended the output, a stop string or a token, stays at the end of the text."""
+    with_special: bool = False
+    """Special tokens are text."""
+    end_tokens: frozenset[int] = frozenset()
+    """Tokens that end the output: each is the last one."""
+
+    @property
+    def unread_tokens(self) -> frozenset[int]:
+        """Tokens at the end that are no text."""
+        return frozenset() if self.keep_stop else self.end_tokens
+
+
+PLAIN = TextOptions()
 
 
 class OutputStream(Protocol):
@@ -24,14 +45,16 @@ class OutputStream(Protocol):
 class TextStream:
     """Detokenizes, and looks for stop strings if there are any."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], *, keep_stop: bool = False) -> None:
-        """`keep_stop`: a stop string that was found stays at the end of the text."""
-        self._keep_stop = keep_stop
-        self._detokenizer = make_detokenizer(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], options: TextOptions = PLAIN) -> None:
+        self._keep_stop = options.keep_stop
+        self._end_tokens = options.unread_tokens
+        self._detokenizer = make_detokenizer(tokenizer, with_special=options.with_special)
         self._stops = StopStrings(tuple(stops)) if stops else None
 
     def push(self, token_ids: Sequence[int]) -> Certain:
         """The text that became certain, and the stop string that one of these tokens completed."""
+        if token_ids and token_ids[-1] in self._end_tokens:
+            token_ids = token_ids[:-1]
         if self._stops is None:
             return Certain(self._detokenizer.push(token_ids))
         pieces = []

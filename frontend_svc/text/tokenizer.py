@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,11 @@ class Tokenizer:
         """Ids by text."""
         self.special_ids = frozenset(token_id for token_id, token in added if token.special)
         """Tokens that `decode` leaves out, whatever stands around them."""
-        self.token_bytes = TokenBytes(fast) if _is_byte_level(decoder) else None
+        is_bytes = _is_byte_level(decoder)
+        self.token_bytes = TokenBytes(fast, self.special_ids) if is_bytes else None
         """Bytes of each token, if the text is nothing but the bytes of the tokens one behind the other."""
+        self.all_token_bytes = TokenBytes(fast, ()) if is_bytes else None
+        """Bytes of each token, special ones included; None as for `token_bytes`."""
 
     async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`; long texts are encoded beside the event loop."""
@@ -61,30 +65,29 @@ class Tokenizer:
         ids: list[int] = encodings[0].ids
         return ids
 
-    def decode(self, token_ids: list[int]) -> str:
-        """Text of `token_ids` without special tokens."""
-        text: str = self.fast.decode(token_ids, skip_special_tokens=True)
+    def decode(self, token_ids: list[int], *, with_special: bool = False) -> str:
+        """Text of `token_ids`, without special tokens unless they are asked for."""
+        text: str = self.fast.decode(token_ids, skip_special_tokens=not with_special)
         return text
 
     def piece(self, token_id: int) -> bytes:
         """What one token stands for by itself, special tokens included."""
         if self.token_bytes is not None and (known := self.token_bytes[token_id]):
             return known
-        text: str = self.fast.decode([token_id], skip_special_tokens=False)
-        return text.encode()
+        return self.decode([token_id], with_special=True).encode()
 
 
 class TokenBytes(dict[int, bytes]):
-    """Bytes of each token of a byte-level tokenizer, filled on demand; special tokens are empty."""
+    """Bytes of each token of a byte-level tokenizer, filled on demand; the tokens that are left out are empty."""
 
-    def __init__(self, fast: FastTokenizer) -> None:
+    def __init__(self, fast: FastTokenizer, left_out: Container[int]) -> None:
         super().__init__()
         self._fast = fast
-        self._special = {token.content for token in fast.get_added_tokens_decoder().values() if token.special}
+        self._left_out = left_out
 
     def __missing__(self, token_id: int) -> bytes:
         token = self._fast.id_to_token(token_id)
-        value = b"" if token is None or token in self._special else _bytes_of(token)
+        value = b"" if token is None or token_id in self._left_out else _bytes_of(token)
         self[token_id] = value
         return value
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from signalbox.links import rpc
@@ -242,7 +242,12 @@ class Cluster:
             model=self.model,
         )
 
-    def serve(self, output: Callable[[generation.RequestPayload], list[int]], reason: int = 2) -> None:
+    def serve(
+        self,
+        output: Callable[[generation.RequestPayload], list[int]],
+        reason: int = 2,
+        logprobs: Sequence[generation.TokenLogprobs] = (),
+    ) -> None:
         """Places every submit and answers it with the tokens that `output` returns, one per step."""
 
         def answer(operation: scheduler.FrontendOperation) -> None:
@@ -255,6 +260,7 @@ class Cluster:
             prior = payload.num_prior_output_tokens
             for index, token in enumerate(tokens):
                 last = index == len(tokens) - 1
-                self.worker.emit(Row(submit.ref.attempt, prior + index, [token], reason if last else 0))
+                row = Row(submit.ref.attempt, prior + index, [token], reason if last else 0)
+                self.worker.emit(replace(row, logprobs=list(logprobs[index : index + 1])))
 
         self.scheduler.on_operation = answer

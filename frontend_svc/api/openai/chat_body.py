@@ -12,7 +12,7 @@ from frontend_svc.api.openai.messages import Message, plain_messages
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
-from frontend_svc.templates.conversation import Conversation
+from frontend_svc.templates.conversation import Conversation, content_text
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.parsing.language import Language
 from signalbox.errors import InvalidRequestError
@@ -44,6 +44,10 @@ class ChatBody(CommonBody):
     continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
     """Whether the tokenizer puts its own tokens around what the template made. Unset: no."""
+    echo: bool | None = None
+    """Begin the answer with the last message, if that is the assistant's."""
+    return_prompt_text: bool | None = None
+    """Tell what the chat template made of the conversation."""
     # Understood, and refused unless they ask for what happens anyway:
     functions: Any = None
     function_call: Any = None
@@ -55,7 +59,6 @@ class ChatBody(CommonBody):
     web_search_options: Any = None
     chat_template: Any = None
     """A template is code, which no client may bring."""
-    echo: Any = None
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
         """Fields that we cannot serve, with the values that ask for nothing."""
@@ -70,7 +73,6 @@ class ChatBody(CommonBody):
             "verbosity": (None, "medium"),
             "web_search_options": nothing,
             "chat_template": nothing,
-            "echo": (None, False),
         }
 
     @cached_property
@@ -88,6 +90,11 @@ class ChatBody(CommonBody):
         ):
             raise InvalidRequestError(
                 "max_tokens and max_completion_tokens differ", field="max_completion_tokens"
+            )
+        if self.return_token_ids and self.include_reasoning is False:
+            raise InvalidRequestError(
+                "return_token_ids would tell the reasoning that include_reasoning leaves out",
+                field="return_token_ids",
             )
         if self.add_generation_prompt and self.continue_final_message:
             raise InvalidRequestError(
@@ -125,7 +132,9 @@ class ChatBody(CommonBody):
             cache_salt=self.cache_salt or "",
             request_id=self.request_id or "",
             keep_stop=bool(self.include_stop_str_in_output),
+            with_special_tokens=self.skip_special_tokens is False,
             truncate_prompt_tokens=self.truncate_prompt_tokens,
+            truncate_right=self.truncation_side == "right",
             trace=trace,
             operation=OPERATION_CHAT,
             parsing=chat.parsing,
@@ -149,6 +158,14 @@ class ChatBody(CommonBody):
             else self.add_generation_prompt,
             continue_final_message=goes_on,
         )
+
+    @property
+    def echoed(self) -> str:
+        """What the answer begins with; empty: nothing of the request."""
+        last = self.messages[-1]
+        if not self.echo or last.role != "assistant":
+            return ""
+        return content_text(last.plain(f"messages[{len(self.messages) - 1}]")["content"])
 
     def _num_logprobs(self) -> int | None:
         if not self.logprobs:

@@ -8,7 +8,7 @@ from frontend_svc.api.openai.tools import Toolbox
 from frontend_svc.requests.bound_form import bind_form
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.requests.strict_calls import strict_form
-from frontend_svc.templates.conversation import Conversation
+from frontend_svc.templates.conversation import Conversation, content_text
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.parsing.language import Language, ParserPlan
 from signalbox.errors import InvalidRequestError, UnsupportedError
@@ -66,8 +66,7 @@ async def render_chat(conversation: Conversation, toolbox: Toolbox, prompts: Cha
 
 def _continued_text(conversation: Conversation) -> str:
     """Text of the message that the model is to write on; empty: it begins one."""
-    content = conversation.messages[-1]["content"] if conversation.continue_final_message else ""
-    return content if isinstance(content, str) else "".join(part["text"] for part in content or ())
+    return content_text(conversation.messages[-1]["content"]) if conversation.continue_final_message else ""
 
 
 def _check_language(toolbox: Toolbox, language: Language) -> None:

@@ -21,9 +21,19 @@ class ChatRenderer(ChoiceRenderer):
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
 
-    def __init__(self, body: ChatBody, choices: Choices, tokenizer: Tokenizer | None) -> None:
-        super().__init__(choices, tokenizer, body.usages)
+    def __init__(
+        self,
+        body: ChatBody,
+        choices: Choices,
+        tokenizer: Tokenizer | None,
+        prompt_text: str = "",
+        reasoning_fields: Sequence[str] = ("reasoning",),
+    ) -> None:
+        """`prompt_text` is what the template made; `reasoning_fields` are the names under which reasoning is told."""
+        super().__init__(body, choices, tokenizer)
         self._body = body
+        self._prompt_text = prompt_text
+        self._reasoning_fields = reasoning_fields
         self._num_calls = [0] * len(choices.sessions)
 
     def make_choice(
@@ -52,11 +62,23 @@ class ChatRenderer(ChoiceRenderer):
 
     def render_first(self) -> bytes:
         """The events that come before any delta: the role of each choice."""
-        delta = {"delta": {"role": "assistant", "content": ""}}
+        delta = {"delta": {"role": "assistant", "content": self._body.echoed}}
+        beside = b"".join(
+            b',"%b":%b' % (name.encode(), orjson.dumps(value)) for name, value in self._of_prompt()
+        )
         return b"".join(
-            self.render_choice(self.make_choice(index, "", None, None, chunk=True) | delta)
+            self.render_choice(self.make_choice(index, "", None, None, chunk=True) | delta, beside)
             for index in range(len(self._num_calls))
         )
+
+    def _of_prompt(self) -> list[tuple[str, Any]]:
+        """What the client wants to be told of the prompt, by name."""
+        told: list[tuple[str, Any]] = []
+        if self._tells_tokens:
+            told.append(("prompt_token_ids", self.prompt_tokens(0)))
+        if self._body.return_prompt_text:
+            told.append(("prompt_text", self._prompt_text))
+        return told
 
     def render_delta(self, index: int, delta: Delta) -> bytes:
         """The events of one choice's delta."""
@@ -64,11 +86,13 @@ class ChatRenderer(ChoiceRenderer):
             return super().render_delta(index, delta)
         self._usage.add(index, delta)
         events = self._read(index, delta)
-        chunks = [
-            self.make_choice(index, "", None, None, chunk=True) | {"delta": d} for d in _deltas_of(events)
-        ]
-        if not chunks and (delta.logprobs or delta.finished is not None):
+        deltas = _deltas_of(events, self._reasoning_fields)
+        chunks = [self.make_choice(index, "", None, None, chunk=True) | {"delta": d} for d in deltas]
+        tokens = self.make_tokens(index, delta)
+        if not chunks and (delta.logprobs or delta.finished is not None or tokens):
             chunks = [self.make_choice(index, "", None, None, chunk=True)]
+        if tokens:
+            chunks[0] |= tokens
         if delta.logprobs:
             chunks[0]["logprobs"] = self.make_logprobs(index, delta.token_ids, delta.logprobs)
         if delta.finished is not None:
@@ -82,7 +106,7 @@ class ChatRenderer(ChoiceRenderer):
             self._usage.add(index, delta)
             made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
             choices.append(self._make_whole(index, delta, made))
-        body = self._head | {"choices": choices, "usage": self._usage.render()}
+        body = self._head | {"choices": choices, "usage": self._usage.render()} | dict(self._of_prompt())
         if self._body.prompt_logprobs is not None:
             body["prompt_logprobs"] = self.make_prompt_logprobs(0, outputs[0], self._body.prompt_logprobs)
         return orjson.dumps(body)
@@ -90,14 +114,16 @@ class ChatRenderer(ChoiceRenderer):
     def _make_whole(self, index: int, delta: Delta, logprobs: Any) -> dict[str, Any]:
         events = self._read(index, delta)
         choice = self.make_choice(index, delta.text, logprobs, self._reason(index, delta), chunk=False)
-        choice |= self.make_stop_reason(index, delta)
+        choice |= self.make_stop_reason(index, delta) | self.make_tokens(index, delta)
         message = choice["message"]
         if thought := "".join(event.text for event in events if isinstance(event, Reasoning)):
-            message["reasoning"] = thought
+            message |= dict.fromkeys(self._reasoning_fields, thought)
         if made := _whole_calls(events):
             message["tool_calls"] = made
         if (thought or made) and not delta.text.strip():
             message["content"] = None
+        if echoed := self._body.echoed:
+            message["content"] = echoed + (message["content"] or "")
         return choice
 
     def _read(self, index: int, delta: Delta) -> list[Event]:
@@ -116,11 +142,11 @@ class ChatRenderer(ChoiceRenderer):
         return reason
 
     def _make_token(self, token_id: int, logprob: float) -> dict[str, Any]:
-        text, piece = self._token_text(token_id)
-        return {"token": text, "logprob": logprob, "bytes": list(piece)}
+        piece = self._token_text(token_id)[1]
+        return {"token": self._token_name(token_id), "logprob": logprob, "bytes": list(piece)}
 
 
-def _deltas_of(events: Sequence[Event]) -> list[dict[str, Any]]:
+def _deltas_of(events: Sequence[Event], reasoning_fields: Sequence[str]) -> list[dict[str, Any]]:
     """`delta` of one chunk per event."""
     deltas: list[dict[str, Any]] = []
     for event in events:
@@ -128,7 +154,7 @@ def _deltas_of(events: Sequence[Event]) -> list[dict[str, Any]]:
             case Text(text):
                 deltas.append({"content": text})
             case Reasoning(text):
-                deltas.append({"reasoning": text})
+                deltas.append(dict.fromkeys(reasoning_fields, text))
             case CallStart():
                 deltas.append({"tool_calls": [_start_call(event)]})
             case CallArguments(index, text):

@@ -45,6 +45,8 @@ class CompletionBody(CommonBody):
     logprobs: int | None = None
     echo: bool | None = None
     suffix: str | None = None
+    add_special_tokens: bool | None = None
+    """Whether the tokenizer puts its own tokens around a prompt of text. Unset: yes."""
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
         """Fields that we cannot serve, with the values that ask for nothing."""
@@ -93,8 +95,11 @@ class CompletionBody(CommonBody):
                 default_max_tokens=DEFAULT_MAX_TOKENS,
                 priority=self.priority or 0,
                 cache_salt=self.cache_salt or "",
+                add_special_tokens=self.add_special_tokens is not False,
                 keep_stop=bool(self.include_stop_str_in_output),
+                with_special_tokens=self.skip_special_tokens is False,
                 truncate_prompt_tokens=self.truncate_prompt_tokens,
+                truncate_right=self.truncation_side == "right",
                 trace=trace,
             )
             for index, prompt in enumerate(split_prompts(self.prompt))

@@ -22,8 +22,9 @@ class CompletionRenderer(ChoiceRenderer):
     kind = chunk_kind = "text_completion"
 
     def __init__(self, body: CompletionBody, choices: Choices, tokenizer: Tokenizer | None) -> None:
-        super().__init__(choices, tokenizer, body.usages)
+        super().__init__(body, choices, tokenizer)
         self._body = body
+        self._told_prompt = [False] * len(choices.sessions)
         self._prompts = _texts_of(body, tokenizer) if body.echo else []
         self._offsets = [0] * len(choices.sessions)
         """Characters of each choice's tokens so far."""
@@ -39,11 +40,11 @@ class CompletionRenderer(ChoiceRenderer):
         self, index: int, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None]
     ) -> dict[str, Any]:
         """Columns; offsets count the characters of the tokens taken by themselves."""
-        tokens = [self._token_text(token_id)[0] for token_id in token_ids]
+        tokens = [self._token_name(token_id) for token_id in token_ids]
         offsets = []
-        for token in tokens:
+        for token_id in token_ids:
             offsets.append(self._offsets[index])
-            self._offsets[index] += len(token)
+            self._offsets[index] += len(self._token_text(token_id)[0])
         return {
             "tokens": tokens,
             "token_logprobs": [item and item.logprob for item in logprobs],
@@ -62,7 +63,17 @@ class CompletionRenderer(ChoiceRenderer):
         self._echoed[index] = True
         self._usage.add(index, delta)
         echoed = self._make_echoed(index, delta, delta.prompt_logprobs, chunk=True)
-        return self.render_choice(echoed | self.make_stop_reason(index, delta))
+        return self.render_choice(
+            echoed | self.make_stop_reason(index, delta) | self.make_tokens(index, delta)
+        )
+
+    def make_tokens(self, index: int, delta: Delta) -> dict[str, Any]:
+        """The ids of a choice's tokens, where the client wants them; those of its prompt come with the first."""
+        made = super().make_tokens(index, delta)
+        if not made or self._told_prompt[index]:
+            return made
+        self._told_prompt[index] = True
+        return made | {"prompt_token_ids": self.prompt_tokens(index)}
 
     def render_whole(self, outputs: Sequence[Delta]) -> bytes:
         """The body of an answer that is not streamed."""
@@ -76,7 +87,8 @@ class CompletionRenderer(ChoiceRenderer):
             for index in self._choose(outputs, group):
                 choice = self._make_whole(index, outputs[index], outputs[start])
                 stop = self.make_stop_reason(index, outputs[index])
-                choices.append(choice | stop | {"index": len(choices)})
+                tokens = self.make_tokens(index, outputs[index])
+                choices.append(choice | stop | tokens | {"index": len(choices)})
         return orjson.dumps(self._head | {"choices": choices, "usage": self._usage.render()})
 
     def _choose(self, outputs: Sequence[Delta], group: range) -> list[int]:
@@ -106,9 +118,8 @@ class CompletionRenderer(ChoiceRenderer):
         reason = None if delta.finished is None else reason_of(delta.finished)
         made = None
         if self._body.logprobs is not None:
-            prompt = memoryview(self._choices.sessions[index].request.prompt).cast("i").tolist()
             made = self.make_logprobs(
-                index, prompt + delta.token_ids, [None, *prompt_logprobs, *delta.logprobs]
+                index, self.prompt_tokens(index) + delta.token_ids, [None, *prompt_logprobs, *delta.logprobs]
             )
         text = self._prompts[index // self._choices.num_per_prompt] + delta.text
         return self.make_choice(index, text, made, reason, chunk=chunk)
@@ -119,7 +130,7 @@ class CompletionRenderer(ChoiceRenderer):
         num_top = len(self._body.logprob_token_ids or ()) or self._body.logprobs or 0
         for token_id, logprob in zip(item.top_token_ids[:num_top], item.top_logprobs, strict=False):
             # Two tokens may read alike, e.g. parts of characters: the likelier one stays.
-            top.setdefault(self._token_text(token_id)[0], logprob)
+            top.setdefault(self._token_name(token_id), logprob)
         top.setdefault(token, item.logprob)
         return top
 

@@ -62,7 +62,15 @@ class OpenAIApi:
             body = await read_body(services, request, ChatBody)
             prompt = await body.read(services.prompts, services.language, trace_of(request))
             choices = await open_call(services, request, [prompt], body.num_choices)
-        make_renderer = partial(ChatRenderer, body, choices, services.processor.tokenizer)
+        assert isinstance(prompt.prompt, str)
+        make_renderer = partial(
+            ChatRenderer,
+            body,
+            choices,
+            services.processor.tokenizer,
+            prompt.prompt,
+            services.settings.reasoning_fields,
+        )
         return await answer(request, choices, make_renderer, stream=bool(body.stream))
 
     async def respond(self, request: Request) -> Response:

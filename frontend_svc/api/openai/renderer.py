@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.usage import Usage, Usages
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
@@ -30,7 +31,7 @@ class ChoiceRenderer:
     chunk_kind = ""
     """`object` of a chunk of a stream."""
 
-    def __init__(self, choices: Choices, tokenizer: Tokenizer | None, usages: Usages = Usages.NONE) -> None:
+    def __init__(self, body: CommonBody, choices: Choices, tokenizer: Tokenizer | None) -> None:
         request = choices.sessions[0].request
         self._head = {
             "id": request.request_id,
@@ -41,7 +42,9 @@ class ChoiceRenderer:
         }
         self._choices = choices
         self._tokenizer = tokenizer
-        self._usages = usages
+        self._usages = body.usages
+        self._tells_tokens = bool(body.return_token_ids)
+        self._names_tokens_by_id = tokenizer is None or bool(body.return_tokens_as_token_ids)
         self._usage = Usage(choices)
         chunk_head = orjson.dumps(self._head | {"object": self.chunk_kind})
         self._chunk_head = b"data: " + chunk_head[:-1] + b',"choices":'
@@ -71,12 +74,14 @@ class ChoiceRenderer:
     def render_delta(self, index: int, delta: Delta) -> bytes:
         """The events of one choice's delta."""
         self._usage.add(index, delta)
-        if delta.finished is None and not delta.logprobs:
+        if delta.finished is None and not delta.logprobs and not self._tells_tokens:
             return self.render_text(index, delta.text) if delta.text else b""
         reason = None if delta.finished is None else reason_of(delta.finished)
         made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
         choice = self.make_choice(index, delta.text, made, reason, chunk=True)
-        return self.render_choice(choice | self.make_stop_reason(index, delta))
+        return self.render_choice(
+            choice | self.make_stop_reason(index, delta) | self.make_tokens(index, delta)
+        )
 
     def render_text(self, index: int, text: str) -> bytes:
         """The event of nothing but text, which is most of them."""
@@ -87,9 +92,9 @@ class ChoiceRenderer:
         head, tail = self._texts[index]
         return head + orjson.dumps(text) + tail + self._tail()
 
-    def render_choice(self, choice: dict[str, Any]) -> bytes:
-        """The event of any choice."""
-        return self._chunk_head + orjson.dumps([choice]) + self._tail()
+    def render_choice(self, choice: dict[str, Any], beside: bytes = b"") -> bytes:
+        """The event of any choice; `beside` are fields behind `choices`."""
+        return self._chunk_head + orjson.dumps([choice]) + beside + self._tail()
 
     def render_end(self) -> bytes:
         """What follows the last delta."""
@@ -109,7 +114,7 @@ class ChoiceRenderer:
             self._usage.add(index, delta)
             made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
             choice = self.make_choice(index, delta.text, made, reason_of(delta.finished), chunk=False)
-            choices.append(choice | self.make_stop_reason(index, delta))
+            choices.append(choice | self.make_stop_reason(index, delta) | self.make_tokens(index, delta))
         return orjson.dumps(self._head | {"choices": choices, "usage": self._usage.render()})
 
     def make_stop_reason(self, index: int, delta: Delta) -> dict[str, Any]:
@@ -118,12 +123,24 @@ class ChoiceRenderer:
             return {}
         return {"stop_reason": stop_reason_of(self._choices.sessions[index], delta.finished)}
 
+    def make_tokens(self, index: int, delta: Delta) -> dict[str, Any]:
+        """The ids of a choice's tokens, where the client wants them."""
+        return {"token_ids": delta.token_ids} if self._tells_tokens else {}
+
+    def prompt_tokens(self, index: int) -> list[int]:
+        """The ids of a choice's prompt."""
+        return memoryview(self._choices.sessions[index].request.prompt).cast("i").tolist()
+
     def _tail(self) -> bytes:
         if self._usages is Usages.NONE:
             return b"}\n\n"
         if self._usages is Usages.LAST:
             return b',"usage":null}\n\n'
         return b',"usage":' + orjson.dumps(self._usage.render()) + b"}\n\n"
+
+    def _token_name(self, token_id: int) -> str:
+        """How `logprobs` call a token."""
+        return f"token_id:{token_id}" if self._names_tokens_by_id else self._token_text(token_id)[0]
 
     def _token_text(self, token_id: int) -> tuple[str, bytes]:
         """A token by itself; without a tokenizer its number."""
@@ -135,8 +152,7 @@ class ChoiceRenderer:
     def make_prompt_logprobs(self, index: int, delta: Delta, num_top: int) -> list[dict[str, Any] | None]:
         """vLLM's: by token id, the prompt's own token included; nothing for the first one."""
         made: list[dict[str, Any] | None] = [None]
-        prompt = memoryview(self._choices.sessions[index].request.prompt).cast("i")
-        for token_id, item in zip(prompt[1:], delta.prompt_logprobs, strict=True):
+        for token_id, item in zip(self.prompt_tokens(index)[1:], delta.prompt_logprobs, strict=True):
             entries = {token_id: (item.logprob, item.rank)}
             top = zip(item.top_token_ids[:num_top], item.top_logprobs, strict=False)
             for rank, (top_id, logprob) in enumerate(top, 1):

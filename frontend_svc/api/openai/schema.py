@@ -96,10 +96,17 @@ class CommonBody(SamplingBody):
     request_id: str | None = None
     """Name of the request, as X-Request-Id gives one."""
     include_stop_str_in_output: bool | None = None
-    """Leave a stop string that was found in the text."""
+    """Leave the stop string or the token that ended the output in the text."""
+    skip_special_tokens: bool | None = None
+    """Whether special tokens are left out of the text. Unset: yes."""
+    return_token_ids: bool | None = None
+    """Tell the tokens of prompt and output beside the text."""
+    return_tokens_as_token_ids: bool | None = None
+    """Write tokens as `token_id:7` in `logprobs`."""
     truncate_prompt_tokens: int | None = None
     """Keep the last so many tokens of the prompt; -1: as many as fit with the output."""
-    truncation_side: Literal["left"] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    """Which side of the prompt is cut. Unset: left."""
 
     @property
     def usages(self) -> Usages:

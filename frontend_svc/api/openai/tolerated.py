@@ -14,11 +14,10 @@ COMMON: dict[str, Values] = {
     "use_beam_search": (None, False),
     "length_penalty": (None, 1),
     "early_stopping": (None, False),
-    "skip_special_tokens": (None, True),
     "spaces_between_special_tokens": (None, True, False),
-    "return_token_ids": (None, False),
-    "return_tokens_as_token_ids": (None, False),
-    "return_prompt_text": (None, False),
+    "routed_experts_prompt_start": (None, 0),
+    "return_token_offsets": (None, False),
+    "return_mm_kwargs": (None, True, False),
     "prompt_embeds": (None,),
     "repetition_detection": (None,),
     "stream_interval": (None, 1),
@@ -29,7 +28,8 @@ COMMON: dict[str, Values] = {
     "mm_processor_kwargs": (None, {}),
     "media_io_kwargs": (None, {}),
 }
-"""In completions and chat completions. Spaces between special tokens matter to slow tokenizers only."""
+"""In completions and chat completions. Spaces between special tokens matter to slow tokenizers only, and mm_kwargs to
+what renders without answering."""
 
 COMPLETION: dict[str, Values] = {"suffix": (None, "")}
 """In completions."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from frontend_svc.api.grpc.call import Context, accept
 from frontend_svc.api.vllm.call import VERSION, abort, next_deltas
 from frontend_svc.api.vllm.engine_messages import make_responses, read_request
-from frontend_svc.api.vllm.model_facts import ModelFacts, read_model_facts
 from frontend_svc.api.vllm.tokenizer_archive import make_archive, split
+from frontend_svc.model_facts import ModelFacts, read_model_facts
 from frontend_svc.requests.sessions.session import SessionStatus
 from frontend_svc.services import Services
 from signalbox.errors import UnsupportedError

@@ -89,10 +89,6 @@ def refuse(request: inference.GenerateRequest) -> None:
         raise UnsupportedError(f"{field} above 1 is not supported", field=field)
     if request.watermarking:
         raise UnsupportedError("watermarking is not supported", field="watermarking")
-    shown = request.response
-    if wants_text(request) and shown.HasField("skip_special_tokens") and not shown.skip_special_tokens:
-        field = "response.skip_special_tokens"
-        raise UnsupportedError(f"{field} must be true for text; token ids have them", field=field)
 
 
 def wants_text(request: inference.GenerateRequest) -> bool:
@@ -102,7 +98,7 @@ def wants_text(request: inference.GenerateRequest) -> bool:
 
 def read_request(request: inference.GenerateRequest, context: Context) -> ClientRequest:
     """What the router asks, unchecked but for what this face alone can see."""
-    prompt = request.WhichOneof("prompt")
+    prompt, shown = request.WhichOneof("prompt"), request.response
     if prompt is None:
         raise InvalidRequestError("one of text and token_ids must be given", field="prompt")
     return ClientRequest(
@@ -115,6 +111,8 @@ def read_request(request: inference.GenerateRequest, context: Context) -> Client
         request_id=request.request_id,
         priority=request.priority,
         cache_salt=request.kv.cache_salt,
+        keep_stop=request.stopping.include_stop_strings,
+        with_special_tokens=shown.HasField("skip_special_tokens") and not shown.skip_special_tokens,
         trace=trace_of(context),
     )
 
@@ -137,28 +135,13 @@ def make_output(
     """The message of one delta."""
     text = ""
     if wants_text(request) and tokenizer is not None:
-        text = _text_of(delta, session, tokenizer, request.stopping.include_stop_strings)
+        text = delta.text
     return inference.SequenceOutput(
         text=text,
         num_tokens=len(delta.token_ids),
         token_ids=delta.token_ids if request.response.output_token_ids else (),
         finish_info=None if delta.finished is None else _make_finish(delta.finished, session, tokenizer),
     )
-
-
-def _text_of(delta: Delta, session: Session, tokenizer: Tokenizer, include_stop: bool) -> str:
-    """The text of a delta with what ended the output, or without: ours has a stop token's text and has not a stop
-    string."""
-    finished = delta.finished
-    if finished is None or finished.reason is not FinishReason.STOP:
-        return delta.text
-    if finished.stop:
-        return delta.text + finished.stop if include_stop else delta.text
-    if include_stop or matched_token(session) is None:
-        return delta.text
-    *others, last = session.output
-    num_chars = len(tokenizer.decode([*others, last])) - len(tokenizer.decode(others))
-    return delta.text[: len(delta.text) - num_chars] if num_chars > 0 else delta.text
 
 
 def _make_finish(finished: Finished, session: Session, tokenizer: Tokenizer | None) -> inference.FinishInfo:

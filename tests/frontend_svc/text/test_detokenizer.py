@@ -109,3 +109,16 @@ def test_the_window_stays_short(sentencepiece: Tokenizer) -> None:
     for token in sentencepiece.fast.encode("the 東京 " * 300).ids + [3] * 300 + [1] * 300:
         detokenizer.push([token])
         assert len(detokenizer._window) <= 64
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "sentencepiece", "wordpiece"])
+@given(data=st.data(), cuts=CUTS)
+def test_special_tokens_are_text_where_they_are_wanted(
+    request: pytest.FixtureRequest, name: str, data: st.DataObject, cuts: list[int]
+) -> None:
+    tokenizer: Tokenizer = request.getfixturevalue(name)
+    parts = data.draw(st.lists(TEXTS | st.sampled_from(sorted(tokenizer.special_ids)), max_size=8))
+    texts = [[part] if isinstance(part, int) else tokenizer.fast.encode(part).ids for part in parts]
+    token_ids = [token for ids in texts for token in ids]
+    expected = tokenizer.fast.decode(token_ids, skip_special_tokens=False)
+    assert detokenize(make_detokenizer(tokenizer, with_special=True), token_ids, cuts) == expected

@@ -10,6 +10,7 @@ from frontend_svc.text.certain import Certain
 from frontend_svc.text.model_language import find_language
 from frontend_svc.text.parsed_stream import ParsedStream
 from frontend_svc.text.parsing.language import Language, ParserPlan
+from frontend_svc.text.text_stream import TextOptions
 from frontend_svc.text.tokenizer import Tokenizer
 from tests.downloads import vocabulary
 from tests.parsing.reading import Found, collect
@@ -82,7 +83,7 @@ def test_stop_strings_end_text_alone(small: Tokenizer, keep: bool) -> None:
     """LM7."""
     call = CALL.replace("1", '"STOP"')
     ids = small.fast.encode(f"<think>STOP</think>ST{call}a STOP b").ids
-    stream = ParsedStream(small, ["STOP"], plan_of(small), keep_stop=keep)
+    stream = ParsedStream(small, ["STOP"], plan_of(small), TextOptions(keep_stop=keep))
     found, parts = read(stream, ids, 1)
     assert found.reasoning == "STOP" and found.calls == [("f", '{"a": "STOP"}')]
     assert found.content == "STa" + (" STOP" if keep else " ")

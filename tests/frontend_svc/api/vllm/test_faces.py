@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 import pytest
 
-from frontend_svc.api.vllm.model_facts import read_model_facts
 from frontend_svc.config import FrontendSettings
+from frontend_svc.model_facts import read_model_facts
 from frontend_svc.requests.sessions.session import SessionStatus
 from frontend_svc.server import Frontend
 from signalbox.errors import StartupError

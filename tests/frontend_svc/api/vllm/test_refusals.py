@@ -94,7 +94,6 @@ BAD_TO_ROUTER_FACE: list[tuple[dict[str, Any], str]] = [
     ({"stopping": {"max_new_tokens": 5000}}, "max_new_tokens"),
     ({"decoding": {"regex": ""}}, "decoding.regex"),
     ({"decoding": {"choice": {}}}, "decoding.choice"),
-    ({"response": {"skip_special_tokens": False}}, "response.skip_special_tokens"),
     ({"priority": 5000}, "priority"),
 ]
 
