@@ -171,6 +171,23 @@ class FrontendSettings(Settings):
     drain_s: Annotated[float, Field(ge=0)] = 30.0
     """How long open requests may go on after SIGTERM, in seconds."""
 
+    files_dir: Path | None = None
+    """Directory on a local disk for /v1/files and /v1/batches; all frontends of this machine share it. Unset: there are
+    neither."""
+    files_max_bytes: Annotated[int, Field(ge=1)] = 10 << 30
+    """Most bytes that files and results of batches may take in that directory; further ones are refused, and batches
+    wait."""
+    file_max_bytes: Annotated[int, Field(ge=1)] = 512 << 20
+    """Largest file, in bytes."""
+    files_expire_s: Annotated[int, Field(ge=60)] = 30 * 86_400
+    """How long files and ended batches stay whose clients do not say, in seconds."""
+    batch_max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
+    """Most requests of a batch."""
+    batch_concurrency: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Most requests of batches that this process has open at one time."""
+    batch_priority: Annotated[int, Field(ge=-1000, le=1000)] = 1000
+    """Priority number of requests of batches; the scheduler's policy has to have `priority` in it for it to count."""
+
     @property
     def reasoning_fields(self) -> tuple[str, ...]:
         """Names under which reasoning is told."""

@@ -47,7 +47,8 @@ class Frontend:
         self.http_port = 0
         self.grpc_port = 0
         self._grpc = self._make_grpc()
-        self._http = self._make_http()
+        self._api = self._make_api()
+        self._http = HttpServer(self._api.app, reuse_port=settings.reuse_port)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_grpc(self) -> rpc.Server:
@@ -64,11 +65,10 @@ class Frontend:
             faces.add_faces(server.grpc, self._services, is_ready=lambda: self.is_ready)
         return server
 
-    def _make_http(self) -> HttpServer:
-        """The server of the faces over HTTP."""
+    def _make_api(self) -> HttpApi:
+        """The faces over HTTP."""
         page = WebPage(self._board) if self._settings.page else None
-        api = HttpApi(self._services, is_ready=lambda: self.is_ready, page=page)
-        return HttpServer(api.app, reuse_port=self._settings.reuse_port)
+        return HttpApi(self._services, is_ready=lambda: self.is_ready, page=page)
 
     @property
     def is_ready(self) -> bool:
@@ -92,6 +92,8 @@ class Frontend:
             self._tasks.append(asyncio.create_task(self.access.keep_current()))
         elif public := [at for at in (self._settings.http, self._settings.grpc) if not is_loopback(at)]:
             log.warning("without --key-file anybody who reaches %s may call", " or ".join(public))
+        if self._api.batches is not None:
+            self._api.batches.runner.start()
         settle_memory()
         log.info("HTTP on port %d, gRPC on port %d", self.http_port, self.grpc_port)
 
@@ -107,6 +109,8 @@ class Frontend:
     async def stop(self) -> None:
         """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
         self.processor.stopping = True
+        if self._api.batches is not None:
+            await self._api.batches.runner.stop()
         await asyncio.gather(self._http.leave(), self._grpc.set_serving(False))
         await self._wait_empty(self._settings.drain_s)
         for session in self.table:

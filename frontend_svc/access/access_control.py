@@ -39,6 +39,10 @@ class Caller:
     is_admin: bool = True
     quota: KeyQuota | None = None
     """What the caller's key may still take; None: no limits."""
+    key_id: str = ""
+    """Names the caller's key; empty: there are no keys here."""
+    is_batch: bool = False
+    """A batch of theirs calls: half of each limit is left to their other calls."""
 
     def require_admin(self, what: str) -> None:
         """Raises PermissionDeniedError, which names `what`."""
@@ -47,6 +51,10 @@ class Caller:
 
     def may_cancel(self, tenant: str) -> bool:
         """Whether requests of `tenant` may be ended for this caller."""
+        return self.is_admin or self.tenant == tenant
+
+    def may_see(self, tenant: str) -> bool:
+        """Whether files and batches of `tenant` are there for this caller."""
         return self.is_admin or self.tenant == tenant
 
 
@@ -92,7 +100,20 @@ class AccessControl:
         key = self._file.content.get(key_id, _NOBODY)
         if not is_same_hash(hash_key(text), key.hash):
             raise AuthenticationError("the API key is not known", field=FIELD)
-        caller = Caller(key.tenant, key.best_priority, key.admin, self._quota_of(key_id, key))
+        return self._enter(key_id, key, is_batch=False)
+
+    def act_for(self, key_id: str) -> Caller:
+        """The task that runs calls for a batch of this key. Raises AuthenticationError when the key is gone."""
+        if self._file is None:
+            return ANYBODY
+        key = self._file.content.get(key_id)
+        if key is None:
+            raise AuthenticationError("the API key that made this batch is not known any more", field=FIELD)
+        return self._enter(key_id, key, is_batch=True)
+
+    def _enter(self, key_id: str, key: Key, *, is_batch: bool) -> Caller:
+        quota = self._quota_of(key_id, key)
+        caller = Caller(key.tenant, key.best_priority, key.admin, quota, key_id, is_batch)
         _caller.set(caller)
         return caller
 
@@ -101,8 +122,12 @@ class AccessControl:
 
         Raises ResourceExhaustedError or PermissionDeniedError.
         """
-        quota = self.caller.quota
-        return None if quota is None else quota.take(num_requests)
+        caller = self.caller
+        if caller.quota is None:
+            return None
+        if caller.is_batch:
+            caller.quota.require_half()
+        return caller.quota.take(num_requests)
 
     def authorize(self, request: ClientRequest) -> ClientRequest:
         """`request` as its caller may have it. Raises PermissionDeniedError for a better priority than that.

@@ -53,6 +53,15 @@ class KeyQuota:
         self.num_open += count
         return QuotaLease(self, count)
 
+    def require_half(self) -> None:
+        """Raises ResourceExhaustedError with the time to wait where less than half of a limit is left: a batch leaves
+        that to the other calls of its key."""
+        if self._at_once is not None and self.num_open >= max(1, self._at_once // 2):
+            raise limit_reached("requests_at_once: a batch may have half of them", AT_ONCE_RETRY_S)
+        now = self._clock()
+        _check(self._requests, _half(self._requests), now, "requests")
+        _check(self._tokens, _half(self._tokens), now, "tokens")
+
     def tell(self) -> list[tuple[str, str]]:
         """Limits per minute, what is left of them, and when they are whole again, by OpenAI's names."""
         told = []
@@ -114,6 +123,10 @@ def _adjust(bucket: TokenBucket | None, per_minute: int | None, now: float) -> T
     bucket.refill(now)
     bucket.resize(per_minute, per_minute / 60)
     return bucket
+
+
+def _half(bucket: TokenBucket | None) -> int:
+    return 0 if bucket is None else math.ceil(bucket.size / 2)
 
 
 def _check(bucket: TokenBucket | None, count: int, now: float, what: str) -> None:

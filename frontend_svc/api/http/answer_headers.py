@@ -30,6 +30,11 @@ def name_answer(scope: Scope, request_id: str) -> None:
     scope.setdefault("state", {})[_ANSWER_NAME] = request_id
 
 
+def answer_name(scope: Scope) -> str:
+    """The id that the answer tells; a new one where no request was opened."""
+    return str(scope.get("state", {}).get(_ANSWER_NAME) or f"req_{uuid4().hex}")
+
+
 class AnswerHeaders:
     """ASGI middleware. An answer has the id of its request, else the one that the client sent, else a new one."""
 

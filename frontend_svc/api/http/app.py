@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from frontend_svc.api.anthropic.endpoints import AnthropicApi
+from frontend_svc.api.batches.endpoints import BatchesApi, NoFiles
 from frontend_svc.api.http.answer_headers import EXPOSED, AnswerHeaders
 from frontend_svc.api.http.auth import HttpAuth
 from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
@@ -36,10 +37,14 @@ class HttpApi:
         self._is_ready = is_ready
         self._name = settings.name
         self._table = services.table
+        openai = OpenAIApi(services)
+        self.batches = BatchesApi(services, openai.endpoints) if settings.files_dir is not None else None
+        """Files and batches; None: there are none here."""
         auth = Middleware(HttpAuth, access, self._metrics, metrics_need_key=settings.metrics_need_key)
         self.app = Starlette(
             routes=[
-                *OpenAIApi(services).routes,
+                *openai.routes,
+                *(self.batches or NoFiles()).routes,
                 *AnthropicApi(services).routes,
                 Route("/health", self.health, methods=["GET"]),
                 Route("/live", self.health, methods=["GET"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,11 @@ class OpenAIApi:
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
         ]
+
+    @property
+    def endpoints(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        """What answers a POST, by path."""
+        return {route.path: route.endpoint for route in self.routes if "POST" in (route.methods or ())}
 
     async def complete(self, request: Request) -> Response:
         """Serves POST /v1/completions."""

@@ -1,0 +1,154 @@
+"""Batches on the disk: a folder each, with `batch.json`, its input, its results as they come, a lock, and a mark when
+somebody wants it cancelled. All methods block; several processes may use one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from frontend_svc.batches.batch import OPEN, Batch, BatchStatus, load_batch
+from frontend_svc.batches.disk import disk_error, sync_folder, write_whole
+from frontend_svc.batches.file_store import FileStore, StoredFile
+from frontend_svc.batches.ids import is_batch_id
+from signalbox.errors import InvalidRequestError, ResourceExhaustedError
+
+log = logging.getLogger(__name__)
+
+MAX_BATCHES = 10_000
+INPUT, OUTPUT, ERRORS = "input.jsonl", "output.jsonl", "errors.jsonl"
+_STATE, _LOCK, _CANCEL = "batch.json", "lock", "cancel"
+
+
+@dataclass
+class BatchLease:
+    """The lock of one batch: whoever has it works through it. The kernel lets it go with the process."""
+
+    batch: Batch
+    folder: Path
+    _handle: int
+
+    def save(self) -> None:
+        """Raises OSError."""
+        write_whole(self.folder / _STATE, self.batch.dump())
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Somebody wants it cancelled."""
+        return (self.folder / _CANCEL).exists()
+
+    def release(self) -> None:
+        """Another process may go on with it."""
+        os.close(self._handle)
+
+
+class BatchStore:
+    """The batches of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+    def create(self, batch: Batch, files: FileStore, source: StoredFile) -> None:
+        """The batch is there whole, or not at all. Raises InvalidRequestError, ResourceExhaustedError,
+        UnavailableError."""
+        if sum(1 for _ in self._ids()) >= MAX_BATCHES:
+            raise ResourceExhaustedError(f"{MAX_BATCHES} batches are kept here")
+        new = self._folder / f".{batch.id}"
+        try:
+            new.mkdir(mode=0o700)
+            if not files.share(source, new / INPUT):
+                raise InvalidRequestError(f"the file {source.id} is gone", field="input_file_id")
+            write_whole(new / _STATE, batch.dump())
+            new.rename(self._folder / batch.id)
+            sync_folder(self._folder)
+        except OSError as error:
+            raise disk_error(error) from None
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    def find(self, batch_id: str) -> Batch | None:
+        """None: there is no such batch. One that is to be cancelled says so before its worker knows."""
+        if not is_batch_id(batch_id) or (batch := self._load(batch_id)) is None:
+            return None
+        if batch.status in OPEN:
+            with contextlib.suppress(OSError):
+                batch.come_to(BatchStatus.CANCELLING, (self._folder / batch_id / _CANCEL).stat().st_mtime)
+        return batch
+
+    def batches(self, after: str) -> Iterator[Batch]:
+        """Batches behind `after`, newest first; empty: all."""
+        for batch_id in sorted(self._ids(), reverse=True):
+            if (not after or batch_id < after) and (batch := self.find(batch_id)) is not None:
+                yield batch
+
+    def cancel(self, batch_id: str) -> None:
+        """Asks whoever has its lock to end it. Raises UnavailableError."""
+        try:
+            (self._folder / batch_id / _CANCEL).touch()
+        except OSError as error:
+            raise disk_error(error) from None
+
+    def take(self, skip: set[str], most: int) -> list[BatchLease]:
+        """Locks up to `most` batches that nobody works on, oldest first, but for those in `skip`, to which it adds what
+        has ended."""
+        leases: list[BatchLease] = []
+        for batch_id in sorted(self._ids()):
+            if len(leases) >= most:
+                break
+            if batch_id in skip or (lease := self._lock(batch_id)) is None:
+                continue
+            if lease.batch.has_ended:
+                skip.add(batch_id)
+                lease.release()
+            else:
+                leases.append(lease)
+        return leases
+
+    def sweep(self, made_before: float) -> set[str]:
+        """Takes away batches that have ended and are older; returns what is left."""
+        left = set(self._ids())
+        for batch_id in list(left):
+            batch = self._load(batch_id)
+            if batch is None or not batch.has_ended or batch.created_at >= made_before:
+                continue
+            if (lease := self._lock(batch_id)) is not None:
+                shutil.rmtree(self._folder / batch_id, ignore_errors=True)
+                lease.release()
+                left.discard(batch_id)
+        return left
+
+    def _lock(self, batch_id: str) -> BatchLease | None:
+        """None: another one works on it, or it is gone."""
+        folder = self._folder / batch_id
+        try:
+            handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            batch = self._load(batch_id)  # under the lock: whoever had it may have ended it
+        except OSError:
+            batch = None
+        if batch is None:
+            os.close(handle)
+            return None
+        return BatchLease(batch, folder, handle)
+
+    def _load(self, batch_id: str) -> Batch | None:
+        path = self._folder / batch_id / _STATE
+        try:
+            return load_batch(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError):
+            log.exception("%s cannot be read", path)
+            return None
+
+    def _ids(self) -> Iterator[str]:
+        return filter(is_batch_id, (path.name for path in self._folder.iterdir()))

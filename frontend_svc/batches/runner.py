@@ -1,0 +1,127 @@
+"""Works through the batches of a folder together with the other processes that share it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from frontend_svc.batches.batch_run import BatchLimits, BatchRun, Execute
+from frontend_svc.batches.batch_store import BatchLease, BatchStore
+from frontend_svc.batches.disk import DiskQuota
+from frontend_svc.batches.file_store import FileStore
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often to look for batches that nobody works on, in seconds."""
+SWEEP_S = 60.0
+MAX_RUNNING = 8
+"""Batches that run at once in a process; further ones wait, oldest first."""
+
+
+class BatchRunner:
+    """Takes batches whose lock is free, and what has expired off the disk."""
+
+    def __init__(
+        self,
+        batches: BatchStore,
+        files: FileStore,
+        quota: DiskQuota,
+        execute: Execute,
+        limits: BatchLimits,
+        *,
+        num_places: int,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`num_places` is how many lines run at once, of all batches."""
+        self._batches, self._files, self._quota = batches, files, quota
+        self._execute, self._limits, self._now = execute, limits, now
+        self._places = asyncio.Semaphore(num_places)
+        self._running: dict[str, BatchRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: set[str] = set()
+        """Batches that need not be looked at again."""
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to look for batches."""
+        self._task = asyncio.create_task(self._keep_looking())
+
+    def look(self, batch_id: str) -> None:
+        """Something happened to this batch: it is new, or to be cancelled."""
+        if batch_id in self._running:
+            self._running[batch_id].look()
+        else:
+            self._news.set()
+
+    async def stop(self) -> None:
+        """Leaves all batches as they are; another process may go on with them at once."""
+        tasks = [*self._tasks, *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_looking(self) -> None:
+        loop = asyncio.get_running_loop()
+        swept_s = loop.time() - SWEEP_S
+        while True:
+            self._news.clear()
+            try:
+                if loop.time() - swept_s >= SWEEP_S:
+                    swept_s = loop.time()
+                    await asyncio.to_thread(self._sweep)
+                await self._take()
+            except OSError as error:
+                log.warning("cannot look for batches: %s", error.strerror)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), LOOK_S)
+
+    async def _take(self) -> None:
+        most = MAX_RUNNING - len(self._running)
+        if most <= 0:
+            return
+        skip = self._ended | self._running.keys()
+        taking = asyncio.create_task(asyncio.to_thread(self._batches.take, skip, most))
+        try:
+            leases = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            for lease in await taking:
+                lease.release()
+            raise
+        self._ended = skip - self._running.keys()
+        for lease in leases:
+            self._begin(lease)
+
+    def _begin(self, lease: BatchLease) -> None:
+        run = BatchRun(
+            lease,
+            self._files,
+            self._execute,
+            self._places,
+            self._limits,
+            self._quota.check_room,
+            self._now,
+        )
+        self._running[lease.batch.id] = run
+        task = asyncio.create_task(self._run(run, lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, run: BatchRun, lease: BatchLease) -> None:
+        try:
+            await run.run()
+        except Exception as error:
+            log.exception("%s failed", lease.batch.id)
+            await run.fail("internal_error", f"internal error ({type(error).__name__})")
+        finally:
+            del self._running[lease.batch.id]
+            lease.release()
+            self._news.set()
+
+    def _sweep(self) -> None:
+        self._files.sweep()
+        self._ended &= self._batches.sweep(self._now() - self._limits.expire_s)
