@@ -15,6 +15,9 @@ from frontend_svc.batches.ids import line_of, request_id
 from frontend_svc.batches.pace import Pace
 
 
+_FIELDS = {"id", "custom_id", "response", "error"}
+
+
 @dataclass(frozen=True)
 class JournalEntry:
     """The answer to a line, as its file will have it."""
@@ -147,6 +150,7 @@ def _line_in(text: bytes) -> int:
     if not text.endswith(b"\n"):
         return 0
     try:
-        return line_of(orjson.loads(text)["id"])
-    except (ValueError, KeyError, TypeError):
+        fields = orjson.loads(text)
+        return line_of(fields["id"]) if fields.keys() == _FIELDS else 0
+    except (ValueError, KeyError, TypeError, AttributeError):
         return 0
