@@ -78,7 +78,9 @@ class BatchRunner:
             except OSError as error:
                 log.warning("cannot look for batches: %s", error.strerror)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_S)
+                # Not wait_for: before Python 3.12 that forgets a cancellation that comes together with news.
+                async with asyncio.timeout(LOOK_S):
+                    await self._news.wait()
 
     async def _take(self) -> None:
         most = MAX_RUNNING - len(self._running)

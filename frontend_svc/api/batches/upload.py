@@ -61,7 +61,8 @@ class Uploads:
         chunks = aiter(request.stream())
         while True:
             try:
-                chunk = await asyncio.wait_for(anext(chunks), SILENT_S)
+                async with asyncio.timeout(SILENT_S):
+                    chunk = await anext(chunks)
             except StopAsyncIteration:
                 return
             except TimeoutError:
