@@ -14,7 +14,6 @@ from frontend_svc.batches.batch_store import ERRORS, OUTPUT
 from frontend_svc.batches.ids import line_of, request_id
 from frontend_svc.batches.pace import Pace
 
-
 _FIELDS = {"id", "custom_id", "response", "error"}
 
 

@@ -1,4 +1,5 @@
-"""/v1/batches with OpenAI's SDK, before a scripted cluster: every line once, whatever comes between (FB1, FB2, FB3, FB4, FB5)."""
+"""/v1/batches with OpenAI's SDK, before a scripted cluster: every line once, whatever comes between (FB1, FB2, FB3,
+FB4, FB5)."""
 
 from __future__ import annotations
 
