@@ -21,6 +21,7 @@ from worker_svc.runner.model import checkpoint, memory
 from worker_svc.runner.model.loading import load_model
 from worker_svc.runner.model.memory import GIB
 from worker_svc.runner.model.memory_profile import run_largest_step
+from worker_svc.weights.source import open_weights
 
 ModelDir = Callable[[str], Path]
 CPU = torch.device("cpu")
@@ -37,7 +38,8 @@ def test_weights_that_do_not_fit_are_refused_with_the_numbers() -> None:
 def test_weights_are_counted_without_loading_them(model_dir: ModelDir, preset: str) -> None:
     path = model_dir(preset)
     module = load_model(path, dtype="float32").module
-    assert checkpoint.count_elements(path) == sum(weight.numel() for weight in module.parameters())
+    source = open_weights(path, checkpoint.read_json(path / checkpoint.CONFIG))
+    assert source.num_elements == sum(weight.numel() for weight in module.parameters())
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_what_would() -> None:

@@ -15,7 +15,7 @@ from worker_svc.runner.encoder.segments import Segments
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
-from worker_svc.runner.model.loading import AUTO_MODELS, choose_device, choose_dtype
+from worker_svc.runner.model.loading import choose_device, choose_dtype
 from worker_svc.runner.model.memory import check_weights_fit
 from worker_svc.runner.model.probe import TOLERANCES, relative_error
 
@@ -106,7 +106,7 @@ def load_encoder(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -
 
 
 def _load_module(model_dir: Path, dtype: torch.dtype, head: LabelHead | None) -> Any:
-    loader: Any = transformers.AutoModel if head is None else AUTO_MODELS[head.kind]
+    loader: Any = _loader(head)
     try:
         module, report = loader.from_pretrained(
             model_dir,
@@ -127,6 +127,17 @@ def _load_module(model_dir: Path, dtype: torch.dtype, head: LabelHead | None) ->
     if missing:
         raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
     return module
+
+
+def _loader(head: LabelHead | None) -> Any:
+    if head is None:
+        return transformers.AutoModel
+    is_whole = head.kind == HeadKind.SEQUENCE
+    return (
+        transformers.AutoModelForSequenceClassification
+        if is_whole
+        else transformers.AutoModelForTokenClassification
+    )
 
 
 def _first_position(module: Any, head: LabelHead | None) -> int:

@@ -53,13 +53,13 @@ def read_tokenizer_eos(model_dir: Path) -> list[int]:
 
 def check_weights(model_dir: Path) -> None:
     """Checks that the safetensors files are there and whole. ModelLoadError names the first that is not."""
-    for path in _weight_files(model_dir):
+    for path in weight_files(model_dir):
         _check_safetensors(path)
 
 
 def count_elements(model_dir: Path) -> int:
     """Elements of all tensors in files that `check_weights` has passed."""
-    headers = [_read_header(path)[0] for path in _weight_files(model_dir)]
+    headers = [_read_header(path)[0] for path in weight_files(model_dir)]
     return sum(
         math.prod(entry["shape"])
         for header in headers
@@ -68,7 +68,8 @@ def count_elements(model_dir: Path) -> int:
     )
 
 
-def _weight_files(model_dir: Path) -> list[Path]:
+def weight_files(model_dir: Path) -> list[Path]:
+    """The safetensors files of a directory. ModelLoadError when there are none."""
     if (model_dir / WEIGHTS).is_file():
         return [model_dir / WEIGHTS]
     index = model_dir / WEIGHTS_INDEX

@@ -14,16 +14,19 @@ from worker_svc.runner.attention.kv_cache import LayerShape
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
+from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.memory import check_weights_fit
 from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OWN_ATTENTION, RECURRENT, check_config
+from worker_svc.weights.source import WeightSource, open_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-AUTO_MODELS: dict[HeadKind, Any] = {
-    HeadKind.SEQUENCE: transformers.AutoModelForSequenceClassification,
-    HeadKind.TOKENS: transformers.AutoModelForTokenClassification,
-    HeadKind.WORDS: transformers.AutoModelForCausalLM,
+MODELS: dict[HeadKind, Any] = {
+    HeadKind.SEQUENCE: transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    HeadKind.TOKENS: transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    HeadKind.WORDS: transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
 }
+"""The models of transformers by their configs."""
 BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
@@ -56,9 +59,10 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
     checkpoint.check_weights(model_dir)
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
-    check_weights_fit(model_dir, checkpoint.count_elements(model_dir), chosen_dtype, chosen_device)
+    source = open_weights(model_dir, raw_config)
+    check_weights_fit(model_dir, source.num_elements, chosen_dtype, chosen_device)
     head = read_label_head(model_dir, raw_config)
-    module = _load_module(model_dir, chosen_dtype, AUTO_MODELS[head.kind if head else HeadKind.WORDS])
+    module = _load_module(model_dir, source, chosen_dtype, head.kind if head else HeadKind.WORDS)
     if head is not None:
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
@@ -144,20 +148,27 @@ def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ..
     return tuple(sorted(found))
 
 
-def _load_module(model_dir: Path, dtype: torch.dtype, loader: Any) -> Any:
+def _load_module(model_dir: Path, source: WeightSource, dtype: torch.dtype, kind: HeadKind) -> Any:
+    """The module by transformers' own code: only that knows how a family's checkpoint becomes its parameters."""
     transformers_logging: Any = transformers.utils.logging
     transformers_logging.disable_progress_bar()
+    weights = LazyWeights(source, dtype)
     try:
-        module, report = loader.from_pretrained(
-            model_dir,
+        config = _read_config(model_dir)
+        module, report = _model_class(config, kind).from_pretrained(
+            None,
+            config=config,
+            state_dict=weights.state_dict(),
             attn_implementation=attention.IMPLEMENTATION,
             dtype=dtype,
-            use_safetensors=True,
             local_files_only=True,
-            trust_remote_code=False,
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises many kinds for a directory that it cannot load
+        if weights.failure is not None:
+            raise ModelLoadError(f"{model_dir}: {weights.failure}") from error
+        if isinstance(error, ModelLoadError):
+            raise
         if isinstance(error, KeyError) and error.args == (attention.IMPLEMENTATION,):
             raise ModelLoadError(f"{model_dir} is not supported: it {OWN_ATTENTION}.") from error
         reason = str(error).strip().partition("\n")[0]
@@ -166,3 +177,22 @@ def _load_module(model_dir: Path, dtype: torch.dtype, loader: Any) -> Any:
     if missing:
         raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
     return module
+
+
+def _read_config(model_dir: Path) -> Any:
+    """transformers' config, without what it would do about quantised weights: they are read here."""
+    auto: Any = transformers.AutoConfig
+    config = auto.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    return config
+
+
+def _model_class(config: Any, kind: HeadKind) -> Any:
+    """The family's model with such a head. ModelLoadError when it has none in transformers itself."""
+    mapping = MODELS[kind]
+    if type(config) not in mapping:
+        raise ModelLoadError(
+            f"model_type {config.model_type!r} has no {kind.name.lower()} head in transformers."
+        )
+    return mapping[type(config)]

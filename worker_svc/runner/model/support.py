@@ -14,6 +14,7 @@ from typing import Any
 
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
+from worker_svc.weights.scheme import read_scheme
 
 OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
 CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
@@ -39,7 +40,7 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 def check_config(config: dict[str, Any], path: Path) -> None:
-    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantised weights."""
+    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantisation."""
     family = config.get("model_type")
     if not isinstance(family, str):
         raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
@@ -47,8 +48,7 @@ def check_config(config: dict[str, Any], path: Path) -> None:
         raise ModelLoadError(
             f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}."
         )
-    if config.get("quantization_config") is not None:
-        raise ModelLoadError(f"{path}: quantization_config is set, but quantised weights are not supported.")
+    read_scheme(path.parent, config)
     for key in ("rope_scaling", "rope_parameters"):
         for rope_type in rope_types(config.get(key)):
             if rope_type not in ROPE_TYPES:

@@ -1,0 +1,81 @@
+"""Weights as transformers takes them: made when it asks for them, in its threads, and counted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import EllipsisType
+
+import torch
+
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.weights.quantised import QuantisedMatrix
+from worker_svc.weights.served import served_form
+from worker_svc.weights.source import WeightSource
+from worker_svc.weights.weight import Weight
+
+logger = logging.getLogger(__name__)
+
+TOLD_SHARE = 0.1
+"""Share of the weights after which the log says anew how far loading is."""
+
+
+class LazyWeights:
+    """The weights of a source, of which one is in memory only once the model wants it."""
+
+    def __init__(self, source: WeightSource, dtype: torch.dtype) -> None:
+        self.failure: ModelLoadError | None = None
+        """The first weight that could not be read; transformers tells of such things in its own words."""
+        self._dtype = dtype
+        self._progress = _Progress(source.stored_bytes)
+        self._weights = source.weights
+
+    def state_dict(self) -> dict[str, LazyWeight]:
+        """The weights by names; each gives its tensor for `[...]`."""
+        return {name: LazyWeight(self, weight) for name, weight in self._weights.items()}
+
+    def read(self, weight: Weight) -> torch.Tensor:
+        """The weight in the form in which it is served. Called by several threads."""
+        try:
+            made = weight.read(self._dtype)
+            if isinstance(made, QuantisedMatrix):
+                made = served_form(weight.name, made, self._dtype)
+        except ModelLoadError as error:
+            self.failure = self.failure or error
+            raise
+        self._progress.add(weight.stored_bytes)
+        return made
+
+
+class LazyWeight:
+    """Stands for a tensor in a state dict."""
+
+    def __init__(self, weights: LazyWeights, weight: Weight) -> None:
+        self._weights = weights
+        self._weight = weight
+
+    def __getitem__(self, _index: EllipsisType) -> torch.Tensor:
+        return self._weights.read(self._weight)
+
+    def get_shape(self) -> list[int]:
+        """Its lengths, as slices of the safetensors library tell them."""
+        return list(self._weight.shape)
+
+
+class _Progress:
+    """Tells the log how many bytes were read."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total = total_bytes
+        self._done = 0
+        self._told = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, num_bytes: int) -> None:
+        with self._lock:
+            self._done += num_bytes
+            share = self._done / max(1, self._total)
+            if share - self._told < TOLD_SHARE:
+                return
+            self._told = share
+        logger.info("weights: %d of %d MB read", self._done / 1e6, self._total / 1e6)

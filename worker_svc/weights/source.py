@@ -1,0 +1,62 @@
+"""A model directory as a source of weights: names, shapes and bytes at once, numbers when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.checkpoint import weight_files
+from worker_svc.weights.decoders import awq, gptq
+from worker_svc.weights.decoders.parts import Tensors
+from worker_svc.weights.scheme import Scheme, read_scheme
+from worker_svc.weights.tensor_file import StoredTensor, read_tensors
+from worker_svc.weights.weight import Weight, plain
+
+DECODERS: dict[str, Callable[[Tensors, Scheme], list[Weight]]] = {
+    "awq": awq.decode,
+    "gptq": gptq.decode,
+}
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """All weights of a checkpoint."""
+
+    weights: Mapping[str, Weight]
+    """By transformers' names for checkpoints."""
+    scheme: Scheme | None
+    """None: plain numbers."""
+
+    @property
+    def num_elements(self) -> int:
+        return sum(weight.num_elements for weight in self.weights.values())
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(weight.stored_bytes for weight in self.weights.values())
+
+
+def open_weights(model_dir: Path, config: Mapping[str, Any]) -> WeightSource:
+    """The weights of a directory whose config.json holds `config`. ModelLoadError names the file or the tensor that
+    cannot be read, and a scheme that is not served."""
+    scheme = read_scheme(model_dir, config)
+    stored: dict[str, StoredTensor] = {}
+    for path in weight_files(model_dir):
+        stored |= read_tensors(path)
+    weights = _plain(stored) if scheme is None else _quantised(Tensors(stored), scheme, model_dir)
+    return WeightSource({weight.name: weight for weight in weights}, scheme)
+
+
+def _plain(stored: Mapping[str, StoredTensor]) -> list[Weight]:
+    return list(map(plain, stored.values()))
+
+
+def _quantised(tensors: Tensors, scheme: Scheme, model_dir: Path) -> list[Weight]:
+    """What is stored as the scheme stores it decides, not what the config lists as left out."""
+    made = DECODERS[scheme.method](tensors, scheme)
+    if not made:
+        raise ModelLoadError(f"{model_dir} is said to be {scheme.name}, but has no weight of that kind.")
+    return made + list(map(plain, tensors.rest()))
