@@ -33,6 +33,8 @@ class ParsedStream:
         self._detokenizer = TaggedDetokenizer(tokenizer, plan.tags, kept)
         self._parser = plan.make()
         self._stops = StopStrings(tuple(stops)) if stops else None
+        if stops:
+            self._parser.watch(stops)
 
     def push(self, token_ids: Sequence[int]) -> Certain:
         """What became certain with these tokens."""
@@ -54,10 +56,11 @@ class ParsedStream:
                 break
         return _certain(events, found, num_reasoning)
 
-    def flush(self) -> Certain:
+    def flush(self, *, is_whole: bool = False) -> Certain:
         """What was held back, when no more tokens come."""
         events: list[Event] = []
-        stop = self._pass(self._parser.push(self._detokenizer.flush()) + self._parser.flush(), events)
+        parsed = self._parser.push(self._detokenizer.flush()) + self._parser.flush(is_whole=is_whole)
+        stop = self._pass(parsed, events)
         if not stop:
             self._release(events)
         return _certain(events, Found(stop) if stop else None)

@@ -15,6 +15,7 @@ class TaggedDetokenizer:
     def __init__(self, tokenizer: Tokenizer, tags: Mapping[int, str], kept: Mapping[int, str]) -> None:
         """tags: tokens that are tags; kept: special tokens that are text. Other special tokens are left out."""
         self._detokenizer = make_detokenizer(tokenizer)
+        self._tags = tags.keys()
         self._marks: dict[int, Piece] = {token: Tag(text) for token, text in tags.items()} | dict(kept)
 
     def push(self, token_ids: Sequence[int]) -> list[Piece]:
@@ -42,7 +43,7 @@ class TaggedDetokenizer:
 
     def is_tag(self, token_id: int) -> bool:
         """Whether the token is one."""
-        return token_id in self._marks
+        return token_id in self._tags
 
     @staticmethod
     def _add(pieces: list[Piece], text: str) -> None:

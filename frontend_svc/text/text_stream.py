@@ -38,8 +38,9 @@ class OutputStream(Protocol):
     def push(self, token_ids: Sequence[int]) -> Certain:
         """What became certain with these tokens, up to a stop string that one of them completed."""
 
-    def flush(self) -> Certain:
-        """What was held back, when no more tokens come, and the stop string that it completes."""
+    def flush(self, *, is_whole: bool = False) -> Certain:
+        """What was held back, when no more tokens come, and the stop string that it completes. is_whole: the model
+        ended the output itself; nothing was cut off."""
 
 
 class TextStream:
@@ -69,7 +70,7 @@ class TextStream:
                 return Certain("".join(pieces), Found(stop, count))
         return Certain("".join(pieces))
 
-    def flush(self) -> Certain:
+    def flush(self, *, is_whole: bool = False) -> Certain:
         """What was held back, when no more tokens come, and the stop string that it completes."""
         text = self._detokenizer.flush()
         if self._stops is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from frontend_svc.text.parsing.events import CallArguments, CallStart, Event, Reasoning, Text
 from frontend_svc.text.parsing.language import Calls, Language, ParserPlan
-from frontend_svc.text.parsing.pieces import Piece
+from frontend_svc.text.parsing.pieces import Piece, Tag
 from tests.parsing.writers import TOOLS, Family, Unit
 
 
@@ -38,16 +38,20 @@ def plan_of(
     return plan
 
 
-def read(plan: ParserPlan, units: Sequence[Unit], cuts: Sequence[int] | None = None) -> Found:
-    """Cuts are places between units; None: every unit comes alone."""
+def read(
+    plan: ParserPlan, units: Sequence[Unit], cuts: Sequence[int] | None = None, *, is_whole: bool = False
+) -> Found:
+    """Cuts are places between units; None: every unit comes alone. is_whole: the model has ended it itself."""
     parser = plan.make()
-    edges = (
-        range(len(units) + 1) if cuts is None else [0, *sorted(min(c, len(units)) for c in cuts), len(units)]
-    )
     events: list[Event] = []
-    for start, end in itertools.pairwise(edges):
-        events += parser.push(pieces_of(units[start:end]))
-    events += parser.flush()
+    if cuts is None:
+        for unit in units:
+            events += parser.push((unit,))
+    else:
+        edges = [0, *sorted(min(c, len(units)) for c in cuts), len(units)]
+        for start, end in itertools.pairwise(edges):
+            events += parser.push(pieces_of(units[start:end]))
+    events += parser.flush(is_whole=is_whole)
     found = collect(events)
     assert parser.num_calls == len(found.calls)
     return found
@@ -56,9 +60,15 @@ def read(plan: ParserPlan, units: Sequence[Unit], cuts: Sequence[int] | None = N
 def pieces_of(units: Sequence[Unit]) -> list[Piece]:
     """Neighbouring characters as one text."""
     pieces: list[Piece] = []
-    for is_text, group in itertools.groupby(units, lambda unit: isinstance(unit, str)):
-        found = list(group)
-        pieces += ["".join(map(str, found))] if is_text else found
+    start = 0
+    for place, unit in enumerate(units):
+        if isinstance(unit, Tag):
+            if place > start:
+                pieces.append("".join(map(str, units[start:place])))
+            pieces.append(unit)
+            start = place + 1
+    if start < len(units):
+        pieces.append("".join(map(str, units[start:])))
     return pieces
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from frontend_svc.text.parsing.pieces import Tag
-from tests.parsing.reading import Found, plan_of, read
+from tests.parsing.reading import Found, collect, plan_of, read
 from tests.parsing.writers import FAMILIES
 
 CALL = Tag("<tool_call>")
@@ -54,6 +54,20 @@ def test_time_is_linear(family: str, head: list[str | Tag], repeated: str, tail:
 
 def read_text(family: str, text: str) -> Found:
     return read(plan_of(FAMILIES[family]), FAMILIES[family].units(text))
+
+
+@pytest.mark.parametrize("value", ["1," * 600_000, "-1," * 600_000])
+def test_a_value_of_python_holds_nobody_up(value: str) -> None:
+    """LM5: what is too long to be read as Python's is JSON where it is that, and else told as it was written."""
+    parser = plan_of(FAMILIES["pythonic"]).make()
+    written = f"[compute(values=[{value}0], exact=True, note=({value}))]"
+    began = time.process_time()
+    events = parser.push([written]) + parser.flush()
+    assert time.process_time() - began < MOST_S
+    (call,) = collect(events).calls
+    arguments = orjson.loads(call[1])
+    assert len(arguments["values"]) == 600_001 and arguments["exact"] is True
+    assert arguments["note"] == f"({value})"
 
 
 @pytest.mark.parametrize(
@@ -101,9 +115,35 @@ def test_reasoning_ends_right_behind_the_end_of_a_quotation() -> None:
                 Tag("<|tool_calls_section_end|>"),
             ],
         ),
+        ("mistral", [Tag("[TOOL_CALLS]"), "now", Tag("[ARGS]"), " ", Tag("[TOOL_CALLS]")]),
+        ("openai", ["to=functions.now", Tag("<|message|>"), Tag("<|call|>")]),
+        ("openai", ["to=functions.now", Tag("<|message|>"), Tag("<|start|>"), "assistant"]),
     ],
 )
 def test_a_closed_call_without_arguments_takes_none(family: str, units: list[Tag | str]) -> None:
     """LM5: clients read the arguments as JSON."""
-    spread = [unit for part in units for unit in ([part] if isinstance(part, Tag) else part)]
-    assert read(plan_of(FAMILIES[family]), spread).calls == [("now", "{}")]
+    spread = spread_out(units)
+    found = read(plan_of(FAMILIES[family]), spread)
+    assert (found.calls[0], len(found.calls)) == (("now", "{}"), 1)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize(
+    ("family", "units"),
+    [
+        ("mistral", [Tag("[TOOL_CALLS]"), "now", Tag("[ARGS]")]),
+        ("openai", ["to=functions.now", Tag("<|message|>")]),
+        ("glm45", [CALL, "now"]),
+        ("hermes", [CALL, '{"name": "now", "arguments":']),
+    ],
+)
+def test_a_call_that_the_model_leaves_without_arguments_takes_none(
+    family: str, units: list[Tag | str], is_whole: bool
+) -> None:
+    """LM5: a stop token may be all that closes a call; one that the length cuts off is told as far as it came."""
+    found = read(plan_of(FAMILIES[family]), spread_out(units), is_whole=is_whole)
+    assert found.calls == [("now", "{}" if is_whole else "")]
+
+
+def spread_out(units: list[Tag | str]) -> list[Tag | str]:
+    return [unit for part in units for unit in ([part] if isinstance(part, Tag) else part)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from frontend_svc.text.parsing.pieces import Tag
@@ -63,6 +66,18 @@ def hermes(calls: Sequence[Call]) -> str:
     )
 
 
+def hermes_list(calls: Sequence[Call]) -> str:
+    written = [{"name": name, "arguments": arguments} for name, arguments in calls]
+    return f"<tool_call>\n{dump(written)}\n</tool_call>"
+
+
+def hermes_wrapped(calls: Sequence[Call]) -> str:
+    written = [
+        {"type": "function", "function": {"name": name, "parameters": arguments}} for name, arguments in calls
+    ]
+    return "\n".join(f"<tool_call>{dump(one)}</tool_call>" for one in written)
+
+
 def qwen3_coder(calls: Sequence[Call]) -> str:
     def one(name: str, arguments: Arguments) -> str:
         inner = "".join(
@@ -80,6 +95,20 @@ def llama3_json(calls: Sequence[Call]) -> str:
 def pythonic(calls: Sequence[Call]) -> str:
     def one(name: str, arguments: Arguments) -> str:
         return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+
+    return f"[{', '.join(one(*call) for call in calls)}]"
+
+
+def pythonic_by_place(calls: Sequence[Call]) -> str:
+    """Without names, as long as none is left out."""
+
+    def one(name: str, arguments: Arguments) -> str:
+        places = itertools.takewhile(
+            lambda key: key in arguments, TOOLS.get(name, {"properties": {}})["properties"]
+        )
+        bare_keys = set(places)
+        parts = [f"{value!r}" if key in bare_keys else f"{key}={value!r}" for key, value in arguments.items()]
+        return f"{name}({', '.join(parts)})"
 
     return f"[{', '.join(one(*call) for call in calls)}]"
 
@@ -175,6 +204,12 @@ def harmony_calls(calls: Sequence[Call]) -> str:
     )
 
 
+@cache
+def _splitter(tags: tuple[str, ...]) -> re.Pattern[str]:
+    """Finds the tags, the longest first; its `split` has each at an odd place."""
+    return re.compile(f"({'|'.join(map(re.escape, sorted(tags, key=len, reverse=True)))})")
+
+
 @dataclass(frozen=True)
 class Family:
     """One language and what is special about it."""
@@ -192,12 +227,11 @@ class Family:
 
     def units(self, text: str, *, spelled: bool = False) -> list[Unit]:
         """The text as characters and tags; spelled: as characters alone."""
+        if spelled or not self.tokens:
+            return list(text)
         units: list[Unit] = []
-        tokens = () if spelled else sorted((*self.tokens, *self._think_tokens), key=len, reverse=True)
-        while text:
-            tag = next((tag for tag in tokens if text.startswith(tag)), None)
-            units.append(Tag(tag) if tag else text[0])
-            text = text[len(tag or "x") :]
+        for index, part in enumerate(_splitter((*self.tokens, *self._think_tokens)).split(text)):
+            units += [Tag(part)] if index % 2 else part
         return units
 
     @property
@@ -235,6 +269,8 @@ MISTRAL = ("[THINK]", "[/THINK]")
 FAMILIES: dict[str, Family] = {
     "hermes": Family("hermes", hermes, tokens=T),
     "hermes in text": Family("hermes", hermes),
+    "hermes as a list": Family("hermes", hermes_list, tokens=T),
+    "hermes wrapped": Family("hermes", hermes_wrapped, tokens=T),
     "qwen3_coder": Family("qwen3_coder", qwen3_coder, tokens=T),
     "qwen3_coder in text": Family("qwen3_coder", qwen3_coder),
     "llama3_json": Family("llama3_json", llama3_json, leads=True),
@@ -242,6 +278,7 @@ FAMILIES: dict[str, Family] = {
         "llama3_json", lambda calls: "<|python_tag|>" + llama3_json(calls), tokens=("<|python_tag|>",)
     ),
     "pythonic": Family("pythonic", pythonic, leads=True),
+    "pythonic by place": Family("pythonic", pythonic_by_place, leads=True),
     "llama4_pythonic": Family(
         "llama4_pythonic",
         lambda calls: f"<|python_start|>{pythonic(calls)}<|python_end|>",

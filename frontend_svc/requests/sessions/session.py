@@ -273,7 +273,7 @@ class Session:
             reason = FinishReason.ERROR if reason is not FinishReason.ABORT else reason
         if reason in (FinishReason.ERROR, FinishReason.ABORT) and error is None:
             error = InternalError("the worker ended the request without saying why")
-        stop = self._flush_text() if error is None else ""
+        stop = self._flush_text(is_whole=reason is FinishReason.STOP) if error is None else ""
         self._end(FinishReason.STOP if stop else reason, num_output_tokens, stop, error)
 
     def on_rejected(self, attempt: int, error: SignalboxError) -> None:
@@ -353,11 +353,12 @@ class Session:
             self.paused_s, self.was_paused = now, True
             self._table.operations.pause(self)
 
-    def _flush_text(self) -> str:
-        """Sends what the text stream held back; returns the stop string that it completes, or nothing."""
+    def _flush_text(self, *, is_whole: bool = False) -> str:
+        """Sends what the text stream held back; returns the stop string that it completes, or nothing. is_whole: the
+        model ended the output itself."""
         if self._text is None:
             return ""
-        certain = self._text.flush()
+        certain = self._text.flush(is_whole=is_whole)
         self._deltas.put(certain, (), ())
         return certain.found.stop if certain.found is not None else ""
 

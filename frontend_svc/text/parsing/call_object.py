@@ -1,4 +1,4 @@
-"""Reads a call that is written as a JSON object with `name` and `arguments`."""
+"""Reads a call that is written as a JSON object with `name` and `arguments`, perhaps within one of `function`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from frontend_svc.text.parsing.pieces import END
 from frontend_svc.text.parsing.tape import Reading
 
 _ARGUMENTS = ("arguments", "parameters")
+_FUNCTION = "function"
+"""Stands around both, as OpenAI writes calls, or in place of the name."""
 _OTHERS = ("type", "id", "index")
 
 
@@ -39,6 +41,8 @@ class _CallObject:
         self._arguments: str | None = None
         """Arguments that stood in front of the name; None: there were none."""
         self._started = False
+        self._depth = 0
+        """Objects of `function` that are open."""
 
     def read(self) -> Reading[Outcome]:
         tape = self._tape
@@ -49,7 +53,10 @@ class _CallObject:
         while True:
             item = yield from tape.behind_space()
             if item == "}":
-                return self._finish()
+                if not self._depth:
+                    return self._finish()
+                self._depth -= 1
+                continue
             if item == ",":
                 continue
             if item != '"':
@@ -63,19 +70,30 @@ class _CallObject:
         """One key and its value; None: the object goes on."""
         tape = self._tape
         key = yield from read_string(tape)
-        if key is None or (key != "name" and key not in _ARGUMENTS + _OTHERS):
+        if key is None or (key not in ("name", _FUNCTION) and key not in _ARGUMENTS + _OTHERS):
             return (yield from self._give_up())
         item = yield from tape.behind_space()
         if item != ":":
             tape.back(item)
             return (yield from self._give_up())
-        if key == "name":
+        if key == _FUNCTION and (yield from self._enters()):
+            return None
+        if key in ("name", _FUNCTION) and self._name is None:
             return (yield from self._read_name())
-        if key in _ARGUMENTS:
+        if key in _ARGUMENTS and not self._started:
             complete = yield from self._read_arguments()
         else:
             complete = yield from read_value(tape, self._ends, lambda text: None)
         return None if complete else (yield from self._give_up())
+
+    def _enters(self) -> Reading[bool]:
+        """Whether an object begins here; its members are read as if they stood in the outer one."""
+        item = yield from self._tape.behind_space()
+        if item != "{":
+            self._tape.back(item)
+            return False
+        self._depth += 1
+        return True
 
     def _read_name(self) -> Reading[Outcome | None]:
         item = yield from self._tape.behind_space()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from frontend_svc.text.parsing.events import CallArguments, CallStart, Event, Reasoning, Text, join_events
 from frontend_svc.text.parsing.quotation import Quotation
+from frontend_svc.text.stop_strings import StopStrings
 
 
 def make_call_id() -> str:
@@ -35,6 +36,11 @@ class Emitter:
         self._has_reasoning = False
         self._has_arguments = False
         """The newest call has some."""
+        self._stops: StopStrings | None = None
+
+    def watch(self, stops: Sequence[str]) -> None:
+        """Space that completes one of these is not held back: the output ends there."""
+        self._stops = StopStrings(tuple(stops))
 
     def take(self) -> list[Event]:
         """All events since the last time."""
@@ -56,6 +62,9 @@ class Emitter:
             self._space = []
         if len(kept) < len(text):
             self._space.append(text[len(kept) :])
+        if self._stops is not None and text and self._stops.push(text)[1] is not None:
+            self._stops, self._has_text = None, True
+            self.end_text()
 
     def end_text(self) -> None:
         """Text ends here without a call behind it."""
@@ -89,6 +98,8 @@ class Emitter:
             return
         self._space, self._has_text, self.last = [], False, ""
         self.quotation.restart()
+        if self._stops is not None:
+            self._stops.flush()
         self._has_arguments = False
         self._events.append(CallStart(self.num_calls, name, call_id or self._make_id()))
         self.num_calls += 1
@@ -100,7 +111,7 @@ class Emitter:
             self._events.append(CallArguments(self.num_calls - 1, text))
 
     def end_call(self) -> None:
-        """The newest call was closed, not cut off: one that has no arguments by now takes none, which clients read as
-        JSON."""
-        if not self._has_arguments:
+        """The newest call, if any, was closed, not cut off: one that has no arguments by now takes none, which clients
+        read as JSON."""
+        if self.num_calls and not self._has_arguments:
             self.arguments("{}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from frontend_svc.text.parsing.call_reader import CallReader
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.emitter import make_call_id
-from frontend_svc.text.parsing.parser import CallReader, ReasoningTags
+from frontend_svc.text.parsing.parser import ReasoningTags
 from frontend_svc.text.parsing.tools import gemma, glm, pythonic, sections, tagged_json, tagged_parameters
 
 
@@ -27,7 +28,7 @@ HARMONY = "openai"
 THINK = ReasoningTags("<think>", "</think>")
 REASONING: Mapping[str, ReasoningTags | None] = {
     "qwen3": THINK,
-    "deepseek_r1": THINK,
+    "deepseek_r1": ReasoningTags("<think>", "</think>", is_implied=True),
     "deepseek_v3": THINK,
     "deepseek_v4": THINK,
     "glm45": THINK,

@@ -8,7 +8,7 @@ and what stands in no message is text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.parser import OutputParser
@@ -100,7 +100,8 @@ class HarmonyParser(OutputParser):
         name = _function_of(header)
         if name in self._context.tools:
             emit.start(name)
-            yield from self._pass(emit.arguments)
+            if (yield from self._pass(emit.arguments)):
+                emit.end_call()
             return
         channel = _channel_of(header)
         if channel == "analysis":
@@ -113,20 +114,20 @@ class HarmonyParser(OutputParser):
                 emit.text("\n")
             yield from self._pass(emit.text)
 
-    def _pass(self, tell: object) -> Reading[None]:
-        assert callable(tell)
+    def _pass(self, tell: Callable[[str], None]) -> Reading[bool]:
+        """Whether the message was closed, and not cut off."""
         tape = self._context.tape
         while True:
             item: Item = yield from tape.run()
             if isinstance(item, End):
-                return
+                return False
             if isinstance(item, str):
                 tell(item)
             elif item.text in _BODY_ENDS:
-                return
+                return True
             elif item.text in (START, CHANNEL):
                 tape.back(item)
-                return
+                return True
             elif item.text not in TAGS:
                 tell(item.text)
 

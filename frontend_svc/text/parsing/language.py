@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from frontend_svc.text.parsing import harmony
+from frontend_svc.text.parsing.call_reader import CallReader
 from frontend_svc.text.parsing.context import Context, Tools
 from frontend_svc.text.parsing.emitter import Emitter, make_call_id
 from frontend_svc.text.parsing.families import HARMONY, REASONING, TOOLS, ToolFamily
-from frontend_svc.text.parsing.parser import CallReader, OutputParser, ReasoningTags, TaggedParser
+from frontend_svc.text.parsing.parser import OutputParser, ReasoningTags, TaggedParser
 from frontend_svc.text.parsing.tools.tagged_json import ListReader, NamedReader
 
 NO_TOOLS: Tools = {}
@@ -69,7 +70,9 @@ class Language:
         if continued.rfind(tags.begin) > continued.rfind(tags.end):
             return True
         end = prompt.rstrip()
-        return end.endswith((tags.begin, (tags.begin + tags.label).rstrip()))
+        if end.endswith((tags.begin, (tags.begin + tags.label).rstrip())):
+            return True
+        return tags.is_implied and not continued and not end.endswith(tags.end)
 
     def plan(
         self,

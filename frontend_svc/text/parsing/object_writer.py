@@ -18,32 +18,39 @@ class ObjectWriter:
 
     def __init__(self, emit: Emitter) -> None:
         self._emit = emit
-        self._num_members = 0
+        self._keys: set[str] = set()
+        self._is_repeated = False
 
     def key(self, key: str) -> None:
-        """The next member; its value has to follow."""
-        self._emit.arguments(("{" if not self._num_members else ", ") + quote(key) + ": ")
-        self._num_members += 1
+        """The next member; its value has to follow. One that there was is left out with its value, as the first one
+        has been told."""
+        self._is_repeated = key in self._keys
+        self._tell(("{" if not self._keys else ", ") + quote(key) + ": ")
+        self._keys.add(key)
 
     def open_string(self) -> None:
         """A value that is a string begins."""
-        self._emit.arguments('"')
+        self._tell('"')
 
     def string_part(self, text: str) -> None:
         """The next piece of the string."""
-        self._emit.arguments(quote(text)[1:-1])
+        self._tell(quote(text)[1:-1])
 
     def close_string(self) -> None:
         """The string is complete."""
-        self._emit.arguments('"')
+        self._tell('"')
 
     def value(self, written: str) -> None:
         """A value that is written as JSON."""
-        self._emit.arguments(written)
+        self._tell(written)
 
     def close(self) -> None:
         """The object is complete."""
-        self._emit.arguments("}" if self._num_members else "{}")
+        self._emit.arguments("}" if self._keys else "{}")
+
+    def _tell(self, text: str) -> None:
+        if not self._is_repeated:
+            self._emit.arguments(text)
 
 
 def quote(text: str) -> str:
@@ -72,10 +79,15 @@ def kinds_of(schema: Any) -> frozenset[str]:
     return frozenset(kinds)
 
 
+def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Schemas of a tool's arguments, by name and in their order; empty: it says nothing."""
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
 def property_kinds(schema: Mapping[str, Any], key: str) -> frozenset[str]:
     """Types that the schema of one argument of a tool allows; empty: it says nothing."""
-    properties = schema.get("properties")
-    return kinds_of(properties.get(key)) if isinstance(properties, Mapping) else frozenset()
+    return kinds_of(properties_of(schema).get(key))
 
 
 def convert(text: str, kinds: frozenset[str]) -> str:

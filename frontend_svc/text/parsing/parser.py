@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from frontend_svc.text.parsing.call_reader import CallReader
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.events import Event
 from frontend_svc.text.parsing.pieces import END, End, Item, Piece, Tag
 from frontend_svc.text.parsing.quotation import Quotation
 from frontend_svc.text.parsing.tag_scanner import TagScanner
 from frontend_svc.text.parsing.tape import Reading
-
-
-class CallReader(Protocol):
-    """Reads calls in one family's language."""
-
-    @property
-    def tags(self) -> Collection[str]:
-        """All marks of that language."""
-
-    @property
-    def openers(self) -> Collection[str]:
-        """Tags that begin a call, or a section of calls."""
-
-    @property
-    def inner(self) -> Collection[str]:
-        """Openers that mostly stand in a section: not believed behind a section that is quoted."""
-
-    @property
-    def initials(self) -> str:
-        """Characters that begin a call where nothing stands before them."""
-
-    def read(self, opener: Item) -> Reading[None]:
-        """Reads what `opener`, a tag or one of `initials`, begins; what is no call is told as text."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +23,11 @@ class ReasoningTags:
     end: str
     label: str = ""
     """Left out when it stands first between them."""
+    is_implied: bool = False
+    """The model may write the end alone: an output begins between them unless its prompt has closed them."""
 
 
-class OutputParser:
+class OutputParser(ABC):
     """Feeds a reader with the pieces of an output, whatever steps they come in."""
 
     def __init__(self, context: Context, text_tags: Collection[str]) -> None:
@@ -70,9 +50,13 @@ class OutputParser:
         """Nothing more will be told."""
         return self._context.emit.is_complete
 
+    @abstractmethod
     def read(self) -> Reading[None]:
         """Reads the whole output."""
-        raise NotImplementedError
+
+    def watch(self, stops: Sequence[str]) -> None:
+        """Text that completes one of these is told at once, also where it would be held back."""
+        self._context.emit.watch(stops)
 
     def push(self, pieces: Iterable[Piece]) -> list[Event]:
         """What became certain with these pieces."""
@@ -88,13 +72,15 @@ class OutputParser:
                 self._feed(part)
         return self._context.emit.take()
 
-    def flush(self) -> list[Event]:
-        """What was held back, when no more pieces come."""
+    def flush(self, *, is_whole: bool = False) -> list[Event]:
+        """What was held back, when no more pieces come. is_whole: the model ended it itself; nothing was cut off."""
         if not self._ended:
             self._ended = True
             for part in self._scanner.flush() if self._scanner else ():
                 self._feed(part)
             self._send(END)
+            if is_whole:
+                self._context.emit.end_call()
         return self._context.emit.take()
 
     def _feed(self, piece: Piece) -> None:

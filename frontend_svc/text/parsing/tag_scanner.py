@@ -21,6 +21,8 @@ class TagScanner:
 
     def push(self, text: str) -> list[Piece]:
         """The pieces that are certain."""
+        if not self._held and (len(text) == 1 and text not in self._first):
+            return [text]
         text = self._held + text
         pieces: list[Piece] = []
         start = 0

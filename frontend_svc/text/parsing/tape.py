@@ -69,6 +69,12 @@ class Tape:
         yield from self.space()
         return (yield from self.next())
 
+    def is_at_end(self) -> Reading[bool]:
+        """Whether nothing comes any more."""
+        item = yield from self.next()
+        self.back(item)
+        return item is END
+
     def until(self, tags: Collection[str]) -> Reading[str]:
         """All text in front of the first of `tags`, which is left, or of the end."""
         parts: list[str] = []

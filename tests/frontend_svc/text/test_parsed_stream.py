@@ -90,6 +90,43 @@ def test_stop_strings_end_text_alone(small: Tokenizer, keep: bool) -> None:
     assert parts[-1].found is not None and parts[-1].found.stop == "STOP"
 
 
+@pytest.mark.parametrize(
+    ("written", "stop", "content", "num_tokens"),
+    [
+        ("one\n\ntwo", "\n\n", "one", 5),
+        ("one \n\n", "\n\n", "one ", 6),
+        ("one\n", "e\n", "on", 4),
+        ("<think>a\n\nb</think>\n\none\n\n", "\n\n", "one", 13),
+        (" \n\n", "\n\n", " ", 3),
+        (f"one\n{CALL}\n\ntwo\n\n", "\n\n", "two", 0),
+    ],
+)
+def test_a_stop_string_of_space_ends_the_output_at_once(
+    small: Tokenizer, written: str, stop: str, content: str, num_tokens: int
+) -> None:
+    """LM7: space is held back only as long as it completes no stop string; line ends ahead of text are no text."""
+    ids = small.fast.encode(written).ids
+    found, parts = read(ParsedStream(small, [stop], plan_of(small)), ids, 1)
+    assert parts[-1].found is not None and parts[-1].found.stop == stop
+    assert len(parts) == (num_tokens or len(ids))
+    assert found.content == ("one" + content if found.calls else content)
+
+
+def test_tokens_of_text_within_reasoning_count_as_reasoning() -> None:
+    """LM2: so does a special token that is kept as text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    fast = FastTokenizer(models.BPE({character: i for i, character in enumerate(alphabet)}, []))
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    fast.decoder = decoders.ByteLevel()
+    fast.add_special_tokens([AddedToken("｜DSML｜", special=True)])
+    tokenizer = Tokenizer(fast, fast.to_str().encode(), {}, None)
+    language = Language("deepseek_v4", "deepseek_v4", {"｜DSML｜": len(alphabet)})
+    plan = language.plan("", TOOLS, reasons=True)
+    assert plan is not None
+    found, parts = read(ParsedStream(tokenizer, (), plan), fast.encode("a｜DSML｜b").ids, 1)
+    assert found.reasoning == "a｜DSML｜b" and sum(part.num_reasoning_tokens for part in parts) == 3
+
+
 def test_a_second_call_ends_the_output(small: Tokenizer) -> None:
     """LM10."""
     stream = ParsedStream(small, (), plan_of(small, max_calls=1))

@@ -45,7 +45,7 @@ class _StopAfter:
         self._left -= len(token_ids)
         return Certain()
 
-    def flush(self) -> Certain:
+    def flush(self, *, is_whole: bool = False) -> Certain:
         """As `TextStream.flush`."""
         return Certain()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from frontend_svc.text.parsing.context import Context
+from frontend_svc.text.parsing.call_reader import TagReader
 from frontend_svc.text.parsing.object_writer import ObjectWriter, property_kinds
-from frontend_svc.text.parsing.pieces import END, Item, Tag
+from frontend_svc.text.parsing.pieces import END, Tag
 from frontend_svc.text.parsing.tape import Reading
 from frontend_svc.text.parsing.tools.values import by_schema, read_bare_value
 
@@ -15,22 +15,14 @@ _ENDS = {END_VALUE: (KEY, END_CALL), END_CALL: (CALL,)}
 """What follows a tag that really ends a value."""
 
 
-class GlmReader:
+class GlmReader(TagReader):
     """Names and keys stand bare, values as text or JSON, as the tool's schema has it."""
 
     tags = (CALL, END_CALL, KEY, END_KEY, VALUE, END_VALUE)
     openers = (CALL,)
-    inner: tuple[str, ...] = ()
-    initials = ""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def read(self, opener: Item) -> Reading[None]:
-        """Reads what `opener` begins; what is no call is told as text."""
-        tape, emit = self._context.tape, self._context.emit
-        assert isinstance(opener, Tag)
-        tape.record(opener.text)
+    def _read(self, opener: Tag) -> Reading[None]:
+        tape, emit = self._tape, self._emit
         name = yield from self._read_name()
         text = tape.recorded()
         if name not in self._context.tools:
@@ -47,18 +39,18 @@ class GlmReader:
 
     def _read_name(self) -> Reading[str]:
         """What stands on the first line, or up to the next tag."""
-        yield from self._context.tape.space()
+        yield from self._tape.space()
         name = ""
         while True:
-            item = yield from self._context.tape.next()
+            item = yield from self._tape.next()
             if not isinstance(item, str) or item == "\n":
-                self._context.tape.back(item)
+                self._tape.back(item)
                 return name.strip()
             name += item
 
     def _read_member(self, name: str, writer: ObjectWriter) -> Reading[bool]:
         """One argument, or the end of the call; whether there may be another."""
-        tape = self._context.tape
+        tape = self._tape
         item = yield from tape.behind_space()
         if item is END:
             return False
@@ -72,7 +64,7 @@ class GlmReader:
         return True
 
     def _read_argument(self, name: str, writer: ObjectWriter) -> Reading[bool]:
-        tape = self._context.tape
+        tape = self._tape
         key = (yield from tape.until(self.tags)).strip()
         item = yield from tape.next()
         if isinstance(item, Tag) and item.text == END_KEY:
@@ -92,7 +84,7 @@ class GlmReader:
     def _is_end(self, tag: Tag) -> Reading[bool]:
         if tag.text not in _ENDS:
             return False
-        tape = self._context.tape
+        tape = self._tape
         space = yield from tape.space()
         item = yield from tape.next()
         tape.back(space, item)

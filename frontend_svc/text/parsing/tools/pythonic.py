@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from typing import Any
 
-from frontend_svc.text.parsing.context import Context
-from frontend_svc.text.parsing.object_writer import ObjectWriter, quote
+from frontend_svc.text.parsing.call_reader import CallReader
+from frontend_svc.text.parsing.json_reader import parse_json
+from frontend_svc.text.parsing.object_writer import ObjectWriter, properties_of, quote
 from frontend_svc.text.parsing.pieces import END, Item, Tag
 from frontend_svc.text.parsing.tape import Reading
 
 START, STOP = "<|python_start|>", "<|python_end|>"
 MAX_DEPTH = 32
-MAX_VALUE_CHARS = 1 << 20
+MAX_VALUE_CHARS = 1 << 16
+"""Longest value that is read as Python's, which takes some tens of milliseconds. A longer one is JSON where it is that,
+and else a string of what was written."""
+MAX_STRING_CHARS = 1 << 20
+"""Longest string that is read as Python's: it takes no such time."""
+_STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+\"""")
+_KEYWORD = re.compile(r"\s*([\w.$-]+)\s*=(?!=)")
 
 
-class PythonicReader:
-    """Each argument is told when it is complete."""
+class PythonicReader(CallReader):
+    """Each argument is told when it is complete. One without a name has that of the property of the tool's schema at
+    its place; where there is none, it is left out."""
 
     tags = (START, STOP)
     openers = (START,)
-    inner: tuple[str, ...] = ()
     initials = "["
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
 
     def read(self, opener: Item) -> Reading[None]:
         """Reads what `opener` begins; what is no call is told as text."""
-        tape, emit = self._context.tape, self._context.emit
+        tape, emit = self._tape, self._emit
         text = opener.text if isinstance(opener, Tag) else str(opener)
         tape.record(text)
         if isinstance(opener, Tag):
@@ -53,7 +58,7 @@ class PythonicReader:
                 tape.record(item)
                 name = yield from self._read_name()
                 rest = tape.recorded()
-                if name is None and (yield from self._is_at_end()) is False:
+                if name is None and not (yield from tape.is_at_end()):
                     emit.text(rest)
                 continue
             yield from self._read_stop(item)
@@ -61,16 +66,11 @@ class PythonicReader:
 
     def _read_stop(self, item: Item) -> Reading[None]:
         """The closing bracket and the closing tag, where they are there."""
-        tape = self._context.tape
+        tape = self._tape
         if item == "]":
             item = yield from tape.behind_space()
         if not (isinstance(item, Tag) and item.text == STOP):
             tape.back(item)
-
-    def _is_at_end(self) -> Reading[bool]:
-        item = yield from self._context.tape.next()
-        self._context.tape.back(item)
-        return item is END
 
     def _may_be_call(self, text: str) -> bool:
         tagged = text.startswith(START)
@@ -79,36 +79,38 @@ class PythonicReader:
 
     def _read_name(self) -> Reading[str | None]:
         """The name of a tool that there is, with the bracket behind it; None: no such thing."""
-        yield from self._context.tape.space()
+        yield from self._tape.space()
         name = ""
         while True:
-            item = yield from self._context.tape.next()
+            item = yield from self._tape.next()
             if item == "(":
                 return name if name in self._context.tools else None
             if not isinstance(item, str) or not (item.isalnum() or item in "_.-"):
-                self._context.tape.back(item)
+                self._tape.back(item)
                 return None
             name += item
 
     def _read_call(self, name: str) -> Reading[None]:
-        emit = self._context.emit
+        emit = self._emit
         emit.start(name)
         writer = ObjectWriter(emit)
+        places = iter(properties_of(self._context.tools[name]))
         while True:
             written, end = yield from self._read_argument()
-            key, found, value = written.partition("=")
             if end is END:
                 return
-            if found:
-                writer.key(key.strip())
-                writer.value(_to_json(value))
+            match = _KEYWORD.match(written)
+            key = match[1] if match else next(places, "") if written.strip() else ""
+            if key:
+                writer.key(key)
+                writer.value(_to_json(written[match.end() if match else 0 :]))
             if end == ")":
                 writer.close()
                 return
 
     def _read_argument(self) -> Reading[tuple[str, Item]]:
         """One argument as it is written, and the comma, bracket or end behind it."""
-        tape = self._context.tape
+        tape = self._tape
         written: list[str] = []
         depth, quote_mark, escaped = 0, "", False
         while True:
@@ -135,13 +137,22 @@ class PythonicReader:
 def _to_json(written: str) -> str:
     """A value of Python as JSON; what is none is a string."""
     text = written.strip()
-    if len(text) <= MAX_VALUE_CHARS and not _is_deep(text):
+    if _is_quick(text) and not _is_deep(text):
         try:
             return _dump(_plain(ast.literal_eval(text)))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             pass
-    named = {"true": "true", "false": "false", "null": "null"}
-    return named.get(text, quote(text))
+    try:
+        parse_json(text)
+    except ValueError:
+        return quote(text)
+    return text
+
+
+def _is_quick(text: str) -> bool:
+    if len(text) <= MAX_VALUE_CHARS:
+        return True
+    return len(text) <= MAX_STRING_CHARS and _STRING.fullmatch(text) is not None
 
 
 def _dump(value: Any) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 import string
+from abc import abstractmethod
 
 from frontend_svc.text.parsing.call_object import Outcome, read_call
+from frontend_svc.text.parsing.call_reader import TagReader
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.json_reader import read_value
-from frontend_svc.text.parsing.pieces import END, Item, Tag
+from frontend_svc.text.parsing.pieces import END, Tag
 from frontend_svc.text.parsing.tape import Reading
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -21,31 +23,27 @@ def make_mistral_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
-class SectionReader:
+class SectionReader(TagReader):
     """`BEGIN name SEPARATOR {...} END`, any number of them, with tags of a section around all."""
 
     section, section_end, call, separator, call_end = "", "", "", "", ""
-    initials = ""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        super().__init__(context)
         self.tags = (self.section, self.section_end, self.call, self.separator, self.call_end)
         self.openers = (self.section, self.call)
         self.inner = (self.call,)
         self._ends = (self.call_end, self.section_end, self.call, self.section)
 
-    def read(self, opener: Item) -> Reading[None]:
-        """Reads what `opener` begins; what is no call is told as text."""
-        tape = self._context.tape
-        assert isinstance(opener, Tag)
+    def _read(self, opener: Tag) -> Reading[None]:
+        tape = self._tape
         if opener.text == self.section:
-            tape.record(opener.text)
             item = yield from tape.behind_space()
             if not (isinstance(item, Tag) and item.text == self.call):
                 tape.back(item)
                 text = tape.recorded()
                 if item is not END or text.strip() == opener.text:
-                    self._context.emit.text(text)
+                    self._emit.text(text)
                 return
             tape.recorded()
             opener = item
@@ -61,7 +59,7 @@ class SectionReader:
 
     def _read_call(self, opener: Tag) -> Reading[bool]:
         """Whether there was one; what is none is told as text."""
-        tape, emit = self._context.tape, self._context.emit
+        tape, emit = self._tape, self._emit
         tape.record(opener.text)
         written = yield from tape.until(self.tags)
         item = yield from tape.next()
@@ -81,9 +79,9 @@ class SectionReader:
             emit.text(text)
         return False
 
+    @abstractmethod
     def _read_name(self, written: str) -> Reading[tuple[str, str]]:
         """Name and id, of what stands before the separator; an empty id: one is made."""
-        raise NotImplementedError
 
     def _begins_name(self, written: str) -> bool:
         """Whether the output may have ended within what stands before the separator, or within the name."""
@@ -91,11 +89,11 @@ class SectionReader:
 
     def _skip_rest(self) -> Reading[None]:
         """What stands behind the arguments, which is nothing but damage, and the end of the call."""
-        tape = self._context.tape
+        tape = self._tape
         yield from tape.until(self._ends)
         item = yield from tape.next()
         if item is not END:
-            self._context.emit.end_call()
+            self._emit.end_call()
         if not (isinstance(item, Tag) and item.text == self.call_end):
             tape.back(item)
 
@@ -109,7 +107,7 @@ class DeepSeekReader(SectionReader):
     def _read_name(self, written: str) -> Reading[tuple[str, str]]:
         if written.strip() != "function" or "function" in self._context.tools:
             return written.strip(), ""
-        tape, name = self._context.tape, ""
+        tape, name = self._tape, ""
         while True:
             item = yield from tape.next()
             if not isinstance(item, str) or item == "\n":
@@ -139,7 +137,7 @@ class KimiReader(SectionReader):
         name = match[1]
         index = written.strip().rpartition(":")[2]
         if not index.isdecimal():
-            index = str(self._context.emit.num_calls)
+            index = str(self._emit.num_calls)
         return name, f"functions.{name}:{index}"
 
     def _begins_name(self, written: str) -> bool:
@@ -147,23 +145,15 @@ class KimiReader(SectionReader):
         return "functions.".startswith(written) or super()._begins_name(name)
 
 
-class MistralReader:
+class MistralReader(TagReader):
     """`[TOOL_CALLS][{"name": ..., "arguments": ...}, ...]`, and newer `[TOOL_CALLS]name[ARGS]{...}`, perhaps with
     `[CALL_ID]id` behind the name, and perhaps without `[ARGS]`."""
 
     tags = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")
     openers = ("[TOOL_CALLS]",)
-    inner: tuple[str, ...] = ()
-    initials = ""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def read(self, opener: Item) -> Reading[None]:
-        """Reads what `opener` begins; what is no call is told as text."""
-        tape = self._context.tape
-        assert isinstance(opener, Tag)
-        tape.record(opener.text)
+    def _read(self, opener: Tag) -> Reading[None]:
+        tape = self._tape
         item = yield from tape.behind_space()
         if item == "[":
             yield from self._read_list()
@@ -176,7 +166,7 @@ class MistralReader:
 
     def _read_list(self) -> Reading[None]:
         """Objects up to the closing bracket; all of a list that begins with no call is text."""
-        tape = self._context.tape
+        tape = self._tape
         while (yield from self._read_object()):
             while True:
                 space = yield from tape.space()
@@ -193,13 +183,13 @@ class MistralReader:
 
     def _read_object(self) -> Reading[bool]:
         outcome = yield from read_call(self._context, self.openers)
-        text = self._context.tape.recorded()
+        text = self._tape.recorded()
         if outcome is Outcome.TEXT:
-            self._context.emit.text(text)
+            self._emit.text(text)
         return outcome is Outcome.CALL
 
     def _read_named(self, opener: Tag) -> Reading[None]:
-        tape, emit = self._context.tape, self._context.emit
+        tape, emit = self._tape, self._emit
         name = yield from self._read_word()
         call_id = ""
         item = yield from tape.next()
@@ -216,10 +206,12 @@ class MistralReader:
             return
         emit.start(name, call_id.strip())
         yield from read_value(tape, self.openers, emit.arguments)
+        if not (yield from tape.is_at_end()):
+            emit.end_call()
 
     def _is_cut(self, name: str) -> Reading[bool]:
         """The output ends within a name of a tool, or within the tag behind it."""
-        tape, begun = self._context.tape, ""
+        tape, begun = self._tape, ""
         while True:
             item = yield from tape.next()
             if item is END:
@@ -231,7 +223,7 @@ class MistralReader:
 
     def _read_word(self) -> Reading[str]:
         """Up to the next tag, bracket or line."""
-        tape, word = self._context.tape, ""
+        tape, word = self._tape, ""
         while True:
             item = yield from tape.next()
             if not isinstance(item, str) or item in "{[\n":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from frontend_svc.text.parsing.call_reader import CallReader
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.object_writer import ObjectWriter, as_json, property_kinds
 from frontend_svc.text.parsing.pieces import END, Item, Tag
@@ -67,24 +68,23 @@ MINIMAX = Dialect(
 )
 
 
-class TaggedParametersReader:
+class TaggedParametersReader(CallReader):
     """Reads one dialect."""
 
-    initials = ""
-
     def __init__(self, context: Context, dialect: Dialect) -> None:
-        self._context, self._dialect = context, dialect
+        super().__init__(context)
+        self._dialect = dialect
         self.tags = dialect.tags
         self.openers = (*dialect.sections, dialect.call)
         self.inner = (dialect.call,)
 
     def read(self, opener: Item) -> Reading[None]:
         """Reads a section of calls. A call may stand without its section, on a line of its own."""
-        tape, dialect = self._context.tape, self._dialect
+        tape, dialect = self._tape, self._dialect
         assert isinstance(opener, Tag)
         if opener.text == dialect.call:
-            if self._context.emit.last not in ("", "\n"):
-                self._context.emit.text(opener.text)
+            if self._emit.last not in ("", "\n"):
+                self._emit.text(opener.text)
             else:
                 yield from self._read_call(opener, "")
             return
@@ -96,12 +96,12 @@ class TaggedParametersReader:
             return
         tape.back(item)
         begun = yield from self._read_begun()
-        if not (begun and (yield from self._is_at_end())):
-            self._context.emit.text(opener.text + space + begun)
+        if not (begun and (yield from self._tape.is_at_end())):
+            self._emit.text(opener.text + space + begun)
 
     def _read_begun(self) -> Reading[str]:
         """As much as there is of the mark of a call."""
-        tape, begun = self._context.tape, ""
+        tape, begun = self._tape, ""
         while True:
             item = yield from tape.next()
             if not isinstance(item, str) or not self._dialect.call.startswith(begun + item):
@@ -111,7 +111,7 @@ class TaggedParametersReader:
 
     def _read_others(self) -> Reading[None]:
         """Behind a call: others, and the end of the section, which may be missing."""
-        tape, dialect = self._context.tape, self._dialect
+        tape, dialect = self._tape, self._dialect
         while True:
             space = yield from tape.space()
             item = yield from tape.next()
@@ -125,12 +125,12 @@ class TaggedParametersReader:
 
     def _read_call(self, opener: Tag, before: str) -> Reading[bool]:
         """Whether there was one; `before` was read in front of it."""
-        tape, emit = self._context.tape, self._context.emit
+        tape, emit = self._tape, self._emit
         tape.record(before + opener.text)
         name = yield from self._read_name()
         text = tape.recorded()
         if name is None or name not in self._context.tools:
-            if name is not None or not (yield from self._is_at_end()):
+            if name is not None or not (yield from self._tape.is_at_end()):
                 emit.text(text)
             return False
         emit.start(name)
@@ -138,11 +138,6 @@ class TaggedParametersReader:
         while (yield from self._read_member(name, writer)):
             pass
         return True
-
-    def _is_at_end(self) -> Reading[bool]:
-        item = yield from self._context.tape.next()
-        self._context.tape.back(item)
-        return item is END
 
     def _read_name(self) -> Reading[str | None]:
         """What stands up to the bracket, or in quotes in front of it; None: no bracket comes."""
@@ -152,18 +147,18 @@ class TaggedParametersReader:
     def _read_head(self) -> Reading[str | None]:
         written = ""
         while len(written) <= MAX_NAME_CHARS:
-            item = yield from self._context.tape.next()
+            item = yield from self._tape.next()
             if item == ">":
                 return written
             if not isinstance(item, str) or item == "\n":
-                self._context.tape.back(item)
+                self._tape.back(item)
                 return None
             written += item
         return None
 
     def _read_member(self, name: str, writer: ObjectWriter) -> Reading[bool]:
         """One argument, or the end of the call; whether there may be another."""
-        tape, dialect = self._context.tape, self._dialect
+        tape, dialect = self._tape, self._dialect
         item = yield from tape.behind_space()
         if item is END:
             return False
@@ -180,7 +175,7 @@ class TaggedParametersReader:
         return True  # damage between the arguments is left out
 
     def _read_parameter(self, name: str, writer: ObjectWriter) -> Reading[bool]:
-        tape, dialect = self._context.tape, self._dialect
+        tape, dialect = self._tape, self._dialect
         head = yield from self._read_head()
         if head is None:
             return True
@@ -213,7 +208,7 @@ class TaggedParametersReader:
         } | dict.fromkeys(dialect.section_ends, dialect.sections)
         if tag.text not in follows:
             return False
-        tape = self._context.tape
+        tape = self._tape
         space = yield from tape.space()
         item = yield from tape.next()
         tape.back(space, item)
