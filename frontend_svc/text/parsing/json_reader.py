@@ -12,6 +12,8 @@ from frontend_svc.text.parsing.pieces import END, Tag
 from frontend_svc.text.parsing.tape import Reading, Tape
 
 _PAIRS = {"}": "{", "]": "["}
+_MARK = re.compile(r'["\\{}\[\]]')
+"""What alone changes where in a value a reader is."""
 _LITERAL = re.compile(r"[^\s,}\]]")
 
 
@@ -41,6 +43,20 @@ class JsonFollower:
                 self._close(_PAIRS[character])
             return not self._stack
         return False
+
+    def follow(self, text: str) -> int | None:
+        """How much of `text` belongs to the value; None: all of it, and the value goes on."""
+        place = int(self._escaped)
+        self._escaped = False
+        while match := _MARK.search(text, place):
+            place = match.end()
+            if match[0] != "\\":
+                if self.feed(match[0]):
+                    return place
+            elif self.in_string:
+                self._escaped = place == len(text)
+                place += 1
+        return None
 
     def _close(self, bracket: str) -> None:
         """Up to the newest of these."""
@@ -97,10 +113,12 @@ def read_value(tape: Tape, ends: Collection[str], sink: Callable[[str], None]) -
         return (yield from _read_scalar(tape, ends, sink))
     follower = JsonFollower()
     while True:
-        item = yield from tape.next()
+        item = yield from tape.run()
         if isinstance(item, str):
-            sink(item)
-            if follower.feed(item):
+            length = follower.follow(item)
+            sink(item[:length])
+            if length is not None:
+                tape.back(item[length:])
                 return True
         elif isinstance(item, Tag):
             if item.text not in ends:

@@ -37,7 +37,7 @@ class OutputParser(ABC):
         self._context = context
         self._scanner = TagScanner(sorted(text_tags)) if text_tags else None
         self._reading = self.read()
-        self._wants_run = next(self._reading)
+        next(self._reading)
         self._ended = False
 
     @property
@@ -62,14 +62,14 @@ class OutputParser(ABC):
         """What became certain with these pieces."""
         for piece in pieces:
             if self._scanner is None:
-                self._feed(piece)
+                self._send(piece)
                 continue
             if isinstance(piece, Tag):
                 found: list[Piece] = [*self._scanner.flush(), piece]
             else:
                 found = self._scanner.push(piece)
             for part in found:
-                self._feed(part)
+                self._send(part)
         return self._context.emit.take()
 
     def flush(self, *, is_whole: bool = False) -> list[Event]:
@@ -77,27 +77,15 @@ class OutputParser(ABC):
         if not self._ended:
             self._ended = True
             for part in self._scanner.flush() if self._scanner else ():
-                self._feed(part)
+                self._send(part)
             self._send(END)
             if is_whole:
                 self._context.emit.end_call()
         return self._context.emit.take()
 
-    def _feed(self, piece: Piece) -> None:
-        if isinstance(piece, Tag):
-            self._send(piece)
-            return
-        start = 0
-        while start < len(piece):
-            if self._wants_run:
-                self._send(piece[start:])
-                return
-            self._send(piece[start])
-            start += 1
-
     def _send(self, item: Item) -> None:
         try:
-            self._wants_run = self._reading.send(item)
+            self._reading.send(item)
         except StopIteration:
             assert isinstance(item, End), "readers read to the end"
 

@@ -12,14 +12,16 @@ from typing import TypeVar
 from frontend_svc.text.parsing.pieces import END, End, Item, Tag
 
 T = TypeVar("T")
-Reading = Generator[bool, Item, T]
-"""Yields whether a whole run will do, is sent the next item, and returns what it read."""
+Reading = Generator[None, Item, T]
+"""Is sent the next item at each yield, and returns what it read."""
 
 
 class Tape:
     """Items that were read and not wanted can be put back; what is read can be recorded as text."""
 
     def __init__(self) -> None:
+        self._text, self._place = "", 0
+        """The newest run, and how much of it was read."""
         self._back: list[Item] = []
         self._ended = False
         self._record: list[str] | None = None
@@ -31,19 +33,30 @@ class Tape:
             if isinstance(item, str) and len(item) > 1:
                 self._back += reversed(item)
                 item = self._back.pop()
-        elif self._ended:
-            return END
         else:
-            item = yield False
+            if self._place == len(self._text):
+                if self._ended:
+                    return END
+                item = yield
+                if not isinstance(item, str):
+                    return self._take(item)
+                self._text, self._place = item, 0
+            item = self._text[self._place]
+            self._place += 1
         return self._take(item)
 
     def run(self) -> Reading[Item]:
         """As much text as there is, a tag, or the end."""
         if self._back:
             return self._take(self._back.pop())
-        if self._ended:
+        if self._place < len(self._text):
+            item, self._place = self._text[self._place :], len(self._text)
+        elif self._ended:
             return END
-        item = yield True
+        else:
+            item = yield
+            if isinstance(item, str):
+                self._text, self._place = item, len(item)
         return self._take(item)
 
     def back(self, *items: Item) -> None:
@@ -51,7 +64,10 @@ class Tape:
         for item in reversed(items):
             if isinstance(item, End) or not item:
                 continue
-            self._back.append(item)
+            if isinstance(item, str) and self._is_behind(item):
+                self._place -= len(item)
+            else:
+                self._back.append(item)
             self._forget(len(item) if isinstance(item, str) else len(item.text))
 
     def space(self) -> Reading[str]:
@@ -93,6 +109,11 @@ class Tape:
         """What was read since then; keeps no more."""
         text, self._record = "".join(self._record or ()), None
         return text
+
+    def _is_behind(self, text: str) -> bool:
+        """Whether `text` is what was read last of the newest run: no copy of it is needed."""
+        start = self._place - len(text)
+        return not self._back and start >= 0 and self._text.startswith(text, start)
 
     def _take(self, item: Item) -> Item:
         if isinstance(item, End):
