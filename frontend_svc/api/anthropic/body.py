@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from frontend_svc.api.anthropic.blocks import InputMessage, ReferenceBlock, ResultBlock, System, UnseenBlock
+from frontend_svc.api.anthropic.context_edits import ContextManagement
 from frontend_svc.api.anthropic.conversation import make_history, result_blocks
 from frontend_svc.api.anthropic.tools import AnyTool, ClientTool, ToolChoice, hosted_types, make_toolbox
 from frontend_svc.api.openai.chat_prompt import make_chat_prompt
@@ -63,11 +64,11 @@ class CountBody(Body):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    context_management: ContextManagement | None = None
+    """What the history is to lose on the way."""
     # Change nothing that the model says:
     betas: Any = None
     cache_control: Any = None
-    context_management: Any = None
-    """What a client's own history may lose on the way; nothing is taken from it here."""
     diagnostics: Any = None
     fallbacks: Any = None
     inference_geo: Any = None
@@ -100,6 +101,10 @@ class CountBody(Body):
                 for kind in hosted_types(self.tools or [])
             ),
             *(f"messages: the model is not shown the {kind} that a tool gave" for kind in unseen),
+            *(
+                f"context_management: {kind} is not done here, and the history stays as it is"
+                for kind in (self.context_management.unknown if self.context_management else ())
+            ),
         ]
 
     @property
@@ -112,14 +117,15 @@ class CountBody(Body):
         """Thinking is told in the form alone that clients carry unread."""
         return self.thinking is not None and self.thinking.display == "omitted"
 
-    def conversation(self) -> Conversation:
-        """What the chat template is told; it goes on with a last message of the assistant."""
+    def conversation(self, messages: Sequence[InputMessage] | None = None) -> Conversation:
+        """What the chat template is told; it goes on with a last message of the assistant. `messages` stand for those
+        of the body."""
         refuse_unsupported(self, {"container": (None,), "mcp_servers": (None, [])})
         tools = {tool.name: tool for tool in self.tools or () if isinstance(tool, ClientTool)}
-        messages = make_history(self.system, self.messages, tools).messages
-        goes_on = messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
+        told = make_history(self.system, messages or self.messages, tools).messages
+        goes_on = told[-1]["role"] == "assistant" and "tool_calls" not in told[-1]
         return Conversation(
-            messages,
+            told,
             self.toolbox.for_template(),
             wishes=self._wishes(),
             add_generation_prompt=not goes_on,
@@ -161,10 +167,17 @@ class MessagesBody(CountBody):
     """A label only."""
     service_tier: Literal["auto", "standard_only"] | None = None
 
-    async def read(self, prompts: ChatPrompts, language: Language, trace: Trace) -> ClientRequest:
-        """The request of the body, unchecked but for what this endpoint alone can see."""
+    async def read(
+        self,
+        prompts: ChatPrompts,
+        language: Language,
+        trace: Trace,
+        messages: Sequence[InputMessage] | None = None,
+    ) -> ClientRequest:
+        """The request of the body, unchecked but for what this endpoint alone can see. `messages` stand for those of
+        the body."""
         form = self.read_form()
-        chat = await make_chat_prompt(self.conversation(), self.toolbox, form, prompts, language)
+        chat = await make_chat_prompt(self.conversation(messages), self.toolbox, form, prompts, language)
         return ClientRequest(
             prompt=chat.text,
             sampling=sampling_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import orjson
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from frontend_svc.api.anthropic.body import CountBody, MessagesBody
+from frontend_svc.api.anthropic.edited_context import edit_context
 from frontend_svc.api.anthropic.errors import PATHS
 from frontend_svc.api.anthropic.renderer import MessagesRenderer
 from frontend_svc.api.http.call import answer, open_call, read_body, trace_of, warning_headers
@@ -33,9 +35,11 @@ class AnthropicApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, MessagesBody)
-            prompt = await body.read(services.prompts, services.language, trace_of(request))
+            tokenizer = services.processor.require_tokenizer("messages")
+            context = await edit_context(body, services.prompts, tokenizer)
+            prompt = await body.read(services.prompts, services.language, trace_of(request), context.messages)
             choices = await open_call(services, request, [prompt])
-        make_renderer = partial(MessagesRenderer, body, choices)
+        make_renderer = partial(MessagesRenderer, body, choices, context.applied)
         return await answer(request, choices, make_renderer, stream=bool(body.stream), warnings=body.warnings)
 
     async def count_tokens(self, request: Request) -> Response:
@@ -44,8 +48,12 @@ class AnthropicApi:
         with services.metrics.counting_refusals():
             body = await read_body(services, request, CountBody)
             services.directory.resolve(body.model or "")
-            prompt = await render_chat(body.conversation(), body.toolbox, services.prompts)
             tokenizer = services.processor.require_tokenizer("messages")
-            tokens = await tokenizer.encode(prompt, add_special_tokens=False)
-        answer = orjson.dumps({"input_tokens": len(tokens)})
+            context = await edit_context(body, services.prompts, tokenizer)
+            prompt = await render_chat(body.conversation(context.messages), body.toolbox, services.prompts)
+            count = len(await tokenizer.encode(prompt, add_special_tokens=False))
+        told: dict[str, Any] = {"input_tokens": count}
+        if body.context_management is not None:
+            told["context_management"] = {"original_input_tokens": context.num_original_tokens or count}
+        answer = orjson.dumps(told)
         return Response(answer, headers=warning_headers(body.warnings), media_type=JSON)

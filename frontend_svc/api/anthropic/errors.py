@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from frontend_svc.api.anthropic.models import VERSION_HEADER
 from signalbox.errors import (
     AuthenticationError,
     ContextLengthError,
@@ -42,9 +44,9 @@ _KINDS: tuple[tuple[type[SignalboxError], str, int], ...] = (
 """Type and status of each error; the first that fits counts, and all others are our own fault."""
 
 
-def reads_anthropic(path: str) -> bool:
-    """Whether callers of `path` expect this shape."""
-    return path == PATHS or path.startswith(PATHS + "/")
+def reads_anthropic(path: str, headers: Mapping[str, str]) -> bool:
+    """Whether this caller of `path` expects this shape."""
+    return path == PATHS or path.startswith(PATHS + "/") or VERSION_HEADER in headers
 
 
 def make_error(error: SignalboxError) -> dict[str, Any]:

@@ -33,11 +33,17 @@ _STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 class MessagesRenderer:
     """The events of a stream, or the one message that they make."""
 
-    def __init__(self, body: MessagesBody, choices: Choices) -> None:
+    def __init__(
+        self, body: MessagesBody, choices: Choices, applied_edits: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        """`applied_edits`: what the history has lost."""
         session = choices.sessions[0]
         self._id = session.request_id
         self._model = session.request.model
         self._omits_thinking = body.omits_thinking
+        self._edits: dict[str, Any] = {}
+        if body.context_management is not None:
+            self._edits = {"context_management": {"applied_edits": list(applied_edits)}}
         self._usage = Usage(choices)
         self._hides_thinking = body.hides_thinking
         self._blocks = OutputBlocks()
@@ -54,7 +60,8 @@ class MessagesRenderer:
     def render_end(self) -> bytes:
         """The last block and the message are complete."""
         blocks = self._render(self._blocks.end())
-        return blocks + _event("message_delta", delta=self._make_stop(), usage=self._make_usage()) + _STOP
+        ended = _event("message_delta", delta=self._make_stop(), usage=self._make_usage(), **self._edits)
+        return blocks + ended + _STOP
 
     def render_error(self, error: SignalboxError) -> bytes:
         """What follows the last delta when the call failed."""
@@ -65,7 +72,7 @@ class MessagesRenderer:
         self._read(outputs[0])
         self._blocks.end()
         content = [self._make_block(block) for block in self._blocks.blocks]
-        return orjson.dumps(self._make_message(content) | self._make_stop())
+        return orjson.dumps(self._make_message(content) | self._make_stop() | self._edits)
 
     def _read(self, delta: Delta) -> list[Change]:
         self._usage.add(0, delta)

@@ -36,7 +36,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
     if isinstance(error, AuthenticationError):
         headers["www-authenticate"] = "Bearer"
-    if anthropic.reads_anthropic(request.url.path):
+    if anthropic.reads_anthropic(request.url.path, request.headers):
         body, status = anthropic.make_error(error), anthropic.http_status(error)
     else:
         body, status = make_error(error), status_of(error).http
@@ -51,7 +51,9 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
         ours = RequestNotFoundError(f"there is no {request.url.path}")
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         ours = InvalidRequestError(f"{request.url.path} does not take {request.method}")
-    make = anthropic.make_error if anthropic.reads_anthropic(request.url.path) else make_error
+    make = (
+        anthropic.make_error if anthropic.reads_anthropic(request.url.path, request.headers) else make_error
+    )
     return Response(orjson.dumps(make(ours)), error.status_code, error.headers, JSON)
 
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from frontend_svc.api.anthropic.models import VERSION_HEADER, make_model, make_page
 from frontend_svc.api.http.call import answer, open_call, read_body, trace_of, watching
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.openai.chat_body import ChatBody
@@ -105,7 +106,11 @@ class OpenAIApi:
 
     async def list_models(self, request: Request) -> Response:
         """Serves GET /v1/models."""
-        models = [self._make_model(model) for model in self._services.directory.models]
+        served = self._services.directory.models
+        if VERSION_HEADER in request.headers:
+            page = make_page(served, self._created, request.query_params)
+            return Response(orjson.dumps(page), media_type=JSON)
+        models = [self._make_model(model) for model in served]
         return Response(orjson.dumps({"object": "list", "data": models}), media_type=JSON)
 
     async def get_model(self, request: Request) -> Response:
@@ -113,7 +118,9 @@ class OpenAIApi:
         name = request.path_params["model"]
         for model in self._services.directory.models:
             if model.name == name:
-                return Response(orjson.dumps(self._make_model(model)), media_type=JSON)
+                is_claude = VERSION_HEADER in request.headers
+                told = make_model(model, self._created) if is_claude else self._make_model(model)
+                return Response(orjson.dumps(told), media_type=JSON)
         raise UnknownModelError(f"the model {name!r} is not served now", field="model")
 
     async def tokenize(self, request: Request) -> Response:

@@ -15,8 +15,8 @@ from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
-MAX_TOOLS = 128
-"""Most tools of one request, as OpenAI has it."""
+MAX_TOOLS = 4096
+"""Most tools of one request. OpenAI has 128, but agents bring more of them together; bytes bound them before."""
 
 
 class Function(Body):
@@ -35,6 +35,9 @@ class Tool(Body):
 
     type: Literal["function"]
     function: Function
+    # Say nothing to the model:
+    cache_control: Any = None
+    defer_loading: Literal[False] | None = None
 
 
 class ChosenFunction(Body):

@@ -366,3 +366,32 @@ async def test_keys_as_anthropics_clients_send_them(start: Start, ring: KeyRing)
         for headers in ({}, {"x-api-key": "sk-ant-1"}):
             answer = await http.post("/v1/messages", json={"messages": USER}, headers=headers)
             assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
+
+
+# ---- models
+
+
+async def test_models_in_anthropics_shape(claude: anthropic.AsyncAnthropic, http: httpx.AsyncClient) -> None:
+    """Callers who say its version read it; all others read OpenAI's."""
+    page = await claude.models.list()
+    assert [(model.id, model.type, model.lifecycle) for model in page.data] == [("toy", "model", "active")]
+    assert page.data[0].max_input_tokens and page.data[0].created_at.year > 2000
+    assert not page.has_more and (page.first_id, page.last_id) == ("toy", "toy")
+    assert [model.id async for model in claude.models.list(limit=1)] == ["toy"]
+    assert not (await claude.models.list(after_id="toy")).data
+    assert (await claude.models.retrieve("toy")).display_name == "toy"
+    with pytest.raises(anthropic.NotFoundError) as caught:
+        await claude.models.retrieve("opus")
+    assert caught.value.body["error"]["type"] == "not_found_error"  # type: ignore[index,call-overload]
+    with pytest.raises(anthropic.BadRequestError, match="limit"):
+        await claude.models.list(limit=0)
+    assert (await http.get("/v1/models")).json()["object"] == "list"
+    assert (await http.get("/v1/models/toy")).json()["object"] == "model"
+
+
+async def test_many_tools(claude: anthropic.AsyncAnthropic, cluster: Cluster, tokenizer: Tokenizer) -> None:
+    """Claude Code brings those of all its MCP servers."""
+    serve_text(cluster, tokenizer, "ok")
+    tools: list[Any] = [{"name": f"t{i}", "input_schema": {"type": "object"}} for i in range(300)]
+    answer = await create(claude, tools=tools, tool_choice={"type": "none"})
+    assert answer.content[0].text == "ok"
