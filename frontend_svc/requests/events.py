@@ -65,6 +65,8 @@ class Delta:
     """What an output that is parsed means, in order; `text` is the text in them. Empty: nothing is parsed."""
     num_reasoning_tokens: int = 0
     """How many of `token_ids` are reasoning."""
+    reasoning_places: Sequence[int] = ()
+    """Where in `token_ids` reasoning is, and the marks around it."""
 
 
 def read_vector(values: bytes) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import orjson
@@ -67,11 +68,11 @@ class History:
 
 
 def as_object(arguments: str) -> str:
-    """`arguments` if that is a JSON object. What a model wrote wrongly or only half is told as one string: a refusal
-    would end the conversation, as it stays in the history."""
+    """`arguments` if that is a JSON object, as templates read it: numbers may be NaN or Infinity. What a model wrote
+    wrongly or only half is told as one string: a refusal would end the conversation, as it stays in the history."""
     try:
-        value = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
         return arguments or "{}"

@@ -19,3 +19,5 @@ class Certain:
     events: Sequence[Event] = ()
     """Empty where nothing is parsed: then `text` is all."""
     num_reasoning_tokens: int = 0
+    reasoning_places: Sequence[int] = ()
+    """Where among these tokens reasoning is, and the marks around it."""

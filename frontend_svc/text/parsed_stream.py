@@ -41,12 +41,15 @@ class ParsedStream:
         events: list[Event] = []
         found = None
         num_reasoning = 0
+        places: list[int] = []
         for count, token_id in enumerate(token_ids, 1):
             was_reasoning = self._parser.in_reasoning
             pieces = self._detokenizer.push((token_id,)) if token_id not in self._end_tokens else []
             parsed = self._parser.push(pieces) if pieces else ()
-            if was_reasoning and self._parser.in_reasoning and not self._detokenizer.is_tag(token_id):
-                num_reasoning += 1
+            if was_reasoning or self._parser.in_reasoning:
+                places.append(count - 1)
+                if was_reasoning and self._parser.in_reasoning and not self._detokenizer.is_tag(token_id):
+                    num_reasoning += 1
             if parsed and (stop := self._pass(parsed, events)):
                 found = Found(stop, count)
                 break
@@ -54,7 +57,7 @@ class ParsedStream:
                 self._release(events)
                 found = Found("", count)
                 break
-        return _certain(events, found, num_reasoning)
+        return _certain(events, found, num_reasoning, places)
 
     def flush(self, *, is_whole: bool = False) -> Certain:
         """What was held back, when no more tokens come."""
@@ -87,7 +90,9 @@ class ParsedStream:
             events.append(Text(self._stops.flush()))
 
 
-def _certain(events: Sequence[Event], found: Found | None, num_reasoning_tokens: int = 0) -> Certain:
+def _certain(
+    events: Sequence[Event], found: Found | None, num_reasoning_tokens: int = 0, places: Sequence[int] = ()
+) -> Certain:
     joined = join_events(events) if len(events) > 1 else events
     text = "".join(event.text for event in joined if isinstance(event, Text))
-    return Certain(text, found, joined, num_reasoning_tokens)
+    return Certain(text, found, joined, num_reasoning_tokens, places)

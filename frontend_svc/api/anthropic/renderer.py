@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -162,10 +163,12 @@ def _empty(block: OutputBlock) -> dict[str, Any]:
 
 
 def _as_object(arguments: str) -> dict[str, Any]:
-    """Empty for arguments that the limit of tokens has cut: no JSON says what is there."""
+    """Empty for arguments that the limit of tokens has cut: no JSON says what is there. NaN and Infinity, which models
+    write at times, are null."""
     try:
-        value = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        value = json.loads(arguments or "{}", parse_constant=lambda name: None)
+        orjson.dumps(value)
+    except (ValueError, TypeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

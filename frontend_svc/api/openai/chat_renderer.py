@@ -89,12 +89,13 @@ class ChatRenderer(ChoiceRenderer):
         deltas = _deltas_of(events, self._reasoning_fields)
         chunks = [self.make_choice(index, "", None, None, chunk=True) | {"delta": d} for d in deltas]
         tokens = self.make_tokens(index, delta)
-        if not chunks and (delta.logprobs or delta.finished is not None or tokens):
+        logprobs = self._make_logprobs(index, delta)
+        if not chunks and (logprobs or delta.finished is not None or tokens):
             chunks = [self.make_choice(index, "", None, None, chunk=True)]
         if tokens:
             chunks[0] |= tokens
-        if delta.logprobs:
-            chunks[0]["logprobs"] = self.make_logprobs(index, delta.token_ids, delta.logprobs)
+        if logprobs:
+            chunks[0]["logprobs"] = logprobs
         if delta.finished is not None:
             chunks[-1] |= {"finish_reason": self._reason(index, delta)} | self.make_stop_reason(index, delta)
         return b"".join(map(self.render_choice, chunks))
@@ -104,12 +105,20 @@ class ChatRenderer(ChoiceRenderer):
         choices = []
         for index, delta in enumerate(outputs):
             self._usage.add(index, delta)
-            made = self.make_logprobs(index, delta.token_ids, delta.logprobs) if delta.logprobs else None
-            choices.append(self._make_whole(index, delta, made))
+            choices.append(self._make_whole(index, delta, self._make_logprobs(index, delta)))
         body = self._head | {"choices": choices, "usage": self._usage.render()} | dict(self._of_prompt())
         if self._body.prompt_logprobs is not None:
             body["prompt_logprobs"] = self.make_prompt_logprobs(0, outputs[0], self._body.prompt_logprobs)
         return orjson.dumps(body)
+
+    def _make_logprobs(self, index: int, delta: Delta) -> Any:
+        """None: there are none to tell. Where reasoning is not told its tokens are not, either."""
+        told = list(zip(delta.token_ids, delta.logprobs, strict=True)) if delta.logprobs else []
+        if told and self._body.include_reasoning is False:
+            hidden = frozenset(delta.reasoning_places)
+            told = [token for place, token in enumerate(told) if place not in hidden]
+        token_ids, logprobs = zip(*told, strict=True) if told else ((), ())
+        return self.make_logprobs(index, token_ids, logprobs) if told else None
 
     def _make_whole(self, index: int, delta: Delta, logprobs: Any) -> dict[str, Any]:
         events = self._read(index, delta)

@@ -17,6 +17,7 @@ class DeltaQueue:
         self._text: list[str] = []
         self._events: list[Event] = []
         self._num_reasoning_tokens = 0
+        self._reasoning_places: list[int] = []
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._finished: Finished | None = None
@@ -56,6 +57,9 @@ class DeltaQueue:
         if certain.events:
             self._events += certain.events
         self._num_reasoning_tokens += certain.num_reasoning_tokens
+        if certain.reasoning_places:
+            start = len(self._token_ids)
+            self._reasoning_places += [start + place for place in certain.reasoning_places]
         self._token_ids.extend(token_ids)
         self._logprobs.extend(logprobs)
         if not self._wants_whole:
@@ -108,8 +112,9 @@ class DeltaQueue:
             self._vector,
             join_events(self._events) if self._events else (),
             self._num_reasoning_tokens,
+            self._reasoning_places,
         )
-        self._events, self._num_reasoning_tokens = [], 0
+        self._events, self._num_reasoning_tokens, self._reasoning_places = [], 0, []
         self._text, self._token_ids, self._logprobs, self._prompt_logprobs = [], [], [], ()
         return delta
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -15,7 +16,7 @@ from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import StartupError
 from signalbox.v1 import generation_pb2
 from tests.frontend_svc.guarded import Start
-from tests.frontend_svc.helpers import STOP, serve_text
+from tests.frontend_svc.helpers import STOP, choices_of, make_logprobs, serve_text
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 
 USER: list[Any] = [{"role": "user", "content": "hi"}]
@@ -59,6 +60,27 @@ async def test_reasoning_can_be_left_out(
     assert answer.choices[0].message.content == "yes" and not hasattr(answer.choices[0].message, "reasoning")
     assert answer.usage is not None and answer.usage.completion_tokens_details is not None
     assert answer.usage.completion_tokens_details.reasoning_tokens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_of_reasoning_that_is_left_out_are_not_told(
+    thinker: Frontend, cluster: Cluster, tokenizer: Tokenizer, stream: bool
+) -> None:
+    """Also where log-probabilities name each token."""
+    ids = tokenizer.fast.encode("<think>hm</think>yes").ids
+    body = {"model": "toy", "messages": USER, "logprobs": True, "stream": stream}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{thinker.http_port}") as http:
+        for leaves_out in (False, True):
+            cluster.serve(lambda payload: ids, STOP, [make_logprobs(token) for token in ids])
+            answer = await http.post(
+                "/v1/chat/completions", json=body | {"include_reasoning": not leaves_out}
+            )
+            told = [
+                token["token"]
+                for choice in choices_of(answer)
+                for token in (choice.get("logprobs") or {}).get("content", [])
+            ]
+            assert ("hm" in "".join(told)) is not leaves_out and "".join(told).endswith("yes")
 
 
 async def test_a_stream(client: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer) -> None:

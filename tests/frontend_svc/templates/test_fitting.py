@@ -1,11 +1,14 @@
-"""Messages of clients that no template can be told."""
+"""Messages of clients that no template can be told, or not as they are."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from frontend_svc.templates.chat_template import ChatTemplate
 from frontend_svc.templates.fitting import fit_messages
+from frontend_svc.templates.history import History
 from frontend_svc.templates.traits import find_traits
 from signalbox.errors import InvalidRequestError
 
@@ -22,3 +25,23 @@ def test_half_of_a_character_in_arguments_is_the_clients_error() -> None:
     with pytest.raises(InvalidRequestError, match="half of a character") as caught:
         fit('{"a": "\\ud83d"}')
     assert caught.value.field == "messages[0].tool_calls[0].function.arguments"
+
+
+@pytest.mark.parametrize("written", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_no_json_are_told_as_the_model_wrote_them(written: str) -> None:
+    """A refusal, or a distorted history, would end the conversation of an agent; transformers tells them so, too."""
+    template = ChatTemplate(
+        "{% for m in messages %}{{ m.tool_calls[0].function.arguments | tojson }}{% endfor %}", {}
+    )
+    history = History()
+    history.call("1", "f", f'{{"a": {written}}}')
+    (message,) = fit_messages(history.messages, find_traits(template))
+    assert template.render([message]) == f'{{"a": {written.replace("1e999", "Infinity")}}}'
+
+
+@pytest.mark.parametrize("written", ["{", "[1]", "[" * 100_000, "1" * 5000])
+def test_arguments_that_are_no_object_are_told_as_a_string(written: str) -> None:
+    history = History()
+    history.call("1", "f", written)
+    told = history.messages[0]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(told) == {"arguments": written}

@@ -1,31 +1,24 @@
-"""Chat templates: where they come from, what they may do, and the bounds within which they run."""
+"""Chat templates: what they may do, what they are told, and what a request may say of it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from frontend_svc.config import Limits
-from frontend_svc.templates.bounded import BoundedThreads
 from frontend_svc.templates.chat_template import ChatTemplate
 from frontend_svc.templates.conversation import Conversation
-from frontend_svc.templates.library import ChatTemplates, load_chat_templates, load_given_template
-from frontend_svc.templates.prompts import MAX_THREADS, ChatPrompts
+from frontend_svc.templates.library import ChatTemplates
 from frontend_svc.text.tokenizer import Tokenizer
-from signalbox.errors import InvalidRequestError, StartupError, UnsupportedError
+from signalbox.errors import InvalidRequestError, UnsupportedError
 from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import STOP
 from tests.frontend_svc.scripted_cluster import Cluster
+from tests.frontend_svc.templates.prompting import CONTENTS, USER, prompts_of
 
-CONTENTS = "{% for m in messages %}{{ m.content }}|{% endfor %}"
-USER = [{"role": "user", "content": "hi"}]
 CALLING: list[dict[str, Any]] = [
     *USER,
     {
@@ -36,10 +29,6 @@ CALLING: list[dict[str, Any]] = [
         ],
     },
 ]
-
-
-def prompts_of(source: str, **limits: Any) -> ChatPrompts:
-    return ChatPrompts(ChatTemplates({"default": source}, {}), Limits(**limits))
 
 
 async def prompt_of(source: str, *messages: dict[str, Any], **rest: Any) -> str:
@@ -210,121 +199,6 @@ async def test_documents_need_a_place() -> None:
     assert await prompt_of("{{ documents[0].text }}", documents=documents) == "x"
     with pytest.raises(UnsupportedError, match="no place for documents"):
         await prompt_of("plain", documents=documents)
-
-
-# ---- where templates come from
-
-
-def load(directory: Path, config: dict[str, Any] | None = None) -> dict[str, str]:
-    templates = load_chat_templates(directory, config or {})
-    return {} if templates is None else templates.sources
-
-
-def test_templates_of_a_directory(tmp_path: Path) -> None:
-    assert load(tmp_path) == {}
-    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "of a processor"}))
-    assert load(tmp_path) == {"default": "of a processor"}
-    assert load(tmp_path, {"chat_template": "inline"}) == {"default": "inline"}
-    named = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
-    assert load(tmp_path, {"chat_template": named}) == {"default": "a", "tool_use": "b"}
-    (tmp_path / "chat_template.jinja").write_text("file")
-    (tmp_path / "additional_chat_templates").mkdir()
-    (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("for documents")
-    assert load(tmp_path, {"chat_template": named}) == {"default": "file", "rag": "for documents"}
-
-
-def test_special_tokens_of_an_older_model(tmp_path: Path) -> None:
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "<s>"}}))
-    templates = load_chat_templates(tmp_path, {"chat_template": "{{ bos_token }}"})
-    assert templates is not None
-    assert templates.choose(Conversation(USER)).template.render(USER) == "<s>"
-
-
-async def test_named_templates_are_chosen_by_what_is_asked() -> None:
-    sources = {
-        "default": "plain",
-        "tool_use": "{{ tools | length }} tools",
-        "rag": "{{ documents | length }} texts",
-    }
-    prompts = ChatPrompts(ChatTemplates(sources, {}), Limits())
-    tool = {"type": "function", "function": {"name": "f"}}
-    assert await prompts.render(Conversation(USER)) == "plain"
-    assert await prompts.render(Conversation(USER, [tool])) == "1 tools"
-    assert await prompts.render(Conversation(USER, documents=[{"text": "x"}])) == "1 texts"
-    del sources["default"]
-    with pytest.raises(UnsupportedError, match="chat templates for rag, tool_use only"):
-        await ChatPrompts(ChatTemplates(sources, {}), Limits()).render(Conversation(USER))
-
-
-def test_a_given_template_stands_for_the_models_own(tmp_path: Path) -> None:
-    (tmp_path / "chat_template.jinja").write_text("own")
-    file = tmp_path / "given"
-    file.write_text("given")
-    assert load_given_template(file, tmp_path, {}).sources == {"default": "given"}
-    file.write_text("{% if %}")
-    with pytest.raises(StartupError, match="chat template is broken"):
-        load_given_template(file, tmp_path, {})
-    with pytest.raises(StartupError, match="cannot read the chat template"):
-        load_given_template(tmp_path / "nowhere", tmp_path, {})
-
-
-async def test_a_broken_template_is_told_to_those_who_chat_and_keeps_nobody_else(
-    model_directory: Path, tmp_path: Path, cluster: Cluster, start: Start
-) -> None:
-    shutil.copytree(model_directory, tmp_path / "model")
-    (tmp_path / "model" / "chat_template.jinja").write_text("{% if %}")
-    frontend = await start(model=tmp_path / "model", key_file=None)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{frontend.http_port}") as http:
-        chat = await http.post("/v1/chat/completions", json={"messages": USER})
-        assert (chat.status_code, "template is broken" in chat.json()["error"]["message"]) == (400, True)
-        assert (await http.post("/tokenize", json={"prompt": "x"})).status_code == 200
-
-
-# ---- bounds
-
-
-async def test_bounds_on_messages_and_characters() -> None:
-    with pytest.raises(InvalidRequestError, match="messages has 3 messages, at most 2 are allowed"):
-        await prompts_of(CONTENTS, max_messages=2).render(Conversation(USER * 3))
-    with pytest.raises(InvalidRequestError, match="makes more than 10 characters"):
-        await prompts_of(CONTENTS * 9, max_prompt_chars=10).render(Conversation(USER))
-
-
-ENDLESS = "{% set many = range(90000) %}" + "{% for a in many %}" * 3 + "{% endfor %}" * 3
-
-
-async def test_a_template_that_does_not_end_is_ended_and_the_event_loop_goes_on() -> None:
-    prompts = prompts_of(ENDLESS, max_template_s=0.3)
-    began = time.monotonic()
-    chat = asyncio.create_task(prompts.render(Conversation(USER)))
-    turns = 0
-    while not chat.done():
-        await asyncio.sleep(0.01)
-        turns += 1
-    with pytest.raises(InvalidRequestError, match=r"did not render the messages within 0.3 s"):
-        await chat
-    assert turns >= 3
-    assert time.monotonic() - began < 20
-
-
-async def test_work_that_was_given_up_gives_its_place_back() -> None:
-    threads = BoundedThreads(0.2, 1)
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            await threads.run(lambda: ChatTemplate(ENDLESS, {}).render(USER))
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    assert await threads.run(lambda: 1) == 1
-                    break
-                except TimeoutError:
-                    continue
-
-
-async def test_more_conversations_than_threads() -> None:
-    prompts = prompts_of(CONTENTS)
-    rendered = await asyncio.gather(*(prompts.render(Conversation(USER)) for _ in range(5 * MAX_THREADS)))
-    assert rendered == ["hi|"] * 5 * MAX_THREADS
 
 
 # ---- over HTTP
