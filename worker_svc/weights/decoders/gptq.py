@@ -8,6 +8,7 @@ import torch
 
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.weights.decoders.bits import signed, unpack
+from worker_svc.weights.decoders.ordered import in_order
 from worker_svc.weights.decoders.parts import (
     FLOAT_DTYPES,
     WHOLE_DTYPES,
@@ -20,7 +21,6 @@ from worker_svc.weights.decoders.parts import (
 )
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.scheme import Scheme
-from worker_svc.weights.served import in_chunks
 from worker_svc.weights.tensor_file import StoredTensor
 from worker_svc.weights.weight import Weight, made_of
 
@@ -70,7 +70,7 @@ def _weight(tensors: Tensors, module: str, layout: Layout) -> Weight:
 
     def read(dtype: torch.dtype) -> torch.Tensor | QuantisedMatrix:
         matrix = _matrix(words, zeros, scales, layout, length)
-        return matrix if order is None else _in_order(matrix, order, dtype)
+        return matrix if order is None else in_order(matrix, order, dtype)
 
     return made_of(parts, (outputs, inputs), f"{module}.weight", read)
 
@@ -98,25 +98,3 @@ def _zeros(words: torch.Tensor, layout: Layout) -> torch.Tensor:
         # One is added to whole words, as it was taken from whole words: a zero point of 0 borrows from its neighbour.
         return unpack(words + ONES[layout.bits], layout.bits)
     return unpack(words, layout.bits) + 1
-
-
-def _in_order(
-    matrix: QuantisedMatrix, order: StoredTensor, dtype: torch.dtype
-) -> torch.Tensor | QuantisedMatrix:
-    """The matrix itself where its groups do lie one behind another, else its numbers, each with the scale of the group
-    that `order` names for its input."""
-    group_of_input = order.load().long()
-    outputs, inputs = matrix.shape
-    num_groups = inputs // matrix.group_size
-    if bool(((group_of_input < 0) | (group_of_input >= num_groups)).any()):
-        raise ModelLoadError(f"{order.name} names a group that is none of the {num_groups}.")
-    if bool((group_of_input == torch.arange(inputs) // matrix.group_size).all()):
-        return matrix
-    assert matrix.offsets is not None
-    scales, offsets = matrix.scales, matrix.offsets
-
-    def rows(chunk: slice) -> torch.Tensor:
-        numbers = matrix.codes[chunk].float() * scales[chunk][:, group_of_input]
-        return numbers + offsets[chunk][:, group_of_input]
-
-    return in_chunks((outputs, inputs), dtype, rows)
