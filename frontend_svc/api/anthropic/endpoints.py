@@ -17,6 +17,7 @@ from frontend_svc.api.anthropic.renderer import MessagesRenderer
 from frontend_svc.api.http.call import answer, open_call, read_body, trace_of, warning_headers
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.openai.chat_prompt import render_chat
+from frontend_svc.api.openapi.reads import reads
 from frontend_svc.services import Services
 
 
@@ -30,6 +31,7 @@ class AnthropicApi:
             Route(f"{PATHS}/count_tokens", self.count_tokens, methods=["POST"]),
         ]
 
+    @reads(MessagesBody, {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 16})
     async def create(self, request: Request) -> Response:
         """Serves POST /v1/messages."""
         services = self._services
@@ -42,6 +44,7 @@ class AnthropicApi:
         make_renderer = partial(MessagesRenderer, body, choices, context.applied)
         return await answer(request, choices, make_renderer, stream=bool(body.stream), warnings=body.warnings)
 
+    @reads(CountBody, {"messages": [{"role": "user", "content": "Hello!"}]}, runs=False)
     async def count_tokens(self, request: Request) -> Response:
         """Serves POST /v1/messages/count_tokens."""
         services = self._services

@@ -18,6 +18,7 @@ from frontend_svc.api.batches.in_process import Endpoint, InProcessCalls
 from frontend_svc.api.batches.upload import Uploads
 from frontend_svc.api.http.call import read_body
 from frontend_svc.api.http.errors import JSON
+from frontend_svc.api.openapi.reads import reads
 from frontend_svc.batches.batch import ENDED, OPEN, Batch, BatchStatus
 from frontend_svc.batches.batch_run import BatchLimits
 from frontend_svc.batches.batch_store import BatchStore
@@ -130,6 +131,11 @@ class BatchesApi:
 
     # -- batches --
 
+    @reads(
+        BatchBody,
+        {"input_file_id": "file-1", "endpoint": "/v1/chat/completions", "completion_window": "24h"},
+        runs=False,
+    )
     async def create(self, request: Request) -> Response:
         """Serves POST /v1/batches."""
         with self._services.metrics.counting_refusals():
@@ -197,7 +203,8 @@ class NoFiles:
 
     def __init__(self) -> None:
         paths = ("/v1/files", "/v1/files/{rest:path}", "/v1/batches", "/v1/batches/{rest:path}")
-        self.routes = [Route(path, self.refuse, methods=["GET", "POST", "DELETE"]) for path in paths]
+        methods = ["GET", "POST", "DELETE"]
+        self.routes = [Route(path, self.refuse, methods=methods, include_in_schema=False) for path in paths]
 
     async def refuse(self, request: Request) -> Response:
         """Serves all of them."""

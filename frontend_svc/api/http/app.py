@@ -20,6 +20,7 @@ from frontend_svc.api.http.answer_headers import EXPOSED, AnswerHeaders
 from frontend_svc.api.http.auth import HttpAuth
 from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
 from frontend_svc.api.openai.endpoints import OpenAIApi
+from frontend_svc.api.openapi.endpoint import OpenApi
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.services import Services
 from signalbox import __version__
@@ -46,6 +47,7 @@ class HttpApi:
                 *openai.routes,
                 *(self.batches or NoFiles()).routes,
                 *AnthropicApi(services).routes,
+                *OpenApi(has_keys=access.has_keys).routes,
                 Route("/health", self.health, methods=["GET"]),
                 Route("/live", self.health, methods=["GET"]),
                 Route("/ping", self.health, methods=["GET", "POST"]),

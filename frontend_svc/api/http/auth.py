@@ -11,9 +11,9 @@ from frontend_svc.metrics import Metrics
 from signalbox.errors import SignalboxError
 
 METRICS = "/metrics"
-OPEN = {"/", "/health", "/live", "/ping", "/ready", "/version", METRICS}
-"""Paths that need no key: they tell nothing of anybody's requests; `/` and what it is made of are the page, not its
-data."""
+OPEN = {"/", "/docs", "/openapi.json", "/health", "/live", "/ping", "/ready", "/version", METRICS}
+"""Paths that need no key: they tell nothing of anybody's requests; `/`, `/docs` and what they are made of are pages,
+not their data."""
 OPEN_PREFIX = "/web/"
 ADMIN_PREFIX = "/board/"
 """Shows the requests of all tenants."""

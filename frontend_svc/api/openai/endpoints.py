@@ -21,6 +21,7 @@ from frontend_svc.api.openai.completion_body import CompletionBody
 from frontend_svc.api.openai.completion_renderer import CompletionRenderer
 from frontend_svc.api.openai.embeddings import EmbeddingsBody
 from frontend_svc.api.openai.tokenize import DetokenizeBody, TokenizeBody
+from frontend_svc.api.openapi.reads import reads
 from frontend_svc.api.responses.body import ResponsesBody
 from frontend_svc.api.responses.renderer import ResponsesRenderer
 from frontend_svc.models import Model
@@ -50,6 +51,7 @@ class OpenAIApi:
         """What answers a POST, by path."""
         return {route.path: route.endpoint for route in self.routes if "POST" in (route.methods or ())}
 
+    @reads(CompletionBody, {"prompt": "def quicksort(", "max_tokens": 16})
     async def complete(self, request: Request) -> Response:
         """Serves POST /v1/completions."""
         services = self._services
@@ -62,6 +64,7 @@ class OpenAIApi:
         make_renderer = partial(CompletionRenderer, body, choices, services.processor.tokenizer)
         return await answer(request, choices, make_renderer, stream=bool(body.stream))
 
+    @reads(ChatBody, {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 16})
     async def chat(self, request: Request) -> Response:
         """Serves POST /v1/chat/completions."""
         services = self._services
@@ -80,6 +83,7 @@ class OpenAIApi:
         )
         return await answer(request, choices, make_renderer, stream=bool(body.stream))
 
+    @reads(ResponsesBody, {"input": "Hello!", "max_output_tokens": 16})
     async def respond(self, request: Request) -> Response:
         """Serves POST /v1/responses."""
         services = self._services
@@ -95,6 +99,7 @@ class OpenAIApi:
             warnings=body.warnings,
         )
 
+    @reads(EmbeddingsBody, {"input": ["Hello!"]})
     async def embed(self, request: Request) -> Response:
         """Serves POST /v1/embeddings."""
         services = self._services
@@ -123,6 +128,7 @@ class OpenAIApi:
                 return Response(orjson.dumps(told), media_type=JSON)
         raise UnknownModelError(f"the model {name!r} is not served now", field="model")
 
+    @reads(TokenizeBody, {"prompt": "Hello!"}, runs=False)
     async def tokenize(self, request: Request) -> Response:
         """Serves POST /tokenize."""
         services = self._services
@@ -132,6 +138,7 @@ class OpenAIApi:
             tokenizer = services.processor.require_tokenizer("prompt")
             return Response(await body.answer(tokenizer, services.prompts, model), media_type=JSON)
 
+    @reads(DetokenizeBody, {"tokens": [5, 6]}, runs=False)
     async def detokenize(self, request: Request) -> Response:
         """Serves POST /detokenize."""
         services = self._services

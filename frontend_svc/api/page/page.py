@@ -1,4 +1,5 @@
-"""The page at /: playground and board. Its files are read once, and come with headers that let nothing else in."""
+"""The page at /, playground and board, and the one at /docs. Their files are read once, and come with headers that let
+nothing else in."""
 
 from __future__ import annotations
 
@@ -45,13 +46,18 @@ class WebPage:
         }
         self.routes = [
             Route("/", self.index, methods=["GET"]),
-            Route("/web/{name}", self.file, methods=["GET"]),
+            Route("/docs", self.docs, methods=["GET"]),
+            Route("/web/{name}", self.file, methods=["GET"], include_in_schema=False),
             Route("/board/events", self.events, methods=["GET"]),
         ]
 
     async def index(self, request: Request) -> Response:
         """Serves GET /: the page."""
         return self._answer("index.html")
+
+    async def docs(self, request: Request) -> Response:
+        """A page that shows the description of the API."""
+        return self._answer("docs.html")
 
     async def file(self, request: Request) -> Response:
         """GET /web/NAME: what the page is made of."""
