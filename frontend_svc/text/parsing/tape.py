@@ -47,6 +47,7 @@ class Tape:
 
     def run(self) -> Reading[Item]:
         """As much text as there is, a tag, or the end."""
+        item: Item
         if self._back:
             return self._take(self._back.pop())
         if self._place < len(self._text):
