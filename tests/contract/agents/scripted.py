@@ -18,6 +18,7 @@ from tests.frontend_svc.scripted_cluster import Cluster
 
 MODEL = "toy"
 MAX_MODEL_LEN = 65_536
+"""Tokens of prompt and output."""
 Script = Callable[[str], str]
 """From the text of a prompt to that of the output, without the end of the turn."""
 
@@ -39,10 +40,12 @@ class ScriptedModel:
     def __init__(self, url: str, tokenizer: Tokenizer, cluster: Cluster) -> None:
         self.url = url
         self.prompts: list[str] = []
-        self.errors: list[str] = []
-        """What a script could not answer; the model says nothing then."""
         self._tokenizer = tokenizer
         self._cluster = cluster
+
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self._tokenizer.fast.encode(text, add_special_tokens=False).ids)
 
     def serve(self, script: Script) -> None:
         """Answers every request by the script."""

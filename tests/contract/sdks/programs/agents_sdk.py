@@ -1,0 +1,56 @@
+"""The OpenAI Agents SDK's loop: python agents_sdk.py URL MODEL API STREAMED FORCED. Prints one JSON object."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
+from openai import AsyncOpenAI
+
+asked: list[str] = []
+
+
+@function_tool
+def weather(city: str) -> str:
+    """Tells the weather of a city."""
+    asked.append(city)
+    return f"Sunny in {city}."
+
+
+async def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: bool) -> None:
+    set_tracing_disabled(True)
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120)
+    kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
+    agent = Agent(
+        name="forecaster",
+        instructions="Be brief.",
+        model=kind(model=model, openai_client=client),
+        tools=[weather],
+        model_settings=ModelSettings(tool_choice="required" if is_forced else "auto", max_tokens=200),
+        # A model whose template knows no tools can only be forced to call: the result is the answer then.
+        tool_use_behavior="stop_on_first_tool" if is_forced else "run_llm_again",
+    )
+    question = "How is the weather in Bonn?"
+    kinds: list[str] = []
+    if is_streamed:
+        result = Runner.run_streamed(agent, question)
+        kinds = [event.type async for event in result.stream_events()]
+    else:
+        result = await Runner.run(agent, question)
+    print(json.dumps({"asked": asked, "said": str(result.final_output), "events": sorted(set(kinds))}))
+
+
+if __name__ == "__main__":
+    url, model, api, *switches = sys.argv[1:]
+    is_streamed, is_forced = (switch == "yes" for switch in switches)
+    asyncio.run(main(url, model, api, is_streamed=is_streamed, is_forced=is_forced))
