@@ -185,6 +185,8 @@ class FrontendSettings(Settings):
     """Most requests of a batch."""
     batch_concurrency: Annotated[int, Field(ge=1, le=4096)] = 32
     """Most requests of batches that this process has open at one time."""
+    batch_concurrency_beside: Annotated[int, Field(ge=1, le=4096)] = 4
+    """How many of them it begins while other requests are open here; those that run are left to end."""
     batch_priority: Annotated[int, Field(ge=-1000, le=1000)] = 1000
     """Priority number of requests of batches; the scheduler's policy has to have `priority` in it for it to count."""
 

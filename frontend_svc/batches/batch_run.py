@@ -19,6 +19,7 @@ from frontend_svc.batches.ids import result_id
 from frontend_svc.batches.input_lines import InputLine, LineReader, validate
 from frontend_svc.batches.journal import Journal, make_entry
 from frontend_svc.batches.journal_writer import RETRY_S, JournalWriter
+from frontend_svc.batches.places import Places
 from frontend_svc.batches.threads import in_thread
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class BatchRun:
         lease: BatchLease,
         files: FileStore,
         execute: Execute,
-        places: asyncio.Semaphore,
+        places: Places,
         limits: BatchLimits,
         check_room: Callable[[], None],
         now: Callable[[], float],

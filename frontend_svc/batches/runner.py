@@ -12,6 +12,7 @@ from frontend_svc.batches.batch_run import BatchLimits, BatchRun, Execute
 from frontend_svc.batches.batch_store import BatchLease, BatchStore
 from frontend_svc.batches.disk import DiskQuota
 from frontend_svc.batches.file_store import FileStore
+from frontend_svc.batches.places import Places
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,12 @@ class BatchRunner:
         execute: Execute,
         limits: BatchLimits,
         *,
-        num_places: int,
+        places: Places,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`num_places` is how many lines run at once, of all batches."""
         self._batches, self._files, self._quota = batches, files, quota
         self._execute, self._limits, self._now = execute, limits, now
-        self._places = asyncio.Semaphore(num_places)
+        self._places = places
         self._running: dict[str, BatchRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: set[str] = set()

@@ -51,6 +51,11 @@ class Process:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._popen.pid
+
     def wait(self, timeout_s: float) -> int:
         """Its exit status. Fails with what it printed when it does not end in time."""
         until(lambda: self._popen.poll() is not None, f"it does not end: {self.log}", timeout_s)

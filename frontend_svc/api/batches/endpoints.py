@@ -25,6 +25,7 @@ from frontend_svc.batches.batch_store import BatchStore
 from frontend_svc.batches.disk import DiskQuota
 from frontend_svc.batches.file_store import FileStore, StoredFile
 from frontend_svc.batches.ids import BATCH_PREFIX, is_batch_id, is_file_id, make_id
+from frontend_svc.batches.places import Places
 from frontend_svc.batches.runner import BatchRunner
 from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError, RequestNotFoundError, StartupError
@@ -65,7 +66,7 @@ class BatchesApi:
             BatchLimits(
                 settings.batch_max_lines, settings.max_request_bytes + LINE_BYTES, settings.files_expire_s
             ),
-            num_places=settings.batch_concurrency,
+            places=Places(settings.batch_concurrency, settings.batch_concurrency_beside, self._is_busy),
         )
         self.routes = [
             Route("/v1/files", self.upload, methods=["POST"]),
@@ -78,6 +79,12 @@ class BatchesApi:
             Route("/v1/batches/{batch_id}", self.get_batch, methods=["GET"]),
             Route("/v1/batches/{batch_id}/cancel", self.cancel, methods=["POST"]),
         ]
+
+    def _is_busy(self) -> bool:
+        """Requests are open that are no lines of batches."""
+        return any(
+            session.request.priority < self._settings.batch_priority for session in self._services.table
+        )
 
     # -- files --
 
