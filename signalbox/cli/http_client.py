@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+import os
+import secrets
+import shutil
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from itertools import chain
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from signalbox.api_keys import key_from_environment
@@ -20,6 +24,7 @@ from signalbox.errors import (
 )
 
 CONNECT_TIMEOUT_S = 10
+CHUNK_BYTES = 1 << 20
 READ_TIMEOUT_S = 600
 """Most seconds between two events of a stream; a long prompt is silent until its first token."""
 
@@ -44,6 +49,36 @@ class HttpClient:
         with closing(self._connect()) as connection:
             return json.loads(self._ask(connection, "GET", path, None).read())
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The JSON document with which a body is answered."""
+        with closing(self._connect()) as connection:
+            return json.loads(self._ask(connection, "POST", path, json.dumps(body)).read())
+
+    def post_file(self, path: str, fields: Mapping[str, str], file: BinaryIO, filename: str) -> Any:
+        """The JSON document with which a form is answered that has these fields and the file, which is read as it is
+        sent."""
+        boundary = secrets.token_hex(16)
+        head, tail = _form_around(fields, filename, boundary)
+        size = len(head) + os.fstat(file.fileno()).st_size + len(tail)
+        headers = self._headers | {
+            "content-type": f"multipart/form-data; boundary={boundary}",
+            "content-length": str(size),
+        }
+        body = chain([head], iter(lambda: file.read(CHUNK_BYTES), b""), [tail])
+        with closing(self._connect()) as connection:
+            return json.loads(self._ask(connection, "POST", path, body, headers).read())
+
+    def download(self, path: str, target: BinaryIO) -> None:
+        """Writes what is at `path` into `target`. Raises UnavailableError when the connection breaks before its end."""
+        with closing(self._connect()) as connection:
+            response = self._ask(connection, "GET", path, None)
+            try:
+                shutil.copyfileobj(response, target, CHUNK_BYTES)
+                if response.length:  # copyfileobj takes a connection that was closed for the end
+                    raise HTTPException(f"{response.length} bytes are missing")
+            except (OSError, HTTPException) as error:
+                raise UnavailableError(f"the connection to {self._url} broke: {error!r}") from None
+
     def post_stream(self, path: str, body: dict[str, Any]) -> Generator[Any, None, None]:
         """The events of a stream, up to `[DONE]`. Closing the iterator cancels the request."""
         with closing(self._connect()) as connection:
@@ -57,20 +92,39 @@ class HttpClient:
         make = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
         return make(self._parts.hostname or "", self._parts.port, timeout=CONNECT_TIMEOUT_S)
 
-    def _ask(self, connection: HTTPConnection, method: str, path: str, body: str | None) -> HTTPResponse:
+    def _ask(
+        self,
+        connection: HTTPConnection,
+        method: str,
+        path: str,
+        body: str | Iterable[bytes] | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> HTTPResponse:
+        """`headers` None: those of every call."""
         try:
             connection.connect()
         except OSError:
             raise UnavailableError(f"nothing answers at {self._url}; start it with `signalbox up`") from None
         connection.sock.settimeout(READ_TIMEOUT_S)
         try:
-            connection.request(method, self._parts.path.rstrip("/") + path, body, self._headers)
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers or self._headers)
             response = connection.getresponse()
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{self._url} does not answer as an HTTP server: {error!r}") from None
         if response.status != HTTPStatus.OK:
             raise _error_of(response)
         return response
+
+
+def _form_around(fields: Mapping[str, str], filename: str, boundary: str) -> tuple[bytes, bytes]:
+    """What comes before a file in a form, and behind it."""
+    parts = [
+        f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}' for name, value in fields.items()
+    ]
+    quoted = filename.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "")
+    parts.append(f'Content-Disposition: form-data; name="file"; filename="{quoted}"\r\n\r\n')
+    head = "\r\n".join(f"--{boundary}\r\n{part}" for part in parts)
+    return head.encode(errors="replace"), f"\r\n--{boundary}--\r\n".encode()
 
 
 def _events(response: HTTPResponse) -> Iterator[Any]:

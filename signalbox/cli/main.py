@@ -34,6 +34,7 @@ COMMANDS = {
     "serve": Command("machine.serve", "run one service in the foreground: scheduler, worker or frontend"),
     "generate": Command("service.generate", "continue a prompt and stream the text"),
     "chat": Command("service.chat", "talk with the model"),
+    "batch": Command("service.batch", "have a file of requests answered, behind everybody else's"),
     "status": Command("service.status", "show queue, workers and cache, or why a request waits"),
     "top": Command("service.top", "watch queue, requests and KV blocks, live in the terminal"),
     "drain": Command("service.drain", "let a worker, or everything, end its requests and take no new ones"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from tests.contract.processes import Process, until
 from tests.ports import free_ports
 
-NUM_LINES = 2000
+NUM_LINES = 600
 
 
 class BatchRing:
@@ -183,3 +185,22 @@ def test_a_batch_is_cancelled_through_any_process(ring: BatchRing, sdk: openai.O
     assert batch.status == "cancelled"
     told = read(sdk, batch.output_file_id) + read(sdk, batch.error_file_id)
     assert len({line["custom_id"] for line in told}) == len(told) == 5000
+
+
+@pytest.mark.timeout(240)
+def test_the_command_answers_a_file(ring: BatchRing, tmp_path: Path) -> None:
+    """`signalbox batch`, as people run it."""
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_bytes(make_lines(20))
+    command = [sys.executable, "-m", "signalbox", "batch", "--url", ring.url, "--out", str(out)]
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=90, check=False)
+    assert (done.returncode, done.stdout) == (1, "completed: 19 of 20 lines answered, 1 not\n"), done.stderr
+    assert len(out.read_text().splitlines()) == 19
+    assert json.loads((tmp_path / "out.jsonl.errors").read_text())["custom_id"] == "c7"
+    batch_id = next(word for word in done.stderr.split() if word.startswith("batch_"))
+    again = subprocess.run([*command, batch_id], capture_output=True, text=True, timeout=90, check=False)
+    assert again.stdout == done.stdout
+    source.write_bytes(make_lines(2) + b"garbage")
+    wrong = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=90, check=False)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "line 3: the line is not JSON" in wrong.stderr
