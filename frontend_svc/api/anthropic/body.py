@@ -68,6 +68,8 @@ class CountBody(Body):
     """What the history is to lose on the way."""
     # Change nothing that the model says:
     betas: Any = None
+    billing_policy: Any = None
+    fallback_credit_token: Any = None
     cache_control: Any = None
     diagnostics: Any = None
     fallbacks: Any = None
@@ -80,6 +82,8 @@ class CountBody(Body):
     # Understood, and refused unless they ask for what happens anyway:
     container: Any = None
     mcp_servers: Any = None
+    thread: Any = None
+    compaction: Any = None
 
     @cached_property
     def toolbox(self) -> Toolbox:
@@ -120,7 +124,9 @@ class CountBody(Body):
     def conversation(self, messages: Sequence[InputMessage] | None = None) -> Conversation:
         """What the chat template is told; it goes on with a last message of the assistant. `messages` stand for those
         of the body."""
-        refuse_unsupported(self, {"container": (None,), "mcp_servers": (None, [])})
+        nothing: tuple[Any, ...] = (None,)
+        refused = dict.fromkeys(("container", "thread", "compaction"), nothing)
+        refuse_unsupported(self, refused | {"mcp_servers": (None, [])})
         tools = {tool.name: tool for tool in self.tools or () if isinstance(tool, ClientTool)}
         told = make_history(self.system, messages or self.messages, tools).messages
         goes_on = told[-1]["role"] == "assistant" and "tool_calls" not in told[-1]

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     class SamplingBody(Body):
         """What is read of it by name."""
 
+        temperature: float | None
+        top_p: float | None
         logprob_token_ids: list[int] | None
 
 else:
@@ -68,37 +70,54 @@ else:
     )
 
 
-class CommonBody(SamplingBody):
-    """What completions and chat completions take."""
+class GeneratingBody(SamplingBody):
+    """What every body takes that has the model write: OpenAI's fields, and vLLM's beside them."""
 
-    model: str | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     seed: int | None = None
-    n: int | None = None
-    max_tokens: int | None = None
     stop: Stop | None = None
     logit_bias: dict[str, float] | None = None
-    prompt_logprobs: int | None = None
-    response_format: ResponseFormat | None = None
-    guided_json: JsonText | None = None
-    guided_regex: str | None = None
-    guided_grammar: str | None = None
-    guided_choice: list[str] | None = None
-    structured_outputs: StructuredOutputs | None = None
     priority: int | None = None
     cache_salt: str | None = None
-    user: str | None = None
-    """A label only, like `metadata`, `safety_identifier` and `prompt_cache_key`."""
-    metadata: dict[str, str] | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
     request_id: str | None = None
     """Name of the request, as X-Request-Id gives one."""
     include_stop_str_in_output: bool | None = None
     """Leave the stop string or the token that ended the output in the text."""
     skip_special_tokens: bool | None = None
     """Whether special tokens are left out of the text. Unset: yes."""
+    structured_outputs: StructuredOutputs | None = None
+
+    def sampling_fields(self) -> dict[str, Any]:
+        """The sampling parameters among them, in our words."""
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        fields = {name: getattr(self, name) for name in AS_THEY_ARE} | {
+            "seed": read_seed(self.seed),
+            "stop": stop,
+            "logit_bias": _read_logit_bias(self.logit_bias or {}),
+        }
+        if fields["top_k"] == -1:  # vLLM's word for all of them
+            fields["top_k"] = 0
+        return fields
+
+
+class CommonBody(GeneratingBody):
+    """What completions and chat completions take."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    prompt_logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+    guided_json: JsonText | None = None
+    guided_regex: str | None = None
+    guided_grammar: str | None = None
+    guided_choice: list[str] | None = None
+    user: str | None = None
+    """A label only, like `metadata`, `safety_identifier` and `prompt_cache_key`."""
+    metadata: dict[str, str] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
     return_token_ids: bool | None = None
     """Tell the tokens of prompt and output beside the text."""
     return_tokens_as_token_ids: bool | None = None
@@ -143,19 +162,13 @@ class CommonBody(SamplingBody):
 
     def make_sampling(self, max_tokens: int | None, logprobs: int | None) -> Sampling:
         """The sampling parameters in our words."""
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop
-        fields = {name: getattr(self, name) for name in AS_THEY_ARE} | {
+        own = {
             "max_tokens": max_tokens,
-            "seed": read_seed(self.seed),
-            "stop": stop,
             "logprobs": logprobs,
             "prompt_logprobs": self.prompt_logprobs,
-            "logit_bias": _read_logit_bias(self.logit_bias or {}),
             "structured_output": self.read_form(),
         }
-        if fields["top_k"] == -1:  # vLLM's word for all of them
-            fields["top_k"] = 0
-        return sampling_of(fields)
+        return sampling_of(self.sampling_fields() | own)
 
     def read_form(self) -> StructuredOutput | None:
         """The form that the output has to follow."""

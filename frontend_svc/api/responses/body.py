@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from frontend_svc.api.openai import tolerated
 from frontend_svc.api.openai.chat_prompt import make_chat_prompt
-from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, to_json
-from frontend_svc.api.openai.schema import Body, refuse_unsupported
+from frontend_svc.api.openai.forms import JsonObjectFormat, TextFormat, kind_of, read_form, to_json
+from frontend_svc.api.openai.schema import Body, GeneratingBody, refuse_unsupported
 from frontend_svc.api.responses.conversation import make_messages
 from frontend_svc.api.responses.items import AnyItem, unseen_kinds
 from frontend_svc.api.responses.tools import AnyChoice, AnyTool, ResponseTools
@@ -72,7 +73,7 @@ class ReasoningOptions(Body):
     context: Any = None
 
 
-class ResponsesBody(Body):
+class ResponsesBody(GeneratingBody):
     """The body of POST /v1/responses."""
 
     input: Annotated[
@@ -82,8 +83,6 @@ class ResponsesBody(Body):
     model: str | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     stream: bool | None = None
     text: TextOptions | None = None
     tools: list[AnyTool] | None = None
@@ -113,11 +112,14 @@ class ResponsesBody(Body):
     stream_options: Any = None
     top_logprobs: Any = None
     truncation: Any = None
+    enable_response_messages: Any = None
+    previous_input_messages: Any = None
+    previous_response: Any = None
 
     def harmless_values(self) -> dict[str, tuple[Any, ...]]:
         """Fields that we cannot serve, with the values that ask for nothing."""
         nothing: tuple[Any, ...] = (None,)
-        return {
+        return tolerated.COMMON | {
             "background": (None, False),
             "conversation": nothing,
             "context_management": (None, []),
@@ -129,6 +131,9 @@ class ResponsesBody(Body):
             "stream_options": (None, {}, {"include_obfuscation": False}),
             "top_logprobs": (None, 0),
             "truncation": (None, "disabled"),
+            "enable_response_messages": (None, False),
+            "previous_input_messages": nothing,
+            "previous_response": nothing,
         }
 
     @cached_property
@@ -166,18 +171,19 @@ class ResponsesBody(Body):
         return ClientRequest(
             prompt=chat.text,
             sampling=sampling_of(
-                {
-                    "temperature": self.temperature,
-                    "top_p": self.top_p,
-                    "max_tokens": self.max_output_tokens,
-                    "structured_output": chat.form,
-                }
+                self.sampling_fields()
+                | {"max_tokens": self.max_output_tokens, "structured_output": chat.form}
             ),
             model=self.model or "",
             names=FieldNames(prompt="input", max_tokens="max_output_tokens"),
             add_special_tokens=False,
             turn_end=chat.turn_end,
             id_prefix="resp_",
+            priority=self.priority or 0,
+            cache_salt=self.cache_salt or "",
+            request_id=self.request_id or "",
+            keep_stop=bool(self.include_stop_str_in_output),
+            with_special_tokens=self.skip_special_tokens is False,
             trace=trace,
             operation=OPERATION_CHAT,
             parsing=chat.parsing,
@@ -197,7 +203,11 @@ class ResponsesBody(Body):
 
     def read_form(self) -> StructuredOutput | None:
         """The form that the output has to follow, of which a forced call of a tool is one; None: it is free."""
-        form = None if self.text is None else self.text.read_form()
+        form = read_form(None, self.structured_outputs)
+        if self.text is not None and (chosen := self.text.read_form()) is not None:
+            if form is not None:
+                raise InvalidRequestError(f"{form.field} does not go with text.format", field=form.field)
+            form = chosen
         forced = self.response_tools.toolbox.form()
         if form is not None and forced is not None:
             raise InvalidRequestError(

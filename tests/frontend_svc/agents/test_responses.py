@@ -366,3 +366,26 @@ async def test_huge_inputs_are_refused(http: httpx.AsyncClient) -> None:
     items = [{"role": "user", "content": "x"}] * 2000
     answer = await http.post("/v1/responses", json={"input": items * 10})
     assert answer.status_code == 413
+
+
+async def test_vllms_fields_beside_openais(
+    http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tokenizer
+) -> None:
+    """They reach the worker, and the text."""
+    ids = tokenizer.fast.encode("<bos>oneENDtwo").ids
+    cluster.serve(lambda payload: ids, STOP)
+    body = {"model": "toy", "input": "hi", "top_k": 5, "seed": 7, "repetition_penalty": 1.5, "priority": 3}
+    body |= {"logit_bias": {"7": -100}, "ignore_eos": True, "stop": "END", "allowed_token_ids": [1, 2]}
+    body |= {"skip_special_tokens": False, "include_stop_str_in_output": True, "request_id": "mine"}
+    answer = (await http.post("/v1/responses", json=body)).json()
+    assert answer["id"] == "mine"
+    assert answer["output"][0]["content"][0]["text"] == "<bos>oneEND"
+    submit = await cluster.scheduler.next("submit")
+    sampling = generation_pb2.RequestPayload.FromString(submit.payload).sampling
+    assert (sampling.top_k, sampling.seed, sampling.ignore_eos) == (5, 7, True)
+    assert (dict(sampling.logit_bias), list(sampling.allowed_token_ids)) == ({7: -100}, [1, 2])
+    for field, value in (("use_beam_search", True), ("previous_response", {}), ("logprob_token_ids", [1])):
+        refused = await http.post("/v1/responses", json={"model": "toy", "input": "hi", field: value})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
+    both = {"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a+"}}
+    assert (await http.post("/v1/responses", json={"input": "hi"} | both)).status_code == 400
