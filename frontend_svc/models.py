@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from signalbox.errors import UnavailableError, UnknownModelError
+from signalbox.protocol.enums import ModelTask
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ class Worker:
     vocab_size: int
     tokenizer_fingerprint: str
     """Hash of the worker's tokenizer.json; empty: unknown."""
+    tasks: tuple[ModelTask, ...] = ()
+    """What can be asked of it; empty: it does not say."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Model:
     block_size: int
     vocab_size: int
     num_workers: int
+    tasks: tuple[ModelTask, ...] = ()
+    """What can be asked of one of its workers at least; empty: not all of them say."""
 
     @property
     def max_tokens(self) -> int:
@@ -127,4 +132,7 @@ def _join(name: str, workers: list[Worker]) -> Model:
         block_size=workers[0].block_size,
         vocab_size=min(worker.vocab_size for worker in workers),
         num_workers=len(workers),
+        tasks=tuple(sorted({task for worker in workers for task in worker.tasks}))
+        if all(worker.tasks for worker in workers)
+        else (),
     )

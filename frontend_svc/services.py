@@ -15,6 +15,7 @@ from frontend_svc.links.orders import Orders
 from frontend_svc.metrics import Metrics
 from frontend_svc.model_facts import read_model_facts
 from frontend_svc.models import ModelDirectory
+from frontend_svc.pooling.model_head import ModelHead, read_model_head
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, read_model_defaults
 from frontend_svc.requests.processor import RequestProcessor
 from frontend_svc.requests.sessions.session_table import SessionTable
@@ -48,6 +49,8 @@ class Services:
     """What the scheduler has still to be told."""
     form_check: FormCheck | None
     """None: there is no tokenizer, and workers check."""
+    head: ModelHead
+    """The labels of a model that classifies, and how a model that scores wants pairs written."""
 
     @property
     def silence_s(self) -> float:
@@ -119,6 +122,7 @@ def make_services(settings: FrontendSettings) -> Services:
         orders,
         operations,
         form_check,
+        ModelHead() if settings.model is None else read_model_head(settings.model),
     )
 
 

@@ -18,7 +18,7 @@ from signalbox.errors import ResourceExhaustedError, SignalboxError, Unavailable
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
-from signalbox.protocol.enums import LossCause
+from signalbox.protocol.enums import LossCause, ModelTask
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
@@ -180,6 +180,10 @@ class SchedulerLink:
                 self._table.end_abandoned(self._lost_at_s, self._lost_scheduler_s)
 
 
+KNOWN_TASKS = frozenset(map(int, ModelTask))
+"""Workers may be newer than we are."""
+
+
 def _error_of(message: generation.Error) -> SignalboxError:
     error = from_code(message.code, message.message, message.field)
     if isinstance(error, ResourceExhaustedError):
@@ -199,4 +203,5 @@ def _worker_of(entry: scheduler.WorkerEntry) -> Worker:
         max_request_tokens=model.max_request_tokens or model.max_model_len,
         vocab_size=model.vocab_size,
         tokenizer_fingerprint=model.tokenizer_fingerprint,
+        tasks=tuple(ModelTask(number) for number in map(int, model.tasks) if number in KNOWN_TASKS),
     )

@@ -131,7 +131,11 @@ def make_structured_output(form: StructuredOutput) -> generation.StructuredOutpu
 def make_pooling(pooling: Pooling) -> generation.PoolingParams:
     """What a pooling request asks for."""
     return generation.PoolingParams(
-        mode=_POOLING_MODES[pooling.mode], raw=pooling.raw, dimensions=pooling.dimensions
+        mode=_POOLING_MODES[pooling.mode],
+        raw=pooling.raw,
+        dimensions=pooling.dimensions,
+        task=int(pooling.task),  # type: ignore[arg-type]
+        num_first_tokens=pooling.num_first_tokens,
     )
 
 

@@ -12,6 +12,7 @@ from frontend_svc.access.access_control import AccessControl
 from frontend_svc.access.quota import QuotaLease
 from frontend_svc.config import Limits
 from frontend_svc.models import Model, ModelDirectory
+from frontend_svc.pooling.prompt import tokenize_pooled
 from frontend_svc.requests import validation
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, ModelDefaults, fill_in
@@ -127,11 +128,15 @@ class RequestProcessor:
         """Checks, tokenizes and hashes a request."""
         self._check_open()
         model = self._directory.resolve(request.model)
+        validation.check_task(request, model)
         request = fill_in(request, self.defaults)
         validation.check_request(request)
         validation.check_sampling(request, self.limits, model.vocab_size)
         self._check_text(request)
-        token_ids = validation.truncate_prompt(request, await self._tokenize(request), model)
+        if request.pooling is None:
+            token_ids = validation.truncate_prompt(request, await self._tokenize(request), model)
+        else:
+            request, token_ids = await tokenize_pooled(request, self.tokenizer, model)
         validation.check_prompt_length(request, len(token_ids), self.limits)
         if len(token_ids) < LONG_PROMPT_TOKENS:
             prompt, hashes = prepare_prompt(request, token_ids, model)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from frontend_svc.text.parsing.language import ParserPlan
 from signalbox.grammar.form import FormKind
+from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.sampling import SamplingFields
 from signalbox.telemetry.attributes import OPERATION_TEXT_COMPLETION
 
@@ -56,14 +57,17 @@ class PoolingMode(StrEnum):
 
 @dataclass(frozen=True)
 class Pooling:
-    """Asks for one vector over the prompt instead of output tokens."""
+    """Asks for something of the prompt itself instead of output tokens: a vector, numbers of labels, a score."""
 
     mode: PoolingMode | None = None
     """How the vector is made; None: in the model's own way."""
     raw: bool = False
-    """Do not scale the vector to length 1."""
+    """Do not scale vectors to length 1, nor put numbers of labels through the head's activation."""
     dimensions: int = 0
-    """Keep the first so many; 0: all."""
+    """Keep the first so many of a vector; 0: all."""
+    task: ModelTask = ModelTask.EMBED
+    num_first_tokens: int = 0
+    """Tokens of the first part of a pair; 0: the parts are not told apart."""
 
 
 class Sampling(SamplingFields, total=False):
@@ -131,7 +135,11 @@ class ClientRequest:
     operation: str = OPERATION_TEXT_COMPLETION
     """What telemetry calls the operation."""
     pooling: Pooling | None = None
-    """Asks for a vector; `sampling` is then the default. None: asks for output tokens."""
+    """Asks for a vector or the like; `sampling` is then the default. None: asks for output tokens."""
+    pair: str | None = None
+    """Second part of a pooling request's prompt, whose first part is text. None: there is one part."""
+    max_pair_tokens: int | None = None
+    """Tokens that are kept of it; None: all."""
     parsing: ParserPlan | None = None
     """How its outputs are read; None: they are text."""
 

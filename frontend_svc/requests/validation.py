@@ -12,7 +12,13 @@ from typing import Any, Literal
 from frontend_svc.config import Limits
 from frontend_svc.models import Model
 from frontend_svc.requests.request import ClientRequest
-from signalbox.errors import ContextLengthError, InvalidRequestError, RequestTooLargeError
+from signalbox.errors import (
+    ContextLengthError,
+    InvalidRequestError,
+    RequestTooLargeError,
+    UnsupportedError,
+)
+from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.sampling import LOGIT_BIAS, MAX_LOGPROB_TOKEN_IDS, RANGES
 
 MAX_REQUEST_ID_CHARS = 128
@@ -35,6 +41,24 @@ def check_request(request: ClientRequest) -> None:
         raise InvalidRequestError(
             f"cache_salt must be at most {MAX_CACHE_SALT_CHARS} characters", field="cache_salt"
         )
+
+
+def check_task(request: ClientRequest, model: Model) -> None:
+    """Raises UnsupportedError for what the model is not made for. One that does not say what it is is tried."""
+    task = ModelTask.GENERATE if request.pooling is None else request.pooling.task
+    require_task(model, task)
+
+
+def require_task(model: Model, *tasks: ModelTask) -> ModelTask:
+    """The first of `tasks` that the model serves, or that it may serve for all that is known of it."""
+    for task in tasks:
+        if task in model.tasks or not model.tasks:
+            return task
+    raise UnsupportedError(
+        f"the model {model.name!r} does not serve {' or '.join(task.name.lower() for task in tasks)}: "
+        f"it serves {', '.join(task.name.lower() for task in model.tasks)}",
+        field="model",
+    )
 
 
 def check_sampling(request: ClientRequest, limits: Limits, vocab_size: int) -> None:
@@ -92,11 +116,15 @@ def check_prompt_tokens(request: ClientRequest, token_ids: Sequence[int], model:
         raise InvalidRequestError(
             f"the prompt has the token id {wrong}, the model's are 0 to {model.vocab_size - 1}", field=field
         )
-    if len(token_ids) >= model.max_tokens:
+    if request.pooling is None and len(token_ids) >= model.max_tokens:
         raise ContextLengthError(
             f"{_describe_context(model)}, but the prompt has {len(token_ids)} tokens, which leaves no room for one "
             "output token",
             field=field,
+        )
+    if len(token_ids) > model.max_tokens:
+        raise ContextLengthError(
+            f"{_describe_context(model)}, but the prompt has {len(token_ids)} tokens", field=field
         )
     return array("i", token_ids).tobytes()
 

@@ -132,6 +132,9 @@ def load_tokenizer(directory: Path, chat_template: Path | None = None) -> Tokeni
         fast = FastTokenizer.from_buffer(source)
     except Exception as error:  # the library raises bare Exception and ValueError
         raise StartupError(f"cannot load {directory / 'tokenizer.json'}: {error}") from None
+    # Files of encoders often tell of a length to cut and to fill up to, which is not asked for here.
+    fast.no_truncation()
+    fast.no_padding()
     config = _read_config(directory / "tokenizer_config.json")
     if chat_template is not None:
         return Tokenizer(fast, source, config, load_given_template(chat_template, directory, config))

@@ -98,14 +98,12 @@ class OutputPromptLogprobs(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class OutputVector(_message.Message):
-    __slots__ = ("attempt", "values", "num_rows")
+    __slots__ = ("attempt", "values")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
-    NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     values: bytes
-    num_rows: int
-    def __init__(self, attempt: _Optional[int] = ..., values: _Optional[bytes] = ..., num_rows: _Optional[int] = ...) -> None: ...
+    def __init__(self, attempt: _Optional[int] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class OutputLogprobs(_message.Message):
     __slots__ = ("attempt", "tokens")

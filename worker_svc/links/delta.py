@@ -223,8 +223,7 @@ def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBat
     for attempt, start, tokens in output.prompt_logprobs:
         message.prompt_logprobs.add(attempt=attempt, start=start, tokens=_logprobs(tokens))
     for attempt, vector in output.vectors:
-        num_rows = len(vector) if vector.ndim == 2 else 0
-        message.vectors.add(attempt=attempt, values=vector.astype(np.float32).tobytes(), num_rows=num_rows)
+        message.vectors.add(attempt=attempt, values=vector.astype(np.float32).tobytes())
     return message
 
 

@@ -22,6 +22,7 @@ from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_
 from frontend_svc.api.openai.endpoints import OpenAIApi
 from frontend_svc.api.openapi.endpoint import OpenApi
 from frontend_svc.api.page.page import WebPage
+from frontend_svc.api.pooling.endpoints import PoolingApi
 from frontend_svc.services import Services
 from signalbox import __version__
 from signalbox.errors import SignalboxError
@@ -48,6 +49,7 @@ class HttpApi:
                 *(self.batches or NoFiles()).routes,
                 *AnthropicApi(services).routes,
                 *OpenApi(has_keys=access.has_keys).routes,
+                *PoolingApi(services).routes,
                 Route("/health", self.health, methods=["GET"]),
                 Route("/live", self.health, methods=["GET"]),
                 Route("/ping", self.health, methods=["GET", "POST"]),

@@ -43,6 +43,13 @@ STREAM_HEADERS = [
 ]
 
 
+class Cancellable(Protocol):
+    """Sessions of one call."""
+
+    def cancel(self) -> None:
+        """Ends what still runs."""
+
+
 class Renderer(Protocol):
     """How an endpoint tells what the choices make."""
 
@@ -153,7 +160,7 @@ class StreamAnswer(Response):
 
 
 @contextlib.asynccontextmanager
-async def watching(receive: Receive, choices: Choices) -> AsyncIterator[None]:
+async def watching(receive: Receive, choices: Cancellable) -> AsyncIterator[None]:
     """Cancels the sessions when their client disconnects, or when the block is left by an exception."""
     watcher = asyncio.create_task(_cancel_on_disconnect(receive, choices))
     try:
@@ -165,7 +172,7 @@ async def watching(receive: Receive, choices: Choices) -> AsyncIterator[None]:
         watcher.cancel()
 
 
-async def _cancel_on_disconnect(receive: Receive, choices: Choices) -> None:
+async def _cancel_on_disconnect(receive: Receive, choices: Cancellable) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     choices.cancel()

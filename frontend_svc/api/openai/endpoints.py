@@ -159,5 +159,6 @@ class OpenAIApi:
             "parent": None,
             "permission": [],
             "max_model_len": model.max_tokens,
+            "tasks": [task.name.lower() for task in model.tasks],
             "sampling_defaults": self._services.processor.defaults.as_json(),
         }

@@ -20,6 +20,7 @@ they are null; answers are those of the APIs named.
 TAGS = (
     (re.compile(r"/v1/messages.*"), "Messages (Anthropic)"),
     (re.compile(r"/v1/(files|batches).*"), "Files and batches"),
+    (re.compile(r"(/v[12])?/(rerank|score|classify|pooling|embed)"), "Vectors, labels and scores"),
     (re.compile(r"/v1/.*"), "OpenAI"),
     (re.compile(r"/(health|live|ready|ping|load|metrics|version|openapi.json)"), "This process"),
     (re.compile(r"/(|docs|board/.*)"), "Pages"),
@@ -48,6 +49,11 @@ SUMMARIES = {
     ("get", "/v1/batches"): "List batches",
     ("get", "/v1/batches/{batch_id}"): "One batch",
     ("post", "/v1/batches/{batch_id}/cancel"): "End a batch",
+    **{("post", path): "Order documents by a query" for path in ("/rerank", "/v1/rerank", "/v2/rerank")},
+    **{("post", path): "How well texts fit" for path in ("/score", "/v1/score")},
+    ("post", "/classify"): "Labels of texts",
+    ("post", "/pooling"): "What a model makes of texts, or of each token",
+    ("post", "/v2/embed"): "Vectors of texts, in Cohere's shape",
     ("get", "/metrics"): "Metrics for Prometheus",
     ("get", "/version"): "The server's version",
 }
