@@ -59,6 +59,11 @@ class ChatTemplates:
                 self._broken[name] = error.message
 
     @property
+    def variables(self) -> frozenset[str]:
+        """Names that any of the templates reads."""
+        return frozenset().union(*(ready.template.variables for ready in self._ready.values()))
+
+    @property
     def broken(self) -> Mapping[str, str]:
         """What is wrong, by the template's name."""
         return self._broken

@@ -10,7 +10,7 @@ from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.fitting import fit_messages
 from frontend_svc.templates.library import ChatTemplates, ReadyTemplate
 from frontend_svc.templates.regrouping import regroup
-from frontend_svc.templates.switches import fit_variables
+from frontend_svc.templates.switches import EFFORT, THINKING, fit_variables
 from signalbox.errors import InvalidRequestError, UnsupportedError
 
 MAX_THREADS = 4
@@ -52,6 +52,12 @@ class ChatPrompts:
     def takes_tools(self, conversation: Conversation) -> bool:
         """Whether the template of this conversation has a place for tools. Raises UnsupportedError as `render`."""
         return self._require(conversation).choose(conversation).template.takes_tools
+
+    @property
+    def switches(self) -> list[str]:
+        """Which of the variables for thinking the model's templates read, by name."""
+        known = self.templates.variables if self.templates is not None else ()
+        return [name for name in (*THINKING, EFFORT) if name in known]
 
     def _require(self, conversation: Conversation) -> ChatTemplates:
         if self.templates is None:

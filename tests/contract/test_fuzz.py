@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 
 from signalbox.v1 import frontend_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
+from tests.contract.agents.event_order import check_messages, check_responses
+from tests.contract.fuzz_agents import agent_requests
 from tests.contract.fuzz_inputs import GRPC_REQUESTS, PROTO_TEXTS, http_requests
 from tests.contract.test_openai_sdk import assert_empty
 from tests.e2e.conftest import RunningRing, StartRing
@@ -24,19 +27,28 @@ BATCH = 25
 """Requests at a time."""
 SCALE = int(os.environ.get("SIGNALBOX_FUZZ", "1"))
 """`make soak` asks many times as much."""
-NUM_HTTP_BATCHES, NUM_GRPC_BATCHES = 100 * SCALE, 50 * SCALE
+NUM_HTTP_BATCHES, NUM_AGENTS_BATCHES, NUM_GRPC_BATCHES = 100 * SCALE, 50 * SCALE, 50 * SCALE
 LIMIT_S = 20
 """A request that takes longer hangs."""
 FINE_HTTP = {200, 400, 404, 409}
 """404 is for a model that is not served."""
+NO_FORMS = "this worker cannot follow structured_output"
+"""How a forced call ends with the simulated model: it is asked first and says so then."""
 FINE_GRPC = {
     grpc.StatusCode.OK,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.CANCELLED,
 }
-CONTEXT = 96
+CONTEXT, AGENTS_CONTEXT = 96, 1024
 """Tokens, so that no request takes long."""
+TEMPLATE = (
+    "{% for t in tools or [] %}{{ t['function']['name'] }}\n{% endfor %}{% for m in messages %}{{ m['role'] }}: "
+    "{% if enable_thinking is not false %}{{ m['reasoning_content'] or '' }}{% endif %}{{ m['content'] or '' }}"
+    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function'] | tojson }}</tool_call>{% endfor %}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% if enable_thinking is not false %}<think>{% endif %}{% endif %}"
+)
+"""Like Qwen3's, in few tokens."""
 FUZZ = {
     "deadline": None,
     "database": None,
@@ -80,10 +92,13 @@ async def ask_http(client: httpx.AsyncClient, path: str, body: bytes, leaves: bo
     if not answer.headers["content-type"].startswith("text/event-stream"):
         whole = json.loads(text)
         assert answer.status_code == 200 or whole["error"]["message"]
+    elif NO_FORMS in text and path in ("/v1/responses", "/v1/messages"):
+        last = text.split("\n\n")[-2]
+        assert NO_FORMS in last and "_stop" not in text and "response.completed" not in text, text
     elif path == "/v1/responses":
-        assert text.count("event: response.completed") + text.count("event: response.incomplete") == 1, text
+        check_responses(text)
     elif path == "/v1/messages":
-        assert text.count("event: message_stop") == 1, text
+        check_messages(text)
     else:
         assert text.endswith("data: [DONE]\n\n"), (path, body, text)
 
@@ -109,6 +124,57 @@ def test_http(ring: RunningRing, runner: asyncio.Runner) -> None:
     runner.run(client.aclose())
     assert num_asked >= NUM_HTTP_BATCHES * BATCH
     check_left_behind(ring)
+
+
+# ---- agents
+
+
+@pytest.fixture(scope="module")
+def agents_ring(start_ring: StartRing, tmp_path_factory: pytest.TempPathFactory) -> RunningRing:
+    """It knows how calls and reasoning are written."""
+    template = tmp_path_factory.mktemp("template") / "chat.jinja"
+    template.write_text(TEMPLATE)
+    options = {"runner": "sim", "sim_base_ms": 0.2, "sim_token_ms": 0, "max_model_len": AGENTS_CONTEXT}
+    flags = [flag for name, value in options.items() for flag in ("--worker-set", f"{name}={value}")]
+    known = {"chat_template": template, "tool_parser": "hermes", "reasoning_parser": "qwen3"}
+    flags += [flag for name, value in known.items() for flag in ("--frontend-set", f"{name}={value}")]
+    return start_ring(*flags)
+
+
+async def watch(client: httpx.AsyncClient, slowest: list[float]) -> None:
+    """Asks again and again whether the frontend lives: an event loop that is blocked does not answer."""
+    while True:
+        asked = time.monotonic()
+        assert (await client.get("/live")).status_code == 200
+        slowest[0] = max(slowest[0], time.monotonic() - asked)
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 * SCALE)
+def test_agents(agents_ring: RunningRing, runner: asyncio.Runner) -> None:
+    """Calls, reasoning and histories, whole and damaged: one end for each that is accepted, an error of the caller for
+    the others, and an event loop that goes on."""
+    # What is idle is closed by the client ahead of the server: else both may act at once.
+    limits = httpx.Limits(max_connections=BATCH + 1, keepalive_expiry=1)
+    client = httpx.AsyncClient(base_url=agents_ring.url, timeout=LIMIT_S, limits=limits)
+    slowest = [0.0]
+
+    async def ask_all(requests: list[tuple[tuple[str, bytes], int]]) -> None:
+        watching = asyncio.create_task(watch(client, slowest))
+        await asyncio.gather(*(ask_http(client, *asked, leaves=leaves == 0) for asked, leaves in requests))
+        assert not watching.done() or watching.result() is None
+        watching.cancel()
+
+    @settings(max_examples=NUM_AGENTS_BATCHES, **FUZZ)
+    @given(st.lists(st.tuples(agent_requests(), st.integers(0, 12)), min_size=BATCH, max_size=BATCH))
+    def run(requests: list[tuple[tuple[str, bytes], int]]) -> None:
+        runner.run(ask_all(requests))
+
+    run()
+    runner.run(client.aclose())
+    check_left_behind(agents_ring)
+    assert slowest[0] < LIMIT_S / 2, "the event loop was blocked"
 
 
 # ---- gRPC

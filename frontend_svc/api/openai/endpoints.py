@@ -161,4 +161,9 @@ class OpenAIApi:
             "max_model_len": model.max_tokens,
             "tasks": [task.name.lower() for task in model.tasks],
             "sampling_defaults": self._services.processor.defaults.as_json(),
+            "chat": {
+                "reasoning_parser": self._services.language.reasoning or None,
+                "tool_parser": self._services.language.tools or None,
+                "thinking": self._services.prompts.switches,
+            },
         }

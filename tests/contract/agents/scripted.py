@@ -17,6 +17,7 @@ from tests.frontend_svc.helpers import STOP, until
 from tests.frontend_svc.scripted_cluster import Cluster
 
 MODEL = "toy"
+START_TIMEOUT_S = 60
 MAX_MODEL_LEN = 65_536
 """Tokens of prompt and output."""
 Script = Callable[[str], str]
@@ -80,7 +81,7 @@ async def scripted_model(directory: Path) -> AsyncIterator[ScriptedModel]:
     )
     await frontend.start()
     try:
-        await until(lambda: frontend.is_ready)
+        await until(lambda: frontend.is_ready, START_TIMEOUT_S)
         yield ScriptedModel(f"http://127.0.0.1:{frontend.http_port}", tokenizer, cluster)
     finally:
         await frontend.stop()

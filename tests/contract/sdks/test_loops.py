@@ -21,7 +21,8 @@ from tests.contract.agents.scripted import MODEL, ScriptedModel, scripted_model,
 from tests.contract.sdks.environment import INSTALL_TIMEOUT_S, get_python
 from tests.e2e.conftest import RunningRing, StartRing
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_TIMEOUT_S + 100)]
+PROGRAM_TIMEOUT_S = 300
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_TIMEOUT_S + PROGRAM_TIMEOUT_S)]
 
 PROGRAMS = Path(__file__).parent / "programs"
 APIS = {
@@ -30,7 +31,6 @@ APIS = {
     "litellm_sdk": ("chat", "responses", "messages"),
 }
 LOOPS = [(program, api) for program, apis in APIS.items() for api in apis]
-PROGRAM_TIMEOUT_S = 120
 TURNS = (think("I have to look.") + "I look.\n" + write_call("weather", city="Bonn"), "It is sunny in Bonn.")
 
 

@@ -3,9 +3,10 @@ import { readEvents } from "./sse.js";
 
 const key = document.getElementById("key");
 
+// What is served: ids, and for each the defaults of its sampling and what its chats know.
 export async function listModels() {
   const response = await call("/v1/models");
-  return (await response.json()).data.map((model) => model.id);
+  return (await response.json()).data;
 }
 
 // Yields the chunks of a streamed completion.

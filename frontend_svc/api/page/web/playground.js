@@ -1,12 +1,15 @@
 // The playground: what the fields say becomes a request, and its stream becomes text.
 import { complete, listModels } from "./api.js";
 import { make, setText } from "./dom.js";
+import { Answer, showTurn } from "./turns.js";
 
 const at = (id) => document.getElementById(id);
 const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty", "frequency_penalty", "presence_penalty"];
 const RETRY_MS = 2000;
 let running = null; // an AbortController
-let turns = []; // of the chat so far
+let models = [];
+let turns = []; // messages of the chat so far
+let asking = null; // the last answer, while its calls wait for results
 
 export function startPlayground() {
   fillModels();
@@ -17,6 +20,8 @@ export function startPlayground() {
   });
   at("stop").addEventListener("click", () => running?.abort());
   at("clear").addEventListener("click", clear);
+  at("results").addEventListener("click", () => run(true));
+  at("model").addEventListener("change", showDefaults);
   for (const choice of document.getElementsByName("mode")) choice.addEventListener("change", showMode);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") running?.abort();
@@ -29,8 +34,9 @@ export function startPlayground() {
 
 async function fillModels() {
   try {
-    const models = await listModels();
-    at("model").replaceChildren(...models.map((name) => make("option", { value: name }, name)));
+    models = await listModels();
+    at("model").replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));
+    showDefaults();
     complain("");
     if (!models.length) setTimeout(fillModels, RETRY_MS); // no worker yet
   } catch (error) {
@@ -38,10 +44,33 @@ async function fillModels() {
   }
 }
 
+// What the model does where a field is empty, and how its thinking can be switched.
+function showDefaults() {
+  const model = models.find(({ id }) => id === at("model").value);
+  if (!model) return;
+  const defaults = model.sampling_defaults ?? {};
+  for (const name of NUMBERS) {
+    const field = at(name);
+    field.dataset.none ??= field.placeholder;
+    field.placeholder = defaults[name] ?? field.dataset.none;
+  }
+  if (defaults.temperature !== undefined && at("temperature").value === at("temperature").defaultValue) at("temperature").value = "";
+  const ways = waysToThink(model.chat?.thinking ?? []);
+  at("thinking").replaceChildren(...ways.map(([value, told]) => make("option", { value }, told)));
+  at("thinking").disabled = ways.length === 1;
+}
+
+function waysToThink(switches) {
+  const ways = [["", "default"]];
+  if (switches.includes("reasoning_effort")) ways.push(["low", "low"], ["medium", "medium"], ["high", "high"]);
+  else if (switches.length) ways.push(["high", "on"], ["none", "off"]);
+  return ways;
+}
+
 const isChat = () => document.querySelector("[name=mode]:checked").value === "chat";
 
 function showMode() {
-  at("system-field").hidden = !isChat();
+  at("system-field").hidden = at("tools-field").hidden = !isChat();
   setText(at("prompt-name"), isChat() ? "Message" : "Prompt");
   clear();
 }
@@ -49,6 +78,7 @@ function showMode() {
 function clear() {
   running?.abort();
   turns = [];
+  wait(null);
   at("output").replaceChildren();
   setText(at("figures"), "");
   complain("");
@@ -59,12 +89,18 @@ function complain(text) {
   at("problem").hidden = !text;
 }
 
-async function run() {
+// Whether results are wanted before the next message.
+function wait(answer) {
+  asking = answer?.calls.length ? answer : null;
+  at("results").hidden = !asking;
+}
+
+async function run(withResults = false) {
   if (running) return;
   complain("");
   let sampling;
   try {
-    sampling = readSampling();
+    sampling = isChat() ? { ...readSampling(), ...readTools() } : readSampling();
   } catch (error) {
     complain(error.message);
     return;
@@ -73,7 +109,7 @@ async function run() {
   at("run").disabled = true;
   at("stop").disabled = false;
   try {
-    await (isChat() ? chat(sampling, running.signal) : completion(sampling, running.signal));
+    await (isChat() ? chat(sampling, withResults, running.signal) : completion(sampling, running.signal));
   } catch (error) {
     if (error.name !== "AbortError") complain(error.message);
   } finally {
@@ -93,16 +129,27 @@ function readSampling() {
   const stop = at("stop_strings").value.split("\n").filter(Boolean).map((line) => line.replaceAll("\\n", "\n"));
   if (stop.length) sampling.stop = stop;
   if (at("schema").value.trim()) {
-    sampling.response_format = { type: "json_schema", json_schema: { name: "output", schema: readSchema(), strict: true } };
+    sampling.response_format = { type: "json_schema", json_schema: { name: "output", schema: readJson("schema", "The JSON schema is"), strict: true } };
   }
   return sampling;
 }
 
-function readSchema() {
+// Functions may be told with or without the envelope that the API has around them.
+function readTools() {
+  const asked = {};
+  if (at("thinking").value) asked.reasoning_effort = at("thinking").value;
+  if (!at("tools").value.trim()) return asked;
+  const told = readJson("tools", "The functions are");
+  asked.tools = [told].flat().map((tool) => (tool?.function ? tool : { type: "function", function: tool }));
+  asked.tool_choice = at("tool_choice").value;
+  return asked;
+}
+
+function readJson(name, told) {
   try {
-    return JSON.parse(at("schema").value);
+    return JSON.parse(at(name).value);
   } catch (error) {
-    throw new Error(`The JSON schema is not JSON: ${error.message}`);
+    throw new Error(`${told} not JSON: ${error.message}`);
   }
 }
 
@@ -110,33 +157,44 @@ async function completion(sampling, signal) {
   const prompt = at("prompt").value;
   const text = make("span");
   at("output").replaceChildren(make("span", { class: "given" }, prompt), text);
-  await show(complete("/v1/completions", { ...sampling, prompt }, signal), text, (choice) => choice.text);
+  await show(complete("/v1/completions", { ...sampling, prompt }, signal), (choice) => {
+    text.append(choice.text);
+    return choice.text;
+  });
 }
 
-async function chat(sampling, signal) {
-  const asked = { role: "user", content: at("prompt").value };
+// With results, or with a message: calls that wait have empty results then, as most templates want one for each.
+async function chat(sampling, withResults, signal) {
   const system = at("system").value.trim();
-  const messages = [...(system ? [{ role: "system", content: system }] : []), ...turns, asked];
-  addTurn("user", asked.content);
-  const text = addTurn("assistant", "");
-  const chunks = complete("/v1/chat/completions", { ...sampling, messages }, signal);
-  at("prompt").value = "";
+  const asked = at("prompt").value;
+  const answered = asking;
+  const given = [...(answered?.results ?? []), ...(withResults ? [] : [{ role: "user", content: asked }])];
+  const messages = [...(system ? [{ role: "system", content: system }] : []), ...turns, ...given];
+  const question = withResults ? null : showTurn(at("output"), "user", asked);
+  const answer = new Answer(at("output"));
+  at("output").scrollTop = at("output").scrollHeight;
+  if (!withResults) at("prompt").value = "";
+  wait(null);
   try {
-    await show(chunks, text, (choice) => choice.delta?.content);
+    await show(complete("/v1/chat/completions", { ...sampling, messages }, signal), (choice) => answer.add(choice.delta ?? {}));
   } finally {
-    if (text.textContent) turns.push(asked, { role: "assistant", content: text.textContent });
-    else at("prompt").value ||= asked.content;
+    answer.end();
+    if (answer.isEmpty) {
+      question?.remove();
+      answer.turn.remove();
+      at("prompt").value ||= withResults ? "" : asked;
+      wait(answered);
+    } else {
+      answered?.close();
+      turns.push(...given, answer.message);
+      if (answer.calls.length) answer.turn.scrollIntoView({ block: "nearest" });
+      wait(answer);
+    }
   }
 }
 
-function addTurn(role, content) {
-  const text = make("span", {}, content);
-  at("output").append(make("div", { class: "turn" }, make("b", {}, role), text));
-  return text;
-}
-
-// Appends the stream to `element`, and tells what it took.
-async function show(chunks, element, textOf) {
+// Hands each choice to `add`, which says whether there was anything to show, and tells what the stream took.
+async function show(chunks, add) {
   const output = at("output");
   const started = performance.now();
   let first = null;
@@ -148,11 +206,9 @@ async function show(chunks, element, textOf) {
       const [choice] = chunk.choices;
       if (!choice) continue;
       reason = choice.finish_reason ?? reason;
-      const text = textOf(choice);
-      if (!text) continue;
-      first ??= performance.now();
       const follows = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
-      element.append(text);
+      if (!add(choice)) continue;
+      first ??= performance.now();
       if (follows) output.scrollTop = output.scrollHeight;
     }
   } finally {
