@@ -44,6 +44,12 @@ SAMPLING: dict[str, st.SearchStrategy[Any]] = {
     "cache_salt": TEXTS,
     "user": TEXTS,
     "include_stop_str_in_output": st.booleans(),
+    "skip_special_tokens": st.booleans(),
+    "return_token_ids": st.booleans(),
+    "return_tokens_as_token_ids": st.booleans(),
+    "truncation_side": st.sampled_from(["left", "right"]),
+    "allowed_token_ids": TOKENS,
+    "logprob_token_ids": TOKENS,
     "truncate_prompt_tokens": st.integers(-1, 9),
     "request_id": TEXTS,
     "use_beam_search": st.just(False) | ODD,
@@ -115,6 +121,23 @@ TURN = st.fixed_dictionaries(
         | st.lists(BLOCK | st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}), max_size=3),
     }
 )
+COUNT = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["tool_uses", "input_tokens", "thinking_turns", "all"]),
+        "value": st.integers(-1, 3),
+    }
+)
+EDIT = st.fixed_dictionaries(
+    {"type": st.sampled_from(["clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"])},
+    optional={
+        "trigger": COUNT,
+        "keep": COUNT | st.just("all"),
+        "clear_at_least": COUNT,
+        "clear_tool_inputs": st.booleans() | WORDS,
+        "exclude_tools": WORDS,
+    },
+)
+EDITS = st.fixed_dictionaries({}, optional={"edits": st.lists(EDIT, max_size=2)}) | ODD
 PROMPTS = TEXTS | TOKENS | st.lists(TEXTS, max_size=3) | st.lists(TOKENS, max_size=3)
 
 ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.SearchStrategy[Any]]]] = {
@@ -151,11 +174,15 @@ ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.Searc
             "add_generation_prompt": st.booleans(),
             "continue_final_message": st.booleans(),
             "add_special_tokens": st.booleans(),
+            "echo": st.booleans(),
+            "return_prompt_text": st.booleans(),
+            "include_reasoning": st.booleans(),
         },
     ),
     "/v1/responses": (
         {"input": TEXTS | st.lists(ITEM, max_size=3)},
-        {
+        SAMPLING
+        | {
             "max_output_tokens": st.integers(1, 24),
             "instructions": TEXTS,
             "temperature": UNIT,
@@ -182,9 +209,13 @@ ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.Searc
             "tool_choice": st.sampled_from([{"type": "any"}, {"type": "auto"}, {"type": "none"}]) | ODD,
             "thinking": st.sampled_from([{"type": "adaptive"}, {"type": "disabled"}]) | ODD,
             "metadata": ODD,
+            "context_management": EDITS,
         },
     ),
-    "/v1/messages/count_tokens": ({"messages": st.lists(TURN, max_size=3)}, {"system": TEXTS}),
+    "/v1/messages/count_tokens": (
+        {"messages": st.lists(TURN, max_size=3)},
+        {"system": TEXTS, "context_management": EDITS},
+    ),
     "/v1/embeddings": (
         {"input": PROMPTS},
         {"dimensions": st.integers(1, 9), "encoding_format": st.sampled_from(["float", "base64", "int8"])},
@@ -224,6 +255,8 @@ GRPC_SAMPLING: dict[str, st.SearchStrategy[Any]] = {
     "max_tokens": st.integers(1, 24) | U32,
     "min_tokens": U32,
     "stop_token_ids": st.lists(U32, max_size=3),
+    "allowed_token_ids": st.lists(U32, max_size=3),
+    "logprob_token_ids": st.lists(U32, max_size=3),
     "stop": st.lists(PROTO_TEXTS, max_size=3),
     "ignore_eos": st.booleans(),
     "logprobs": U32,

@@ -91,11 +91,6 @@ class ChatBody(CommonBody):
             raise InvalidRequestError(
                 "max_tokens and max_completion_tokens differ", field="max_completion_tokens"
             )
-        if self.return_token_ids and self.include_reasoning is False:
-            raise InvalidRequestError(
-                "return_token_ids would tell the reasoning that include_reasoning leaves out",
-                field="return_token_ids",
-            )
         if self.add_generation_prompt and self.continue_final_message:
             raise InvalidRequestError(
                 "continue_final_message and add_generation_prompt cannot both be true",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -13,6 +13,8 @@ from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta, TokenLogprobs
 from frontend_svc.text.parsing.events import CallArguments, CallStart, Event, Reasoning, Text
 from frontend_svc.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 
 class ChatRenderer(ChoiceRenderer):
@@ -82,7 +84,8 @@ class ChatRenderer(ChoiceRenderer):
 
     def render_delta(self, index: int, delta: Delta) -> bytes:
         """The events of one choice's delta."""
-        if not delta.events and not self._num_calls[index]:
+        is_text = not (delta.events or delta.reasoning_places)
+        if is_text and not self._num_calls[index]:
             return super().render_delta(index, delta)
         self._usage.add(index, delta)
         events = self._read(index, delta)
@@ -90,9 +93,9 @@ class ChatRenderer(ChoiceRenderer):
         chunks = [self.make_choice(index, "", None, None, chunk=True) | {"delta": d} for d in deltas]
         tokens = self.make_tokens(index, delta)
         logprobs = self._make_logprobs(index, delta)
-        if not chunks and (logprobs or delta.finished is not None or tokens):
+        if not chunks and (logprobs or delta.finished is not None or tokens.get("token_ids")):
             chunks = [self.make_choice(index, "", None, None, chunk=True)]
-        if tokens:
+        if tokens and chunks:
             chunks[0] |= tokens
         if logprobs:
             chunks[0]["logprobs"] = logprobs
@@ -111,12 +114,22 @@ class ChatRenderer(ChoiceRenderer):
             body["prompt_logprobs"] = self.make_prompt_logprobs(0, outputs[0], self._body.prompt_logprobs)
         return orjson.dumps(body)
 
+    def make_tokens(self, index: int, delta: Delta) -> dict[str, Any]:
+        """The ids of a choice's tokens, where the client wants them."""
+        return {"token_ids": self._told_of(delta, delta.token_ids)} if self._tells_tokens else {}
+
+    def _told_of(self, delta: Delta, values: Sequence[T]) -> list[T]:
+        """The part of `values`, one for each of a delta's tokens, that is told: where reasoning is left out, its tokens
+        are too."""
+        if self._body.include_reasoning is not False:
+            return list(values)
+        hidden = frozenset(delta.reasoning_places)
+        return [value for place, value in enumerate(values) if place not in hidden]
+
     def _make_logprobs(self, index: int, delta: Delta) -> Any:
-        """None: there are none to tell. Where reasoning is not told its tokens are not, either."""
-        told = list(zip(delta.token_ids, delta.logprobs, strict=True)) if delta.logprobs else []
-        if told and self._body.include_reasoning is False:
-            hidden = frozenset(delta.reasoning_places)
-            told = [token for place, token in enumerate(told) if place not in hidden]
+        """None: there are none to tell."""
+        pairs = list(zip(delta.token_ids, delta.logprobs, strict=True)) if delta.logprobs else []
+        told = self._told_of(delta, pairs)
         token_ids, logprobs = zip(*told, strict=True) if told else ((), ())
         return self.make_logprobs(index, token_ids, logprobs) if told else None
 

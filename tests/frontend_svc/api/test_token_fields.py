@@ -166,10 +166,27 @@ async def test_the_text_of_the_prompt_is_told(
     assert first["prompt_text"] == whole["prompt_text"] and not any("prompt_text" in each for each in others)
 
 
-async def test_ids_do_not_tell_reasoning_that_is_left_out(http: httpx.AsyncClient) -> None:
-    body = CHAT | {"return_token_ids": True, "include_reasoning": False}
-    answer = await http.post("/v1/chat/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "return_token_ids")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_of_reasoning_that_is_left_out_are_not_told(
+    start: Start, cluster: Cluster, tokenizer: Tokenizer, stream: bool
+) -> None:
+    """LM1: neither by their ids nor beside log-probabilities, nor those that have no text yet. In this vocabulary the
+    mark that begins it is spelled, and known with its last letter."""
+    frontend = await start(reasoning_parser="qwen3", key_file=None)
+    parts = [tokenizer.fast.encode(part).ids for part in ("<think>", "\nhé 東", "</think>", "yes")]
+    ids, shown = [token for part in parts for token in part], parts[0][:-1] + parts[-1]
+    cluster.serve(lambda payload: ids, LENGTH, logprobs=[make_logprobs(token) for token in ids])
+    body = CHAT | {"return_token_ids": True, "include_reasoning": False, "logprobs": True, "stream": stream}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{frontend.http_port}") as http:
+        answer = await http.post("/v1/chat/completions", json=body)
+        everything = choices_of(
+            await http.post("/v1/chat/completions", json=body | {"include_reasoning": True})
+        )
+    choices = choices_of(answer)
+    assert [token for each in choices for token in each.get("token_ids", ())] == shown
+    told = [token["token"] for each in choices for token in (each["logprobs"] or {}).get("content", ())]
+    assert "".join(told) == "<thinkyes"
+    assert [token for each in everything for token in each.get("token_ids", ())] == ids
 
 
 @pytest.mark.parametrize(
