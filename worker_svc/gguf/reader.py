@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """struct's letter of each type of metadata that is one number."""
 MAX_DIMENSIONS = 4
+MAX_DEPTH = 4
+"""Arrays in arrays of metadata."""
+MAX_ITEMS = 1 << 24
+"""Most numbers of one array of metadata, far above any vocabulary."""
+MAX_NUMBER = 1e30
+"""What float32 still has, with room; nan is below nothing."""
+MAX_SIZE = 1 << 31
+"""Above any length of a model."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +65,49 @@ class GgufFile:
             raise GgufError(f"{path} cannot be read: {error}") from None
         try:
             self.metadata, self.tensors = self._read()
-        except (struct.error, UnicodeDecodeError, KeyError):
+        except (struct.error, UnicodeDecodeError, KeyError, MemoryError):
             raise GgufError(f"{path} is not a whole GGUF file") from None
 
-    def value(self, name: str, default: Any = None) -> Any:
-        """The metadata of that name; GgufError when there is none, and no default."""
+    # -- metadata by name: GgufError for another type, and when there is none and no default --
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A string."""
+        found: str = self._value(name, default, "string", lambda value: isinstance(value, str))
+        return found
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """A whole number above 0."""
+        found: int = self._value(
+            name, default, "size", lambda value: _is_whole(value) and 0 < value < MAX_SIZE
+        )
+        return found
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A finite number."""
+        found: float = self._value(name, default, "number", _is_finite)
+        return found
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A truth value."""
+        found: bool = self._value(name, default, "truth value", lambda value: isinstance(value, bool))
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        """A list of strings."""
+        found: list[str] = self._value(name, None, "list of strings", lambda value: _is_list(value, str))
+        return found
+
+    def numbers(self, name: str, default: list[int]) -> list[int]:
+        """Whole numbers."""
+        found: list[int] = self._value(name, default, "list of numbers", lambda value: _is_list(value, int))
+        return found
+
+    def _value(self, name: str, default: Any, what: str, is_right: Callable[[Any], bool]) -> Any:
         found = self.metadata.get(name, default)
         if found is None:
             raise GgufError(f"{self._path} has no {name}")
+        if not is_right(found):
+            raise GgufError(f"{self._path}: {name} is no {what}")
         return found
 
     def read(self, tensor: Tensor) -> Floats:
@@ -83,10 +127,14 @@ class GgufFile:
         metadata = {cursor.string(): cursor.value(cursor.number("I")) for _ in range(num_values)}
         entries = [self._read_entry(cursor) for _ in range(num_tensors)]
         alignment = metadata.get("general.alignment", ALIGNMENT_BYTES)
+        if not _is_whole(alignment) or alignment < 1:
+            raise GgufError(f"{self._path}: general.alignment is no size")
         start = -(-cursor.at // alignment) * alignment
         tensors = {
             name: Tensor(name, shape, storage, start + offset) for name, shape, storage, offset in entries
         }
+        if len(tensors) < len(entries):
+            raise GgufError(f"{self._path} has two tensors of one name")
         ends = [each.offset + each.storage.num_bytes(each.num_elements) for each in tensors.values()]
         if max(ends, default=0) > len(self._data):
             raise GgufError(f"{self._path} is truncated: it has {len(self._data)} of {max(ends)} bytes")
@@ -101,7 +149,10 @@ class GgufFile:
         kind = cursor.number("I")
         if kind not in STORAGES:
             raise GgufError(f"{self._path}: the tensor {name} is stored as GGML type {kind}, not read here")
-        return name, shape, STORAGES[kind], cursor.number("Q")
+        storage = STORAGES[kind]
+        if (shape[-1] if shape else 1) % storage.block_elements:
+            raise GgufError(f"{self._path}: the rows of the tensor {name} do not fill their blocks")
+        return name, shape, storage, cursor.number("Q")
 
 
 class _Cursor:
@@ -132,12 +183,26 @@ class _Cursor:
             raise struct.error("a string that is longer than the file")
         return self.take(length).decode()
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind == STRING:
             return self.string()
         if kind != ARRAY:
             return self.number(SCALARS[kind])
         of, count = self.number("I"), self.number("Q")
+        if depth >= MAX_DEPTH or count > MAX_ITEMS:
+            raise struct.error("an array that is too deep or too long")
         if of in SCALARS:
             return list(self.numbers(SCALARS[of], count))
-        return [self.value(of) for _ in range(count)]
+        return [self.value(of, depth + 1) for _ in range(count)]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER
+
+
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
