@@ -30,19 +30,27 @@ def making(target: Path, needed_bytes: int) -> Iterator[Path]:
     Raises StartupError when somebody else makes it, or the disk has fewer bytes free than are needed.
     """
     partial = target.parent / PARTIAL / target.name
-    try:
+    with _written(target):
         partial.mkdir(parents=True, exist_ok=True)
         lock = (target.parent / PARTIAL / f"{target.name}.lock").open("w")
-    except OSError as error:
-        raise StartupError(f"cannot write in the cache {target.parent}: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StartupError(f"another process makes {target} now; wait for it") from None
-        _check_space(partial, needed_bytes)
+        with _written(target):
+            partial.mkdir(exist_ok=True)  # whoever had the lock may have taken it away since
+            _check_space(partial, needed_bytes)
         yield partial
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _written(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StartupError(f"cannot write in the cache {target.parent}: {error.strerror}") from None
 
 
 def put(made: Path, target: Path) -> None:

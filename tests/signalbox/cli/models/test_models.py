@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.cli.models.catalogue import SMOLLM2
+from signalbox.cli.models.inventory import KeptModel, judge
 from tests.signalbox.cli.models.test_hub import Home, home  # noqa: F401
 from tests.worker_svc.gguf.tiny_gguf import write_gguf
 from worker_svc.gguf.conversion import convert
@@ -38,3 +39,22 @@ def test_models_are_listed_with_what_speaks_against_them(home: Home, tmp_path: P
 def test_judging_a_model_imports_no_torch() -> None:
     code = "import sys; import worker_svc.runner.model.support; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "[" * 100_000,
+        '{"model_type": "llama", "layer_types": 5}',
+        '{"model_type": "llama", "rope_scaling": ' + '{"a":' * 900 + "{}" + "}" * 901,
+        '{"model_type": ["llama"]}',
+    ],
+)
+def test_an_odd_config_speaks_against_its_model_alone(tmp_path: Path, config: str) -> None:
+    models = [KeptModel(name, tmp_path / name, 0) for name in ("odd", "other")]
+    for model in models:
+        model.directory.mkdir()
+    (tmp_path / "odd" / "config.json").write_text(config)
+    odd, other = judge(models)
+    assert odd.problem
+    assert other.problem == "config.json does not exist"

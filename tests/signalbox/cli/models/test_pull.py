@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,3 +166,26 @@ def test_progress_is_one_line_in_a_terminal_and_one_word_elsewhere() -> None:
         progress.step("making")
         progress.end()
         assert stream.getvalue() == expected
+
+
+def test_whoever_waited_for_another_that_has_just_made_it_takes_that(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the lock the other one is ready: its directory for the making is gone then."""
+    made = shop.pull()
+    fetched = len(shop.index.paths)
+    looks = iter([False])
+
+    def is_dir(path: Path) -> bool:
+        return next(looks, True) if path == made else path.exists()
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    flock = fcntl.flock
+
+    def lock(handle: object, how: int) -> None:
+        shutil.rmtree(shop.cache / ".partial" / made.name)
+        flock(handle, how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("signalbox.cli.models.cache.fcntl.flock", lock)
+    assert shop.pull() == made
+    assert len(shop.index.paths) == fetched
