@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-MAX_FORM_BYTES = 128 << 10
+MAX_FORM_BYTES = 256 << 10
 """Most bytes of a form in UTF-8, all choices together."""
 GAP = r"[\x20\x09\x0A\x0D]{1,32}"
 """The space that may stand between two tokens of JSON: an unbounded gap is where a weak model gets lost."""

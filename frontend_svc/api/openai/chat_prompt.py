@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 
 from frontend_svc.api.openai.tools import Toolbox
-from frontend_svc.requests.bound_form import bind_form
+from frontend_svc.grammars.behind_reasoning import bind_form
+from frontend_svc.grammars.strict_calls import strict_form
 from frontend_svc.requests.request import StructuredOutput
-from frontend_svc.requests.strict_calls import strict_form
 from frontend_svc.templates.conversation import Conversation, content_text
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.parsing.language import Language, ParserPlan
@@ -41,8 +42,9 @@ async def make_chat_prompt(
     within = language.opens_reasoning(text, _continued_text(conversation))
     if form is not None:
         form = bind_form(form, language, within, toolbox.callable if toolbox.is_forced else {})
-    else:
-        form = strict_form(language, within, toolbox.strict_functions)
+    elif functions := toolbox.strict_functions:
+        # With many tools it takes a tenth of a second.
+        form = await asyncio.to_thread(strict_form, language, within, functions)
     parsing = language.plan(
         text, toolbox.callable, calls=toolbox.calls, reasons=within, max_calls=toolbox.max_calls
     )

@@ -40,9 +40,10 @@ class ParserPlan:
     """A parser for one output."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Language:
-    """Families of a model, and its vocabulary's tokens for their tags."""
+    """Families of a model, and its vocabulary's tokens for their tags. There is one of a model: what is made of it is
+    remembered by it."""
 
     reasoning: str = ""
     """Name of a family; empty: the model is not known to reason."""

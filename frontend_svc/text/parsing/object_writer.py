@@ -10,6 +10,8 @@ from typing import Any
 from frontend_svc.text.parsing.emitter import Emitter
 from frontend_svc.text.parsing.json_reader import parse_json
 
+MAX_DEPTH = 16
+"""References and alternatives within each other."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
@@ -58,9 +60,10 @@ def quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def kinds_of(schema: Any) -> frozenset[str]:
-    """Types of JSON that a property's schema allows, as far as it says so; empty: it says nothing."""
-    if not isinstance(schema, Mapping):
+def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+    """Types of JSON that a property's schema allows, as far as it says so; empty: it says nothing. References lead
+    into `root`."""
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return frozenset()
     kinds: set[str] = set()
     named = schema.get("type")
@@ -75,7 +78,9 @@ def kinds_of(schema: Any) -> frozenset[str]:
     for word in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(word)
         for part in parts if isinstance(parts, list) else ():
-            kinds |= kinds_of(part)
+            kinds |= kinds_of(part, root, depth + 1)
+    if isinstance(schema.get("$ref"), str):
+        kinds |= kinds_of(_resolve(schema["$ref"], root), root, depth + 1)
     return frozenset(kinds)
 
 
@@ -85,9 +90,21 @@ def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return properties if isinstance(properties, Mapping) else {}
 
 
+def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
+    """The schema that a reference names; None: there is none."""
+    found: Any = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
 def property_kinds(schema: Mapping[str, Any], key: str) -> frozenset[str]:
     """Types that the schema of one argument of a tool allows; empty: it says nothing."""
-    return kinds_of(properties_of(schema).get(key))
+    properties = properties_of(schema)
+    if key in properties:
+        return kinds_of(properties[key], schema)
+    return kinds_of(schema.get("additionalProperties"), schema)
 
 
 def convert(text: str, kinds: frozenset[str]) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from frontend_svc.grammars import harmony
+from frontend_svc.grammars.lark import ANYTHING, containing, json_of
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.parsing.language import Language
 from frontend_svc.text.parsing.parser import ReasoningTags
 from signalbox.errors import UnsupportedError
-from signalbox.grammar.form import GAP, FormKind
-
-ANYTHING = r"/(.|\n)*/"
+from signalbox.grammar.form import FormKind
 
 
 def bind_form(
@@ -29,7 +29,7 @@ def bind_form(
     if form.form is FormKind.STRUCTURAL_TAG or (tags is None and not language.is_harmony):
         return form
     if language.is_harmony:
-        rules = _harmony(form, language, functions)
+        rules = harmony.form_rules(_body(form), language, functions)
     else:
         assert tags is not None
         rules = [*reasoning_rules(tags, language, within), f"form: {_body(form)}"]
@@ -42,37 +42,13 @@ def reasoning_rules(tags: ReasoningTags, language: Language, within: bool) -> li
     opened = "thought" if within else f"(/\\n{{0,2}}/ {begin} thought)?"
     rules = [f"start: {opened} GAP form", r"GAP: /\n{0,2}/"]
     if tags.end in language.token_ids:
-        return [*rules, f"thought: THOUGHT {end}", f"THOUGHT: {ANYTHING} & ~{containing(tags.end)}"]
+        return [*rules, f"thought: THOUGHT {end}", f"THOUGHT: /{ANYTHING}/ & ~{containing(tags.end)}"]
     return [*rules, f"thought[lazy]: {containing(tags.end, at_end=True)}"]
-
-
-def _harmony(form: StructuredOutput, language: Language, functions: Mapping[str, Any]) -> list[str]:
-    mark = {
-        name: mark_of(f"<|{name}|>", language) for name in ("channel", "message", "end", "start", "constrain")
-    }
-    thought = (
-        f'{mark["channel"]} "analysis" {mark["message"]} THOUGHT {mark["end"]} {mark["start"]} "assistant"'
-    )
-    rules = ["start: thought* answer", f"thought: {thought}", f"THOUGHT: {ANYTHING}"]
-    if not functions:
-        return [*rules, f'answer: {mark["channel"]} "final" {mark["message"]} {_body(form)}']
-    calls = [
-        f"{mark['channel']} {json.dumps(f'commentary to=functions.{name} ')} {mark['constrain']} "
-        f'"json" {mark["message"]} {json_of(schema)}'
-        for name, schema in functions.items()
-    ]
-    return [*rules, f"answer: {' | '.join(calls)}"]
 
 
 def mark_of(text: str, language: Language) -> str:
     """A token where the vocabulary has it, else its text."""
     return f"<[{language.token_ids[text]}]>" if text in language.token_ids else json.dumps(text)
-
-
-def containing(text: str, *, at_end: bool = False) -> str:
-    """What contains `text`, or ends with it."""
-    literal = "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):X}}}" for c in text)
-    return rf"/(.|\n)*{literal}/" if at_end else rf"/(.|\n)*{literal}(.|\n)*/"
 
 
 def _body(form: StructuredOutput) -> str:
@@ -91,12 +67,6 @@ def _body(form: StructuredOutput) -> str:
     if "::=" in form.text:
         raise UnsupportedError(f"{form.field} must be Lark for a model that reasons", field=form.field)
     return f"%lark {{\n{form.text}\n}}"
-
-
-def json_of(schema: Any) -> str:
-    """Gaps between tokens of JSON are bounded, as in forms that stand alone."""
-    bounded = {"x-guidance": {"whitespace_pattern": GAP}} | schema if isinstance(schema, dict) else schema
-    return f"%json {json.dumps(bounded)}"
 
 
 def _slashes(regex: str) -> str:

@@ -11,9 +11,9 @@ from llguidance import LLTokenizer
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
 
-from frontend_svc.requests.bound_form import bind_form
+from frontend_svc.grammars.behind_reasoning import bind_form
+from frontend_svc.grammars.strict_calls import strict_form
 from frontend_svc.requests.request import StructuredOutput
-from frontend_svc.requests.strict_calls import strict_form
 from frontend_svc.text.parsing.harmony import TAGS
 from frontend_svc.text.parsing.language import Language
 from signalbox.grammar.compilation import compile_grammar, load_tokenizer
@@ -119,9 +119,8 @@ def test_strict_calls_in_harmony(fast: FastTokenizer, follows: Follows) -> None:
     assert not follows(form, thought + call % "x")
 
 
-def test_nothing_is_strict_where_nobody_asks_or_no_grammar_is_known(fast: FastTokenizer) -> None:
+def test_nothing_is_strict_where_nobody_asks(fast: FastTokenizer) -> None:
     assert strict_form(language(fast, "qwen3", "hermes"), False, {}) is None
-    assert strict_form(language(fast, "qwen3", "glm45"), False, {"f": SCHEMA}) is None
 
 
 def test_where_the_prompt_has_opened_the_reasoning(fast: FastTokenizer) -> None:
