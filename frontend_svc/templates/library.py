@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from frontend_svc.templates.chat_template import ChatTemplate
 from frontend_svc.templates.conversation import Conversation
+from frontend_svc.templates.environment import Now
 from frontend_svc.templates.traits import Traits, find_traits
 from signalbox.errors import StartupError, UnsupportedError
 
@@ -46,7 +48,9 @@ class ReadyTemplate:
 class ChatTemplates:
     """The templates of one model, at least one."""
 
-    def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str]) -> None:
+    def __init__(
+        self, sources: Mapping[str, str], special_tokens: Mapping[str, str], now: Now = datetime.now
+    ) -> None:
         """A source that is no template is remembered as that: whoever needs it hears of it."""
         self.sources = dict(sources)
         """Texts of the templates, by name."""
@@ -54,7 +58,7 @@ class ChatTemplates:
         self._broken: dict[str, str] = {}
         for name, source in sources.items():
             try:
-                self._ready[name] = ReadyTemplate(ChatTemplate(source, special_tokens))
+                self._ready[name] = ReadyTemplate(ChatTemplate(source, special_tokens, now))
             except StartupError as error:
                 self._broken[name] = error.message
 
