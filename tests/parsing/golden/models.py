@@ -43,7 +43,9 @@ class Model:
     def prompts(self) -> ChatPrompts:
         """Skips the test where the template cannot be had."""
         source = chat_templates()[self.template]
-        return ChatPrompts(ChatTemplates({"default": source}, self.special_tokens, lambda: NOW), Limits(max_template_s=600))
+        return ChatPrompts(
+            ChatTemplates({"default": source}, self.special_tokens, lambda: NOW), Limits(max_template_s=600)
+        )
 
 
 QWEN = {"eos_token": "<|im_end|>"}
