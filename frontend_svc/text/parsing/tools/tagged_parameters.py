@@ -79,14 +79,14 @@ class TaggedParametersReader(CallReader):
         self.inner = (dialect.call,)
 
     def read(self, opener: Item) -> Reading[None]:
-        """Reads a section of calls. A call may stand without its section, on a line of its own."""
+        """Reads a section of calls. A call may stand without the section's beginning, on a line of its own."""
         tape, dialect = self._tape, self._dialect
         assert isinstance(opener, Tag)
         if opener.text == dialect.call:
             if self._emit.last not in ("", "\n"):
                 self._emit.text(opener.text)
-            else:
-                yield from self._read_call(opener, "")
+            elif (yield from self._read_call(opener, "")):
+                yield from self._read_others()
             return
         space = yield from tape.space()
         item = yield from tape.next()
