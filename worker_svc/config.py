@@ -48,6 +48,9 @@ class WorkerSettings(Settings):
     """ngram: a match of so many tokens is as good as a longer one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of weights and KV cache. auto: bfloat16 where the hardware has instructions for it."""
+    quantization: Literal["auto", "none", "int8", "int4"] = "auto"
+    """Linear layers on a CPU. auto: those that a checkpoint keeps as whole numbers stay so, unless dtype is float32.
+    none: never. int8, int4: all that are not are rounded, in groups of 32; the head to 8 bits."""
     device: Literal["cpu", "cuda"] = "cpu"
     """The device on which the model runs."""
     attention: Literal["auto", "triton"] = "auto"

@@ -87,6 +87,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     with collector_off():
         from worker_svc.runner.encoder.loading import is_encoder  # noqa: PLC0415
         from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
+        from worker_svc.runner.model.kept_weights import Quantization  # noqa: PLC0415
         from worker_svc.runner.torch_runner import TorchRunner  # noqa: PLC0415
 
     try:
@@ -107,6 +108,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
             settings.model,
             served_model_name=settings.served_model_name or settings.model.name,
             dtype=settings.dtype,
+            quantization=Quantization(settings.quantization),
             device=settings.device,
             num_blocks=settings.num_blocks,
             num_host_blocks=settings.num_host_blocks,

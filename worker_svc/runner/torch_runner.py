@@ -19,7 +19,7 @@ from signalbox.protocol.enums import ModelTask
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
-from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.attention import PagedBatch, native_kernels
 from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import optimize
@@ -28,6 +28,7 @@ from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.head import ModelHead
+from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.label_head import LabelHead
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import (
@@ -63,6 +64,7 @@ class TorchRunner:
         *,
         served_model_name: str,
         dtype: str = "auto",
+        quantization: Quantization = Quantization.AUTO,
         device: str = "cpu",
         num_blocks: int | None = None,
         num_host_blocks: int = 0,
@@ -76,7 +78,8 @@ class TorchRunner:
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
-        dtype: auto, float32 or bfloat16, for weights and cache. device: cpu or cuda. num_blocks: size of the
+        dtype: auto, float32 or bfloat16, for weights and cache. quantization: the form of
+        linear layers. device: cpu or cuda. num_blocks: size of the
         cache; instead of it, kv_cache_memory in bytes, or on a GPU gpu_memory_utilization, the share that model,
         cache and a step of max_num_batched_tokens may take; none of them: a share of the free memory. max_model_len:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
@@ -90,7 +93,7 @@ class TorchRunner:
         self._limit_threads(1)
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
-        self.model = self._load(path, dtype, device, block_size)
+        self.model = self._load(path, dtype, quantization, device, block_size)
         self._head = ModelHead.of(self.model.module)
         head, pooling_mode = self.model.head, None
         if self._head is not None and head is None:
@@ -219,8 +222,10 @@ class TorchRunner:
         """Blocks of the cache, those for scratch included."""
         return self._cache.num_blocks
 
-    def _load(self, path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
-        return load_checked(path, dtype, device, block_size)
+    def _load(
+        self, path: Path, dtype: str, quantization: Quantization, device: str, block_size: int
+    ) -> LoadedModel:
+        return load_checked(path, dtype, device, block_size, quantization)
 
     def _make_cache(
         self, size: CacheSize, block_size: int, num_host_blocks: int, max_num_batched_tokens: int
@@ -309,9 +314,16 @@ def check_at_least_one(**settings: int | None) -> None:
             raise ModelLoadError(f"{name} is {value}, but at least 1 is needed.")
 
 
-def load_checked(path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
+def load_checked(
+    path: Path,
+    dtype: str,
+    device: str,
+    block_size: int,
+    quantization: Quantization = Quantization.AUTO,
+) -> LoadedModel:
     """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
-    model = load_model(path, dtype=dtype, device=device)
+    form = served_quantization(quantization, dtype)
+    model = load_model(path, dtype=dtype, device=device, quantization=form)
     if model.device.type == "cpu":
         expected = eager_logits(model)
         try:
@@ -319,10 +331,25 @@ def load_checked(path: Path, dtype: str, device: str, block_size: int) -> Loaded
             check_paged_attention(model, block_size, expected)
             return model
         except Exception as error:  # whatever it is: the model's own modules may still do
+            if model.num_kept and quantization != Quantization.AUTO:
+                raise ModelLoadError(f"{path} cannot be served in {quantization}: {error}") from error
             logger.warning("The model runs without fused modules, which is slower: %s", error)
         model = load_model(path, dtype=dtype, device=device)
     check_paged_attention(model, block_size)
     return model
+
+
+def served_quantization(quantization: Quantization, dtype: str) -> Quantization:
+    """What is to become of linear layers on a CPU. Whole numbers stay so where a kernel reads them, but not for one who
+    asks for float32: rows would be rounded. ModelLoadError where int8 or int4 was asked for and cannot be had."""
+    if native_kernels() is not None:
+        is_exact = quantization == Quantization.AUTO and dtype == "float32"
+        return Quantization.NONE if is_exact else quantization
+    if quantization in ROUNDED_BITS:
+        raise ModelLoadError(
+            f"quantization {quantization} needs the native kernels, which are not available."
+        )
+    return Quantization.NONE
 
 
 def resolve_max_model_len(requested: int | None, model_limit: int, cache_positions: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -27,6 +28,11 @@ class QuantisedMatrix:
         """Outputs, inputs."""
         outputs, inputs = self.codes.shape
         return outputs, inputs
+
+    def with_rows(self, choose: Callable[[torch.Tensor], torch.Tensor]) -> QuantisedMatrix:
+        """The matrix whose rows are those that `choose` makes of the rows of a tensor."""
+        offsets = None if self.offsets is None else choose(self.offsets)
+        return replace(self, codes=choose(self.codes), scales=choose(self.scales), offsets=offsets)
 
     def dequantise(self) -> torch.Tensor:
         """float32 `[outputs, inputs]`."""

@@ -30,13 +30,17 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import bytes_per_block
 from worker_svc.runner.cpu.decoder import FusedDecoder
 from worker_svc.runner.cpu.fused import FusedAttention
+from worker_svc.runner.cpu.kept_linear import KeptLinear
 from worker_svc.runner.cpu.native_linear import NativeLinear
 from worker_svc.runner.cpu.packed_linear import PackedLinear
+from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.torch_runner import TorchRunner
 
 BLOCK_SIZE = 16
 MAX_CHUNK_TOKENS = 512
 COPY_BYTES = 256 << 20
+PACKED = (FusedDecoder, NativeLinear, KeptLinear)
+"""Modules whose weights are in the order in which our kernels read them."""
 SPLIT_STEPS = 10
 """Decode steps that run with clocks around the parts, apart from those that are measured."""
 
@@ -160,7 +164,7 @@ def clocks_around_parts(runner: TorchRunner) -> Iterator[Clocks]:
 
     kernels = attention.native_kernels()
     for module in runner.model.module.modules():
-        if isinstance(module, PackedLinear | NativeLinear | nn.Linear):
+        if isinstance(module, PackedLinear | NativeLinear | KeptLinear | nn.Linear):
             swap(module, "forward", "linears")
         if isinstance(module, FusedDecoder):
             module.seconds = clocks.of_decoder
@@ -282,6 +286,12 @@ def weight_bytes_of(model_dir: Path) -> int:
     return sum(path.stat().st_size for path in model_dir.glob("*.safetensors"))
 
 
+def packed_bytes(module: nn.Module) -> int:
+    """Bytes of all weights that were packed; 0 where none were."""
+    sizes = (each.weight_bytes for each in module.modules() if isinstance(each, PACKED))
+    return sum(sizes)
+
+
 def run_bench(options: argparse.Namespace) -> list[Result]:
     """All lines: for each number of streams the runner, then transformers if asked for."""
     width = -(-(options.prompt_tokens + options.output_tokens) // BLOCK_SIZE)
@@ -289,12 +299,13 @@ def run_bench(options: argparse.Namespace) -> list[Result]:
         options.model,
         served_model_name=options.model.name,
         dtype=options.dtype,
+        quantization=Quantization(options.quantization),
         device=options.device,
         num_blocks=max(options.streams) * width,
         block_size=BLOCK_SIZE,
         threads=options.threads,
     )
-    weight_bytes = weight_bytes_of(options.model)
+    weight_bytes = packed_bytes(runner.model.module) or weight_bytes_of(options.model)
     sampling = SamplingParams(
         temperature=options.temperature,
         top_k=options.top_k,
@@ -326,6 +337,7 @@ def add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
+    parser.add_argument("--quantization", default="auto", choices=[each.value for each in Quantization])
     parser.add_argument("--threads", type=int)
 
 

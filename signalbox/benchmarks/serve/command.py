@@ -118,6 +118,7 @@ def _measure(args: argparse.Namespace, core: int | None) -> None:
         "benchmark": "serve",
         "model": args.model.name,
         "dtype": args.dtype or "auto",
+        "quantization": args.quantization or "auto",
         "threads": args.threads,
         "prompt_tokens": args.prompt_tokens,
         "output_tokens": args.output_tokens,

@@ -21,8 +21,8 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import DirectForward, forward_of
+from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.draft_model import DraftModel, load_draft, ranges_to_compute
-from worker_svc.runner.model.loading import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.torch_runner import TorchRunner, load_checked
 
 NUM_DRAFTS, NUM_TOKENS = 3, 40

@@ -22,7 +22,7 @@ from tests.worker_svc.runner.reference import (
 from tests.worker_svc.runner.runner_harness import GARBAGE, GREEDY, Driver, Request
 from worker_svc.core.faults.isolation import RunnerBrokenError, execute_isolated
 from worker_svc.core.requests.sampling import SamplingParams
-from worker_svc.runner.model.loading import BFLOAT16_CPU_FLAGS, cpu_flags
+from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 
 ModelDir = Callable[[str], Path]
 PRESETS = ("tiny-llama", "tiny-qwen3", "tiny-mistral")

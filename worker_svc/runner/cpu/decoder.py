@@ -13,11 +13,14 @@ from torch import nn
 
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import KVCache
+from worker_svc.runner.cpu import packed_linear
 from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, norm_epsilon, window_of
+from worker_svc.runner.cpu.kept_linear import join_biases, join_matrices, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, Kernels
 from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
 from worker_svc.runner.cpu.native_linear import PackedWeight
-from worker_svc.runner.cpu.packed_linear import join_biases, weight_and_bias
+from worker_svc.runner.cpu.packed_codes import PackedCodes
+from worker_svc.runner.cpu.packed_linear import weight_and_bias
 
 LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
 """Classes that are norm, attention, sum, norm, gated MLP, sum; the probe checks their results."""
@@ -27,17 +30,19 @@ LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen
 class PackedLayer:
     """What one layer needs; the tensors are kept because the kernel has pointers to them."""
 
-    qkv: PackedWeight
-    out: PackedWeight
-    gate_up: PackedWeight
-    down: PackedWeight
+    qkv: PackedWeight | PackedCodes
+    out: PackedWeight | PackedCodes
+    gate_up: PackedWeight | PackedCodes
+    down: PackedWeight | PackedCodes
     norms: list[torch.Tensor | None]
     """Input, after attention, query, key."""
     window: int
 
 
 class FusedDecoder(nn.Module):
-    """Stands in the model's list of layers for all of them, in bfloat16 on a CPU with the bfloat16 dot product."""
+    """Stands in the model's list of layers for all of them, in bfloat16 on a CPU with the bfloat16 dot product.
+
+    Weights may be whole numbers, each of a layer's four by itself."""
 
     def __init__(self, layers: nn.ModuleList, kernels: Kernels) -> None:
         """NotFusableError if the layers are not of a known kind. Their own weights are not kept."""
@@ -50,6 +55,15 @@ class FusedDecoder(nn.Module):
         self._structs = (LayerCall * len(self._layers))()
         self.seconds: NDArray[np.float64] | None = None
         """If an array of 3, what products, attention and the rest take is added there."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that a step reads of the weights."""
+        return sum(
+            part.packed.nbytes
+            for layer in self._layers
+            for part in (layer.qkv, layer.out, layer.gate_up, layer.down)
+        )
 
     def forward(
         self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
@@ -132,20 +146,28 @@ def pack_layer(layer: Any) -> PackedLayer:
     )
 
 
-def pack_side_by_side(*linears: nn.Module) -> PackedWeight:
+def pack_side_by_side(*linears: nn.Module) -> PackedWeight | PackedCodes:
     """The outputs of all, one layer's behind the other's."""
+    kept = quantised_only(linears)
+    if kept is not None:
+        return PackedCodes(join_matrices([linear.matrix for linear in kept]), join_biases(kept))
     pairs = [weight_and_bias(linear) for linear in linears]
-    weights = [weight for weight, _ in pairs]
-    return PackedWeight(torch.cat(weights), join_biases(weights, [bias for _, bias in pairs]))
+    weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
+    return PackedWeight(torch.cat(weights), packed_linear.join_biases(weights, biases))
 
 
-def pack_alternating(gates: nn.Module, ups: nn.Module) -> PackedWeight:
+def pack_alternating(gates: nn.Module, ups: nn.Module) -> PackedWeight | PackedCodes:
     """16 outputs of `gates`, 16 of `ups`, and so on: they meet in one tile."""
+    kept = quantised_only((gates, ups))
+    if kept is not None:
+        matrix, bias = join_matrices([linear.matrix for linear in kept]), join_biases(kept)
+        return PackedCodes(matrix.with_rows(alternating), None if bias is None else alternating(bias))
     pairs = [weight_and_bias(gates), weight_and_bias(ups)]
     weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
-    width = weights[0].shape[1]
-    weight = torch.stack([weight.view(-1, LANES, width) for weight in weights], dim=1).view(-1, width)
-    bias = join_biases(weights, biases)
-    if bias is not None:
-        bias = bias.view(2, -1, LANES).transpose(0, 1).reshape(-1)
-    return PackedWeight(weight, bias)
+    bias = packed_linear.join_biases(weights, biases)
+    return PackedWeight(alternating(torch.cat(weights)), None if bias is None else alternating(bias))
+
+
+def alternating(values: torch.Tensor) -> torch.Tensor:
+    """`[2 * outputs, ...]`: 16 of the first half, 16 of the second one, and so on."""
+    return values.view(2, -1, LANES, *values.shape[1:]).transpose(0, 1).reshape(values.shape)

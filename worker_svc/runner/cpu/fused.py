@@ -10,8 +10,10 @@ from torch import nn
 
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.torch_attention import Scores
+from worker_svc.runner.cpu.kept_linear import KeptLinear, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, Activation, Kernels
 from worker_svc.runner.cpu.packed_linear import PackedLinear, pack, probe_rows, relative_error
+from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 ATTENTIONS = {
     "GraniteAttention",
@@ -38,6 +40,8 @@ NORM_VARIANTS = ((0.0, True), (0.0, False), (1.0, False))
 """(added to the weight, whether it rounds before the multiplication): Llama, OLMo 2 and gpt-oss, Gemma."""
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 """Largest relative errors of the parts that are checked one by one, as in packed_linear."""
+KEPT_TOLERANCE = 2e-2
+"""Largest relative error where products are of whole numbers: what differs in its last bit may differ in a code."""
 
 
 class NotFusableError(Exception):
@@ -81,10 +85,11 @@ class FusedMLP(nn.Module):
         if activation is None or width % LANES or mlp.up_proj.out_features != width:
             raise NotFusableError("its activation or width is not one that the kernel knows")
         self._kernels, self._activation = kernels, activation
-        self.gate_up_proj: PackedLinear = pack(mlp.gate_proj, mlp.up_proj)
-        self.down_proj: PackedLinear = pack(mlp.down_proj)
-        probe = probe_rows(self.gate_up_proj.in_features, mlp.gate_proj.weight.dtype)
-        if not relative_error(self(probe), mlp(probe)) <= 2 * TOLERANCES[probe.dtype]:
+        self.gate_up_proj = pack_layers(kernels, mlp.gate_proj, mlp.up_proj)
+        self.down_proj = pack_layers(kernels, mlp.down_proj)
+        probe = probe_rows(self.gate_up_proj.in_features, dtype_of(mlp.gate_proj))
+        tolerance = KEPT_TOLERANCE if isinstance(self.down_proj, KeptLinear) else TOLERANCES[probe.dtype]
+        if not relative_error(self(probe), mlp(probe)) <= 2 * tolerance:
             raise NotFusableError("the fused MLP gives other results")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -160,8 +165,19 @@ class FusedAttention(JoinedAttention):
         if attn.head_dim > LARGEST_HEAD:
             raise NotFusableError("its heads are larger than the kernel takes")
         super().__init__(attn, kernels, lambda norm: FusedNorm(norm, kernels))
-        self.qkv_proj = pack(attn.q_proj, attn.k_proj, attn.v_proj)
-        self.o_proj = pack(attn.o_proj)
+        self.qkv_proj = pack_layers(kernels, attn.q_proj, attn.k_proj, attn.v_proj)
+        self.o_proj = pack_layers(kernels, attn.o_proj)
+
+
+def pack_layers(kernels: Kernels, *linears: nn.Module) -> PackedLinear | KeptLinear:
+    """One layer that gives the outputs of `linears` side by side. PackingError if it does not give the same."""
+    kept = quantised_only(linears)
+    return pack(*linears) if kept is None else KeptLinear(kept, kernels)
+
+
+def dtype_of(linear: Any) -> torch.dtype:
+    """The dtype that a linear layer, quantised or not, is computed in."""
+    return linear.dtype if isinstance(linear, QuantisedLinear) else linear.weight.dtype
 
 
 def window_of(attn: Any) -> int | None:

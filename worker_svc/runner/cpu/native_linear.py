@@ -39,7 +39,12 @@ class PackedWeight:
             self.bias = torch.zeros(num_tiles * TILE)
             self.bias[:outputs] = bias
         self.call = PackedCall(
-            self.packed.data_ptr(), None if self.bias is None else self.bias.data_ptr(), inputs, outputs
+            self.packed.data_ptr(),
+            None if self.bias is None else self.bias.data_ptr(),
+            inputs,
+            outputs,
+            inputs,
+            16,
         )
 
 
@@ -57,6 +62,11 @@ class NativeLinear(nn.Module):
         expected = torch.nn.functional.linear(probe, weight, bias)
         if not relative_error(self(probe), expected) <= TOLERANCES[weight.dtype]:
             raise PackingError("packed weights give other results")
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that a product reads of the weight."""
+        return self._weight.packed.nbytes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` to `[..., out]`."""

@@ -21,9 +21,11 @@ from worker_svc.runner.cpu.fused import (
     is_gated_mlp,
     is_rms_norm,
 )
+from worker_svc.runner.cpu.kept_linear import KeptLinear
 from worker_svc.runner.cpu.native.kernels import DTYPES, Kernels
 from worker_svc.runner.cpu.native_linear import NativeLinear
 from worker_svc.runner.cpu.packed_linear import PackingError, pack
+from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +44,14 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
     if kernels is None:
         swaps: list[Swap] = [swap_linear]
     elif uses_dot(kernels, dtype):
-        swaps = [decoder_swap(kernels), *fused_swaps(kernels), native_linear_swap(kernels)]
+        swaps = [
+            decoder_swap(kernels),
+            *fused_swaps(kernels),
+            kept_swap(kernels),
+            native_linear_swap(kernels),
+        ]
     else:
-        swaps = [*fused_swaps(kernels), swap_linear]
+        swaps = [*fused_swaps(kernels), kept_swap(kernels), swap_linear]
     for swap in swaps:
         swap_children(model, swap)
     gc.collect()
@@ -65,6 +72,11 @@ def decoder_swap(kernels: Kernels) -> Swap:
         return nn.ModuleList([FusedDecoder(module, kernels)])
 
     return swap
+
+
+def kept_swap(kernels: Kernels) -> Swap:
+    """A quantised layer with our own kernel."""
+    return lambda module: KeptLinear([module], kernels) if isinstance(module, QuantisedLinear) else None
 
 
 def native_linear_swap(kernels: Kernels) -> Swap:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
-from worker_svc.runner.model.loading import cpu_flags
+from worker_svc.runner.cpu.flags import cpu_flags
 
 ROWS_HINT = 8
 """Rows for which oneDNN chooses the order of the weights; more and fewer are allowed."""
@@ -70,11 +71,11 @@ def pack(*linears: nn.Module) -> PackedLinear:
 
 
 def weight_and_bias(linear: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight `[out, in]` and bias of a linear layer, or of GPT-2's, which keeps the transpose."""
+    """Weight `[out, in]` and bias of a linear layer, quantised or not, or of GPT-2's, which keeps the transpose."""
     weight, bias = linear.weight, linear.bias
     assert isinstance(weight, torch.Tensor)
     assert bias is None or isinstance(bias, torch.Tensor)
-    return (weight if isinstance(linear, nn.Linear) else weight.T).detach(), bias
+    return (weight.T if type(linear) is Conv1D else weight).detach(), bias
 
 
 def join_biases(weights: list[torch.Tensor], biases: list[torch.Tensor | None]) -> torch.Tensor | None:

@@ -26,6 +26,7 @@ from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda.transfers import HostCopy, upload
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums
@@ -96,8 +97,12 @@ class CudaRunner(TorchRunner):
         self._module_forward = ModuleForward(self.model.module)
         self._steps: Any = self._make_steps(bucket_sizes(min(LARGEST_BUCKET, num_slots)))
 
-    def _load(self, path: Path, dtype: str, device: str, block_size: int) -> LoadedModel:
+    def _load(
+        self, path: Path, dtype: str, quantization: Quantization, device: str, block_size: int
+    ) -> LoadedModel:
         """The model with fused modules if these give the same logits, else as it is."""
+        if quantization in ROUNDED_BITS:
+            raise ModelLoadError(f"quantization {quantization} is served by the kernels of a CPU only.")
         model = load_model(path, dtype=dtype, device=device)
         if not self._choose_triton(model.device):
             check_paged_attention(model, block_size)

@@ -9,6 +9,7 @@ from types import EllipsisType
 import torch
 
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.kept_weights import KeptWeights
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.served import served_form
 from worker_svc.weights.source import WeightSource
@@ -23,10 +24,12 @@ TOLD_SHARE = 0.1
 class LazyWeights:
     """The weights of a source, of which one is in memory only once the model wants it."""
 
-    def __init__(self, source: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(self, source: WeightSource, dtype: torch.dtype, kept: KeptWeights | None = None) -> None:
+        """`kept` takes those aside that stay whole numbers; None: none do."""
         self.failure: ModelLoadError | None = None
         """The first weight that could not be read; transformers tells of such things in its own words."""
         self._dtype = dtype
+        self._kept = kept
         self._progress = _Progress(source.stored_bytes)
         self._weights = source.weights
 
@@ -38,7 +41,9 @@ class LazyWeights:
         """The weight in the form in which it is served. Called by several threads."""
         try:
             made = weight.read(self._dtype)
-            if isinstance(made, QuantisedMatrix):
+            if self._kept is not None:
+                made = self._kept.form(weight.name, made, self._dtype)
+            elif isinstance(made, QuantisedMatrix):
                 made = served_form(weight.name, made, self._dtype)
         except ModelLoadError as error:
             self.failure = self.failure or error

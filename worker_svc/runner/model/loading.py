@@ -11,8 +11,11 @@ import transformers
 
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import LayerShape
+from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
+from worker_svc.runner.cpu.packed_codes import fits
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
+from worker_svc.runner.model.kept_weights import KeptWeights, Quantization
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.memory import check_weights_fit
@@ -27,7 +30,6 @@ MODELS: dict[HeadKind, Any] = {
     HeadKind.WORDS: transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
 }
 """The models of transformers by their configs."""
-BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,21 @@ class LoadedModel:
     sliding_window: int | None
     head: LabelHead | None = None
     """Its classification head; None: it is a language model."""
+    num_kept: int = 0
+    """Linear layers whose weights are whole numbers; their products round rows to 8 bits."""
 
 
-def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> LoadedModel:
+def load_model(
+    model_dir: Path,
+    *,
+    dtype: str = "auto",
+    device: str = "cpu",
+    quantization: Quantization = Quantization.NONE,
+) -> LoadedModel:
     """Loads `model_dir` (config.json and safetensors). Nothing is fetched, and no code in the directory runs.
 
-    `dtype` is auto, float32 or bfloat16. ModelLoadError if the directory or a setting cannot be served.
+    `dtype` is auto, float32 or bfloat16. With a `quantization`, linear layers may be `QuantisedLinear`, to be packed.
+    ModelLoadError if the directory or a setting cannot be served.
     """
     if not model_dir.is_dir():
         raise ModelLoadError(f"{model_dir} is not a directory.")
@@ -62,7 +73,8 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
     source = open_weights(model_dir, raw_config)
     check_weights_fit(model_dir, source.num_elements, chosen_dtype, chosen_device)
     head = read_label_head(model_dir, raw_config)
-    module = _load_module(model_dir, source, chosen_dtype, head.kind if head else HeadKind.WORDS)
+    kind = head.kind if head else HeadKind.WORDS
+    module, num_kept = _load_module(model_dir, source, chosen_dtype, kind, quantization)
     if head is not None:
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
@@ -77,6 +89,7 @@ def load_model(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -> 
         eos_token_ids=read_eos_token_ids(model_dir, raw_config),
         sliding_window=getattr(config, "sliding_window", None),
         head=head,
+        num_kept=num_kept,
     )
 
 
@@ -101,13 +114,6 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise ModelLoadError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPES)}.")
     return DTYPES[dtype]
-
-
-def cpu_flags() -> set[str]:
-    """Instruction set extensions by their Linux names; empty where there is no /proc/cpuinfo."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
 
 
 @torch.inference_mode()
@@ -148,14 +154,21 @@ def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ..
     return tuple(sorted(found))
 
 
-def _load_module(model_dir: Path, source: WeightSource, dtype: torch.dtype, kind: HeadKind) -> Any:
-    """The module by transformers' own code: only that knows how a family's checkpoint becomes its parameters."""
+def _load_module(
+    model_dir: Path, source: WeightSource, dtype: torch.dtype, kind: HeadKind, quantization: Quantization
+) -> tuple[Any, int]:
+    """The module by transformers' own code: only that knows how a family's checkpoint becomes its parameters. And how
+    many of its layers have kept their whole numbers."""
     transformers_logging: Any = transformers.utils.logging
     transformers_logging.disable_progress_bar()
-    weights = LazyWeights(source, dtype)
+    kept = weights = None
     try:
         config = _read_config(model_dir)
-        module, report = _model_class(config, kind).from_pretrained(
+        model_class = _model_class(config, kind)
+        if quantization != Quantization.NONE:
+            kept = KeptWeights(quantization, _without_numbers(model_class, config), fits)
+        weights = LazyWeights(source, dtype, kept)
+        module, report = model_class.from_pretrained(
             None,
             config=config,
             state_dict=weights.state_dict(),
@@ -165,7 +178,7 @@ def _load_module(model_dir: Path, source: WeightSource, dtype: torch.dtype, kind
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises many kinds for a directory that it cannot load
-        if weights.failure is not None:
+        if weights is not None and weights.failure is not None:
             raise ModelLoadError(f"{model_dir}: {weights.failure}") from error
         if isinstance(error, ModelLoadError):
             raise
@@ -176,7 +189,13 @@ def _load_module(model_dir: Path, source: WeightSource, dtype: torch.dtype, kind
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
-    return module
+    return module, kept.put_into(module, dtype) if kept is not None else 0
+
+
+def _without_numbers(model_class: Any, config: Any) -> Any:
+    """The model on the device that has shapes only."""
+    with torch.device("meta"):
+        return model_class(config)
 
 
 def _read_config(model_dir: Path) -> Any:

@@ -124,6 +124,7 @@ def add_engine_arguments(group: Any) -> None:
     add = group.add_argument
     add("--runner", choices=("torch", "sim"), help="sim makes tokens without a model, for tests of scale")
     add("--dtype", choices=("auto", "float32", "bfloat16"), help="of weights and KV cache")
+    add("--quantization", choices=("auto", "none", "int8", "int4"), help="of linear layers on a CPU")
     add(
         "--threads",
         type=at_least_one,
@@ -209,6 +210,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         runner=args.runner,
         speculative=f"{drafts.method}:{drafts.num_drafts}" if drafts else None,
         dtype=args.dtype,
+        quantization=args.quantization,
         threads=args.threads or threads_per_worker(args.workers),
         num_blocks=args.num_blocks,
         block_size=args.block_size,

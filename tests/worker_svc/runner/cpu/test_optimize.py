@@ -16,10 +16,11 @@ from tests.worker_svc.runner.reference import make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.runner import torch_runner
 from worker_svc.runner.attention import attention
+from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.cpu.fused import FusedAttention, FusedMLP, FusedNorm
 from worker_svc.runner.cpu.optimize import optimize
 from worker_svc.runner.cpu.packed_linear import PackedLinear, PackingError, pack
-from worker_svc.runner.model.loading import BFLOAT16_CPU_FLAGS, cpu_flags, load_model
+from worker_svc.runner.model.loading import load_model
 
 ModelDir = Callable[[str], Path]
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}

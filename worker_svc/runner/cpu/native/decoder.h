@@ -7,8 +7,8 @@
 #include <atomic>
 #include <map>
 
-#include "linear.h"
 #include "prefill.h"
+#include "quantised.h"
 #include "rope.h"
 
 // Fields as in decoder.py.
@@ -92,6 +92,7 @@ class Clock {
 struct Scratch {
     std::vector<bf16> normed, qkv, attended, gated;
     std::vector<float> partials;
+    RoundedRows rounded;  // of what the next product takes, if its weights are whole numbers
 };
 
 class Forward {
@@ -109,6 +110,7 @@ class Forward {
         s.attended.resize(d.num_tokens * d.num_heads * d.dim);
         s.gated.resize(d.num_tokens * d.intermediate);
         s.partials.resize(partials);
+        s.rounded.resize(d.num_tokens, std::max({d.hidden_size, d.num_heads * d.dim, d.intermediate}));
     }
 
     // To be called by all members of the team; the first one keeps the time.
@@ -138,7 +140,7 @@ class Forward {
             store(to, rounded<bf16>(low) + load(to));
             store(to + LANES, rounded<bf16>(high) + load(to + LANES));
         };
-        norm(l.input_norm, team);
+        norm(l.input_norm, l.qkv, team);
         clock.add_to(Clock::REST);
         linear(l.qkv, s_.normed.data(), team, [&](int64_t r, int64_t t, vec low, vec high) {
             bf16* to = &s_.qkv[r * qkv_width_ + t * TILE];
@@ -149,14 +151,16 @@ class Forward {
         rotate(l, team);
         attend(l, team);
         clock.add_to(Clock::ATTENTION);
+        round(l.out, s_.attended.data(), team);
         linear(l.out, s_.attended.data(), team, add);
         clock.add_to(Clock::PRODUCTS);
-        norm(l.post_norm, team);
+        norm(l.post_norm, l.gate_up, team);
         clock.add_to(Clock::REST);
         linear(l.gate_up, s_.normed.data(), team, [&](int64_t r, int64_t t, vec gates, vec ups) {
             store(&s_.gated[r * d_.intermediate + t * LANES],
                           activation(rounded<bf16>(gates), d_.activation) * rounded<bf16>(ups));
         });
+        round(l.down, s_.gated.data(), team);
         linear(l.down, s_.gated.data(), team, add);
         clock.add_to(Clock::PRODUCTS);
     }
@@ -168,16 +172,26 @@ class Forward {
         team.share(d_.num_tokens, [&](int64_t t) { rope_and_write_token<bf16>(rope, t); });
     }
 
-    void norm(const void* weight, Team& team) const {
+    void norm(const void* weight, const Packed& next, Team& team) const {
         team.share(d_.num_tokens, [&](int64_t t) {
             normalize((const bf16*)d_.hidden + t * d_.hidden_size, (const bf16*)weight, d_.hidden_size, d_.epsilon,
                       0.0f, true, &s_.normed[t * d_.hidden_size]);
+            if (is_quantised(next)) s_.rounded.round(s_.normed.data(), t, d_.hidden_size);
         });
+    }
+
+    // To be called before `linear` with the same rows.
+    void round(const Packed& w, const bf16* x, Team& team) const {
+        if (is_quantised(w)) team.share(d_.num_tokens, [&](int64_t t) { s_.rounded.round(x, t, w.inputs); });
     }
 
     template <class Take>
     void linear(const Packed& w, const bf16* x, Team& team, Take&& take) const {
-        team.share(num_tiles(w), [&](int64_t t) { multiply_all(w, t, t + 1, x, d_.num_tokens, take); });
+        const Rounded rows = s_.rounded.view(w.inputs);
+        team.share(num_tiles(w), [&](int64_t t) {
+            if (is_quantised(w)) multiply_all(w, t, rows, d_.num_tokens, take);
+            else multiply_all(w, t, t + 1, x, d_.num_tokens, take);
+        });
     }
 
     void attend(const Layer& l, Team& team) const {

@@ -7,6 +7,7 @@
 #include "draw.h"
 #include "linear.h"
 #include "philox.h"
+#include "quantised.h"
 #include "rope.h"
 
 #include <cstddef>
@@ -80,7 +81,7 @@ struct Layout {
 constexpr Layout LAYOUTS[] = {
     {"Attention", sizeof(Attention), offsetof(Attention, num_threads)},
     {"Rope", sizeof(Rope), offsetof(Rope, num_threads)},
-    {"Packed", sizeof(Packed), offsetof(Packed, outputs)},
+    {"Packed", sizeof(Packed), offsetof(Packed, has_offsets)},
     {"Layer", sizeof(Layer), offsetof(Layer, window)},
     {"Decoder", sizeof(Decoder), offsetof(Decoder, num_threads)},
     {"Choice", sizeof(Choice), offsetof(Choice, num_threads)},
@@ -126,6 +127,13 @@ void signalbox_uniforms(const uint64_t* seeds, const uint32_t* choice_indices, c
                         uint32_t purpose, double* out, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         out[i] = uniform(seeds[i], {output_positions[i], choice_indices[i], purpose, 0});
+}
+
+// `x` [rows, inputs] times weights kept as whole numbers, rounded, to `out` [rows, outputs].
+void signalbox_linear_quantised(const Packed* w, const void* x, void* out, int64_t rows, int32_t is_bf16,
+                                int32_t threads) {
+    if (is_bf16) linear_quantised(*w, (const bf16*)x, (bf16*)out, rows, threads);
+    else linear_quantised(*w, (const float*)x, (float*)out, rows, threads);
 }
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.

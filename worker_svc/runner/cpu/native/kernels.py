@@ -45,6 +45,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_rope_and_write": [POINTER(RopeCall)],
     "signalbox_rms_norm": [*[c_void_p] * 3, *[c_int64] * 2, *[c_float] * 2, *[c_int32] * 3],
     "signalbox_gate": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32],
+    "signalbox_linear_quantised": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
     "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
@@ -213,6 +214,15 @@ class Kernels:
         out = x.new_empty((*x.shape[:-1], packed.outputs))
         rows = x.numel() // packed.inputs
         self._functions["linear"](packed, x.data_ptr(), out.data_ptr(), rows, torch.get_num_threads())
+        return out
+
+    def linear_quantised(self, x: torch.Tensor, packed: PackedCall) -> torch.Tensor:
+        """`x` `[..., inputs]` times weights kept as whole numbers: `[..., outputs]`."""
+        out = x.new_empty((*x.shape[:-1], packed.outputs))
+        rows = x.numel() // packed.inputs
+        self._functions["linear_quantised"](
+            packed, x.data_ptr(), out.data_ptr(), rows, x.dtype == torch.bfloat16, torch.get_num_threads()
+        )
         return out
 
     def decode(self, call: DecoderCall) -> None:

@@ -8,11 +8,15 @@
 
 #include "vectors.h"
 
-// Fields as in kernels.py.
+// Fields as in structs.py.
 struct Packed {
-    const void* weight;  // [tiles, inputs / 2, 32, 2]: pairs of inputs lie together; columns are filled up with zeros
-    const float* bias;   // [32 * tiles] or null
+    // Of bfloat16: [tiles, inputs / 2, 32, 2], pairs of inputs lie together; columns are filled up with zeros.
+    // Of whole numbers: as packed_codes.py says.
+    const void* weight;
+    const float* bias;  // [32 * tiles] or null
     int64_t inputs, outputs;
+    int64_t group;  // inputs that share a scale
+    int32_t bits, scale_bytes, has_offsets;  // bits: 16 of bfloat16
 };
 
 namespace {
@@ -20,7 +24,23 @@ namespace {
 constexpr int64_t TILE = 32;
 constexpr int64_t ROWS = 8;  // that a product keeps in registers
 
+inline bool is_quantised(const Packed& w) { return w.bits < 16; }
 inline int64_t num_tiles(const Packed& w) { return (w.outputs + TILE - 1) / TILE; }
+
+// Calls f with `rows`, at most ROWS, as a constant.
+template <class F>
+inline void with_rows(int64_t rows, F&& f) {
+    switch (rows) {
+        case 1: return f(std::integral_constant<int, 1>());
+        case 2: return f(std::integral_constant<int, 2>());
+        case 3: return f(std::integral_constant<int, 3>());
+        case 4: return f(std::integral_constant<int, 4>());
+        case 5: return f(std::integral_constant<int, 5>());
+        case 6: return f(std::integral_constant<int, 6>());
+        case 7: return f(std::integral_constant<int, 7>());
+        default: return f(std::integral_constant<int, ROWS>());
+    }
+}
 
 #ifdef __AVX512BF16__
 
@@ -67,21 +87,6 @@ inline void multiply_rows(const Packed& w, int64_t tile, int64_t end, const bf16
                 for (int c = 0; c < 2; c++) total[r][c] += load(w.bias + tile * TILE + c * LANES);
             take(r, tile, total[r][0], total[r][1]);
         }
-    }
-}
-
-// Calls f with `rows`, at most ROWS, as a constant.
-template <class F>
-inline void with_rows(int64_t rows, F&& f) {
-    switch (rows) {
-        case 1: return f(std::integral_constant<int, 1>());
-        case 2: return f(std::integral_constant<int, 2>());
-        case 3: return f(std::integral_constant<int, 3>());
-        case 4: return f(std::integral_constant<int, 4>());
-        case 5: return f(std::integral_constant<int, 5>());
-        case 6: return f(std::integral_constant<int, 6>());
-        case 7: return f(std::integral_constant<int, 7>());
-        default: return f(std::integral_constant<int, ROWS>());
     }
 }
 

@@ -40,7 +40,11 @@ class RopeCall(ctypes.Structure):
 class PackedCall(ctypes.Structure):
     """Mirror of `Packed` in linear.h."""
 
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64))
+    _fields_ = (
+        *((name, c_void_p) for name in ("weight", "bias")),
+        *((name, c_int64) for name in ("inputs", "outputs", "group")),
+        *((name, c_int32) for name in ("bits", "scale_bytes", "has_offsets")),
+    )
 
 
 class LayerCall(ctypes.Structure):

@@ -1,0 +1,86 @@
+"""Linear layers whose weights stay whole numbers of 4 or 8 bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from worker_svc.runner.cpu.native.kernels import Kernels
+from worker_svc.runner.cpu.packed_codes import PackedCodes, check_fits
+from worker_svc.runner.cpu.packed_linear import TOLERANCES, PackingError, probe_rows, relative_error
+from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.weights.quantised import QuantisedMatrix
+
+
+class KeptLinear(nn.Module):
+    """The product by our kernel with packed codes. A row's result does not depend on the other rows."""
+
+    def __init__(self, linears: Sequence[QuantisedLinear], kernels: Kernels) -> None:
+        """Gives the outputs of `linears` side by side. PackingError if it cannot, or gives others."""
+        super().__init__()
+        self.in_features = linears[0].in_features
+        self.out_features = sum(linear.out_features for linear in linears)
+        self._kernels = kernels
+        self._weight = PackedCodes(join_matrices([linear.matrix for linear in linears]), join_biases(linears))
+        probe = probe_rows(self.in_features, linears[0].dtype)
+        expected = torch.cat([linear(probe) for linear in linears], dim=-1)
+        if not relative_error(self(probe), expected) <= TOLERANCES[linears[0].dtype]:
+            raise PackingError("packed codes give other results")
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that a product reads of the weight."""
+        return self._weight.packed.nbytes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., in]` to `[..., out]`."""
+        return self._kernels.linear_quantised(x.contiguous(), self._weight.call)
+
+
+def quantised_only(linears: Sequence[nn.Module]) -> list[QuantisedLinear] | None:
+    """Quantised layers as such; None if one of `linears` is none."""
+    kept = [linear for linear in linears if isinstance(linear, QuantisedLinear)]
+    return kept if len(kept) == len(linears) else None
+
+
+def join_matrices(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix:
+    """Their outputs side by side, with the very numbers that they have: in the most bits of any, and in groups into
+    which all of theirs can be cut. PackingError if the kernel could not read that."""
+    if len(matrices) == 1:
+        return matrices[0]
+    group = math.gcd(*(matrix.group_size for matrix in matrices))
+    offsets = None
+    if any(matrix.offsets is not None for matrix in matrices):
+        offsets = torch.cat([_cut(_offsets(matrix), matrix.group_size // group) for matrix in matrices])
+    joined = QuantisedMatrix(
+        codes=torch.cat([matrix.codes for matrix in matrices]),
+        scales=torch.cat([_cut(matrix.scales, matrix.group_size // group) for matrix in matrices]),
+        offsets=offsets,
+        bits=max(matrix.bits for matrix in matrices),
+        group_size=group,
+    )
+    check_fits(joined)
+    return joined
+
+
+def join_biases(linears: Sequence[QuantisedLinear]) -> torch.Tensor | None:
+    """Biases side by side, zeros for those that are missing; None if all are."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    return torch.cat(
+        [
+            torch.zeros(linear.out_features) if linear.bias is None else linear.bias.float()
+            for linear in linears
+        ]
+    )
+
+
+def _offsets(matrix: QuantisedMatrix) -> torch.Tensor:
+    return torch.zeros_like(matrix.scales) if matrix.offsets is None else matrix.offsets
+
+
+def _cut(values: torch.Tensor, parts: int) -> torch.Tensor:
+    return values if parts == 1 else values.repeat_interleave(parts, dim=1)
