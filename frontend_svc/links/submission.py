@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from frontend_svc.models import Worker
@@ -56,6 +57,8 @@ def make_submit(session: Session, now: float) -> Operation:
         ],
         pooling=None if request.pooling is None else make_pooling(request.pooling),
     )
+    if request.reasoning is not None:
+        payload.reasoning_budget.CopyFrom(generation.ReasoningBudget(**asdict(request.reasoning)))
     submit = scheduler.SubmitRequest(
         ref=make_ref(session),
         meta=make_meta(session, token_ids, now),

@@ -228,6 +228,7 @@ def make_checked(
         cache_salt=request.cache_salt,
         operation=request.operation,
         pooling=request.pooling,
+        reasoning=request.reasoning,
         names=request.names,
         turn_end=turn_end if turn_end is not None and turn_end < model.vocab_size else None,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from frontend_svc.text.parsing.budget import ReasoningBudget
 from frontend_svc.text.parsing.language import ParserPlan
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.enums import ModelTask
@@ -142,6 +143,8 @@ class ClientRequest:
     """Tokens that are kept of it; None: all."""
     parsing: ParserPlan | None = None
     """How its outputs are read; None: they are text."""
+    reasoning: ReasoningBudget | None = None
+    """Bounds what is written between tags of reasoning; None: nothing does."""
 
 
 @dataclass(frozen=True)
@@ -172,4 +175,6 @@ class CheckedRequest:
     """Token sequences that must not appear, made of `sampling.bad_words`."""
     pooling: Pooling | None = None
     """How the vector is made; None: output tokens are made."""
+    reasoning: ReasoningBudget | None = None
+    """Bounds what is written between tags of reasoning; None: nothing does."""
     names: FieldNames = FieldNames()

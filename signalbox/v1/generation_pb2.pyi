@@ -174,8 +174,22 @@ class TokenLogprobs(_message.Message):
     top_logprobs: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, logprob: _Optional[float] = ..., rank: _Optional[int] = ..., top_token_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
+class ReasoningBudget(_message.Message):
+    __slots__ = ("max_tokens", "is_open", "begin_token_ids", "end_token_ids", "then_token_ids")
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    END_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    THEN_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    max_tokens: int
+    is_open: bool
+    begin_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    end_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    then_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, max_tokens: _Optional[int] = ..., is_open: bool = ..., begin_token_ids: _Optional[_Iterable[int]] = ..., end_token_ids: _Optional[_Iterable[int]] = ..., then_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class RequestPayload(_message.Message):
-    __slots__ = ("token_ids", "num_prior_output_tokens", "sampling", "adapter", "choice_index", "bad_token_sequences", "pooling")
+    __slots__ = ("token_ids", "num_prior_output_tokens", "sampling", "adapter", "choice_index", "bad_token_sequences", "pooling", "reasoning_budget")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_PRIOR_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +197,7 @@ class RequestPayload(_message.Message):
     CHOICE_INDEX_FIELD_NUMBER: _ClassVar[int]
     BAD_TOKEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
+    REASONING_BUDGET_FIELD_NUMBER: _ClassVar[int]
     token_ids: bytes
     num_prior_output_tokens: int
     sampling: SamplingParams
@@ -190,4 +205,5 @@ class RequestPayload(_message.Message):
     choice_index: int
     bad_token_sequences: _containers.RepeatedCompositeFieldContainer[TokenSequence]
     pooling: PoolingParams
-    def __init__(self, token_ids: _Optional[bytes] = ..., num_prior_output_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., adapter: _Optional[str] = ..., choice_index: _Optional[int] = ..., bad_token_sequences: _Optional[_Iterable[_Union[TokenSequence, _Mapping]]] = ..., pooling: _Optional[_Union[PoolingParams, _Mapping]] = ...) -> None: ...
+    reasoning_budget: ReasoningBudget
+    def __init__(self, token_ids: _Optional[bytes] = ..., num_prior_output_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., adapter: _Optional[str] = ..., choice_index: _Optional[int] = ..., bad_token_sequences: _Optional[_Iterable[_Union[TokenSequence, _Mapping]]] = ..., pooling: _Optional[_Union[PoolingParams, _Mapping]] = ..., reasoning_budget: _Optional[_Union[ReasoningBudget, _Mapping]] = ...) -> None: ...

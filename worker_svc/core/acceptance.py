@@ -65,7 +65,7 @@ def accept(
         ends = _cut_at_stops(table, suspects, slots, first, counts, sampled.token_ids)
         index = _ranges(first, counts)
     failures: dict[int, Failure] = {}
-    if grammars.constrained[slots].any():
+    if grammars.followed[slots].any():
         ends |= _cut_at_forms(grammars, slots, first, counts, sampled.token_ids, failures)
         index = _ranges(first, counts)
     tokens = sampled.token_ids[index]
@@ -124,7 +124,7 @@ def _cut_at_forms(
     """Moves the automata over the tokens that count. Shortens `counts` in place to the token that completes a form, or
     to none where the form forbids one; fills in `failures` by slot. Returns the rows that end so."""
     ends: dict[int, FinishReason] = {}
-    rows, tokens = np.flatnonzero(grammars.constrained[slots]), sampled.tolist()
+    rows, tokens = np.flatnonzero(grammars.followed[slots]), sampled.tolist()
     columns = (column[rows].tolist() for column in (slots, first, counts))
     for row, slot, start, count in zip(rows.tolist(), *columns, strict=True):
         advance = grammars.advance(slot, tokens[start : start + count])

@@ -11,6 +11,7 @@ from signalbox.grammar.form import Form
 from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.requests.pooling import F32, PoolingParams
+from worker_svc.core.requests.reasoning import ReasoningBudget
 from worker_svc.core.requests.sampling import SamplingParams
 
 I32 = NDArray[np.int32]
@@ -59,10 +60,17 @@ class NewRequest:
     """How the vector is made; None: the request generates."""
     form: Form | None = None
     """What the output has to follow."""
+    reasoning: ReasoningBudget | None = None
+    """Bounds the reasoning; None: nothing does."""
     tells_early: bool = False
     """Whether it fails before the scheduler would run any step of it: `WorkerCore.end_early` ends it."""
     failure: Failure | None = None
     """The payload could not be read: the request ends with this."""
+
+    @property
+    def prior_output(self) -> I32:
+        """Output of earlier attempts."""
+        return self.token_ids[len(self.token_ids) - self.num_prior_output_tokens :]
 
 
 @dataclass

@@ -20,6 +20,7 @@ from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.prompt_reading import skips_unread, take_readings
+from worker_svc.core.requests.reasoning import ReasoningGuard
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.stop_tokens import StopTokens
 from worker_svc.core.run_ahead import needs_commit
@@ -73,6 +74,8 @@ class WorkerCore:
         self._failed: list[int] = []
         """Slots whose requests failed in the step that is being applied."""
         self._grammars = GrammarTable(num_slots, info.vocab_size)
+        # One column: rows that have a mask are rows that need the host.
+        self.table.sampling.follows_form = self._grammars.constrained
         self._stops = StopTokens()
         self._sorter = OutputSorter(self.table)
         self.bad_streak = BadStreak(bad_row_limit)
@@ -97,7 +100,11 @@ class WorkerCore:
         self._sorter.add(slot, request.ref.frontend_instance)
         if request.form is not None:
             self._grammars.expect(slot)
-            table.sampling.follows_form[slot] = True
+        if request.reasoning is not None:
+            guard = ReasoningGuard(request.reasoning)
+            for token in request.prior_output.tolist():
+                guard.advance(token)
+            self._grammars.guard(slot, guard)
         if request.failure is None or request.tells_early:
             return []
         table.end(slot, FinishReason.ERROR, request.failure)

@@ -35,6 +35,7 @@ from worker_svc.links.payload import (
     is_pooling,
     parse_form,
     parse_pooling,
+    parse_reasoning,
     parse_sampling,
     refusal,
 )
@@ -119,6 +120,7 @@ def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -
         scheduler_meta=message.scheduler_meta,
         pooling=parse_pooling(payload, info) if is_pooling(message) else None,
         form=None if is_pooling(message) else parse_form(payload),
+        reasoning=parse_reasoning(payload),
     )
 
 

@@ -20,6 +20,7 @@ from worker_svc.core.requests.pooling import (
     PoolingMode,
     PoolingParams,
 )
+from worker_svc.core.requests.reasoning import ReasoningBudget
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import Failure
 
@@ -58,7 +59,20 @@ def refusal(
         return Failure("InvalidRequestError", text, "structured_output")
     if is_pooling(message):
         return _pooling_refusal(payload, len(token_ids), info)
-    return _sampling_refusal(payload, info)
+    return _sampling_refusal(payload, info) or _budget_refusal(payload, info)
+
+
+def _budget_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> Failure | None:
+    if not payload.HasField("reasoning_budget"):
+        return None
+    budget = payload.reasoning_budget
+    if not (budget.begin_token_ids and budget.end_token_ids):
+        return Failure("InvalidRequestError", "reasoning_budget has no tags", "reasoning_budget")
+    tokens = (*budget.begin_token_ids, *budget.end_token_ids, *budget.then_token_ids)
+    if max(tokens) >= info.vocab_size:
+        message = f"a tag of reasoning has a token id outside of 0 to {info.vocab_size - 1}"
+        return Failure("InvalidRequestError", message, "reasoning_budget")
+    return None
 
 
 def _pooling_refusal(
@@ -150,6 +164,20 @@ def parse_form(payload: generation_pb2.RequestPayload) -> Form | None:
     if kind == FormKind.CHOICE:
         return Form(kind, choices=tuple(output.choice.values))
     return Form(kind) if kind == FormKind.JSON_OBJECT else Form(kind, getattr(output, kind.value))
+
+
+def parse_reasoning(payload: generation_pb2.RequestPayload) -> ReasoningBudget | None:
+    """How long the output may reason; None: as long as it likes."""
+    if not payload.HasField("reasoning_budget"):
+        return None
+    budget = payload.reasoning_budget
+    return ReasoningBudget(
+        max_tokens=budget.max_tokens,
+        is_open=budget.is_open,
+        begin=tuple(budget.begin_token_ids),
+        end=tuple(budget.end_token_ids),
+        then=frozenset(budget.then_token_ids),
+    )
 
 
 def parse_pooling(payload: generation_pb2.RequestPayload, info: RunnerInfo) -> PoolingParams:

@@ -19,8 +19,9 @@ from frontend_svc.api.openai.tools import Toolbox
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace, sampling_of
 from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.prompts import ChatPrompts
+from frontend_svc.text.parsing.budget import ReasoningBudget, reasoning_budget
 from frontend_svc.text.parsing.language import Language
-from signalbox.errors import InvalidRequestError
+from signalbox.errors import InvalidRequestError, UnsupportedError
 from signalbox.grammar.form import FormKind
 from signalbox.telemetry.attributes import OPERATION_CHAT
 
@@ -33,7 +34,7 @@ class Thinking(Body):
 
     type: Literal["enabled", "adaptive", "disabled", "between_tools"]
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
-    """A wish: what has been thought so far does not end by it."""
+    """Most tokens of thinking: behind them its end is forced, with models for which that can be done."""
     display: str | None = None
     """omitted: only the form that clients carry unread is told. With all others thoughts are told as they are."""
 
@@ -204,4 +205,15 @@ class MessagesBody(CountBody):
             trace=trace,
             operation=OPERATION_CHAT,
             parsing=chat.parsing,
+            reasoning=self._reasoning(language, chat.in_reasoning),
         )
+
+    def _reasoning(self, language: Language, within: bool) -> ReasoningBudget | None:
+        """Agents send a budget to whatever model there is: where it cannot be kept, there is none."""
+        thinking = self.thinking
+        if thinking is None or thinking.type != "enabled" or thinking.budget_tokens is None:
+            return None
+        try:
+            return reasoning_budget(language, thinking.budget_tokens, within, "thinking.budget_tokens")
+        except UnsupportedError:
+            return None

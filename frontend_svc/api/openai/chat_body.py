@@ -14,6 +14,7 @@ from frontend_svc.api.openai.tools import Tool, Toolbox, ToolChoice
 from frontend_svc.requests.request import ClientRequest, FieldNames, StructuredOutput, Trace
 from frontend_svc.templates.conversation import Conversation, content_text
 from frontend_svc.templates.prompts import ChatPrompts
+from frontend_svc.text.parsing.budget import ReasoningBudget, reasoning_budget
 from frontend_svc.text.parsing.language import Language
 from signalbox.errors import InvalidRequestError
 from signalbox.protocol.sampling import MAX_LOGPROBS
@@ -39,6 +40,8 @@ class ChatBody(CommonBody):
     """Both stand for a variable of that name, or for what the template has instead."""
     include_reasoning: bool | None = None
     """Whether the answer tells what the model thought. Unset: yes."""
+    thinking_token_budget: Annotated[int, Field(ge=0, lt=1 << 32)] | None = None
+    """Most tokens of reasoning: behind them its end is forced. Unset: as many as the model wants."""
     add_generation_prompt: bool | None = None
     """Unset: yes, unless the last message is to be continued."""
     continue_final_message: bool | None = None
@@ -54,7 +57,6 @@ class ChatBody(CommonBody):
     modalities: Any = None
     audio: Any = None
     prediction: Any = None
-    thinking_token_budget: Any = None
     verbosity: Any = None
     web_search_options: Any = None
     chat_template: Any = None
@@ -69,7 +71,6 @@ class ChatBody(CommonBody):
             "modalities": (None, ["text"]),
             "audio": nothing,
             "prediction": nothing,
-            "thinking_token_budget": nothing,
             "verbosity": (None, "medium"),
             "web_search_options": nothing,
             "chat_template": nothing,
@@ -133,7 +134,13 @@ class ChatBody(CommonBody):
             trace=trace,
             operation=OPERATION_CHAT,
             parsing=chat.parsing,
+            reasoning=self._reasoning(language, chat.in_reasoning),
         )
+
+    def _reasoning(self, language: Language, within: bool) -> ReasoningBudget | None:
+        if self.thinking_token_budget is None:
+            return None
+        return reasoning_budget(language, self.thinking_token_budget, within, "thinking_token_budget")
 
     def conversation(self) -> Conversation:
         """What the chat template is told."""

@@ -26,6 +26,8 @@ class ChatPrompt:
     """How its outputs are read; None: they are text."""
     turn_end: int | None
     """Token that ends the assistant's turn; None: not known, or it ends more than that."""
+    in_reasoning: bool
+    """The prompt ends within reasoning."""
 
 
 async def make_chat_prompt(
@@ -50,7 +52,7 @@ async def make_chat_prompt(
     )
     # In harmony the tag that ends a turn ends each message of it.
     turn_end = None if language.is_harmony else prompts.turn_end
-    return ChatPrompt(text, form, parsing, turn_end)
+    return ChatPrompt(text, form, parsing, turn_end, within)
 
 
 async def render_chat(conversation: Conversation, toolbox: Toolbox, prompts: ChatPrompts) -> str:

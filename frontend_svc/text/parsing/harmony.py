@@ -18,6 +18,8 @@ from frontend_svc.text.parsing.tape import Reading
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 FINISH, CALL, RETURN, CONSTRAIN = "<|end|>", "<|call|>", "<|return|>", "<|constrain|>"
 TAGS = (START, CHANNEL, MESSAGE, FINISH, CALL, RETURN, CONSTRAIN)
+WORDS = ("assistant", "analysis", "final", "commentary")
+"""Words of headers."""
 _HEADER = (START, CHANNEL, CONSTRAIN)
 _BODY_ENDS = (FINISH, CALL, RETURN)
 _RECIPIENT = re.compile(r"\bto=(\S+)")

@@ -51,6 +51,8 @@ class Language:
     """Name of a family; empty: no calls can be found in what it writes."""
     token_ids: Mapping[str, int] = field(default_factory=dict)
     """Added tokens of the vocabulary by their text."""
+    words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Tokens of the words of harmony's headers; empty for all other models."""
 
     @property
     def is_harmony(self) -> bool:

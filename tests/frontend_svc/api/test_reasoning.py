@@ -129,6 +129,15 @@ async def test_a_form_binds_behind_reasoning(
     assert "thought" in form.grammar and '"integer"' in form.grammar
 
 
+async def test_a_bound_that_cannot_be_kept_is_refused(client: openai.AsyncOpenAI) -> None:
+    """LM14: this vocabulary spells its tags, so that nobody could count between them."""
+    with pytest.raises(openai.BadRequestError, match="no tokens of the model's vocabulary") as caught:
+        await client.chat.completions.create(
+            model="toy", messages=USER, extra_body={"thinking_token_budget": 5}
+        )
+    assert caught.value.param == "thinking_token_budget"
+
+
 async def test_a_parser_that_nobody_knows_is_an_error_at_the_start(start: Start) -> None:
     with pytest.raises(StartupError, match="--reasoning-parser 'qwen33' is not known"):
         await start(reasoning_parser="qwen33")

@@ -109,6 +109,7 @@ class LocalRing:
         sampling: generation_pb2.SamplingParams = GREEDY,
         bad_words: Sequence[Sequence[int]] = (),
         prior: Sequence[int] = (),
+        budget: generation_pb2.ReasoningBudget | None = None,
     ) -> Client:
         """A client sends `prompt`; `prior` is the output that it got elsewhere. An output without a form goes on to
         `max_tokens`."""
@@ -136,6 +137,7 @@ class LocalRing:
                 num_prior_output_tokens=len(prior),
                 sampling=params,
                 bad_token_sequences=[generation_pb2.TokenSequence(token_ids=word) for word in bad_words],
+                reasoning_budget=budget,
             ).SerializeToString(),
         )
         self.scheduler.submit(scheduler_delta.parse_submit(request, FRONTEND), 0.0)

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.core.requests.automaton import Automaton, GrammarError
+from worker_svc.core.requests.guarded import GuardedAutomaton
 from worker_svc.core.requests.masks import MaskedRow, Masks
+from worker_svc.core.requests.reasoning import ReasoningGuard
 
 I32 = NDArray[np.int32]
 NO_DRAFTS = np.empty(0, np.int32)
@@ -30,26 +32,43 @@ class GrammarTable:
 
     def __init__(self, num_slots: int, vocab_size: int) -> None:
         self.constrained = np.zeros(num_slots, np.bool_)
-        """The slot's output has to follow a form, whether its automaton is there or not."""
+        """The next token of the slot has a mask: its output follows a form, whether the automaton is there or not, or
+        its reasoning is about to be closed."""
+        self.followed = np.zeros(num_slots, np.bool_)
+        """The slot has an automaton that takes its tokens, whether it says anything about the next one or not."""
         self._automata: dict[int, Automaton] = {}
+        self._guards: dict[int, ReasoningGuard] = {}
+        self._expected: set[int] = set()
+        """Slots with a form."""
         self._num_words = -(-vocab_size // 32)
 
     def expect(self, slot: int) -> None:
         """The slot's request has a form, whose automaton is being prepared."""
-        self.constrained[slot] = True
+        self.constrained[slot] = self.followed[slot] = True
+        self._expected.add(slot)
 
     def put(self, slot: int, automaton: Automaton) -> None:
         """Takes the slot's automaton, which is ready."""
-        self._automata[slot] = automaton
+        guard = self._guards.get(slot)
+        self._automata[slot] = automaton if guard is None else GuardedAutomaton(guard, automaton)
+
+    def guard(self, slot: int, guard: ReasoningGuard) -> None:
+        """The slot's reasoning is bounded, beside a form if one is expected."""
+        self._guards[slot] = guard
+        if slot not in self._expected:
+            self._automata[slot] = GuardedAutomaton(guard, None)
+            self.followed[slot], self.constrained[slot] = True, guard.wants_mask
 
     def is_ready(self, slot: int) -> bool:
-        """The slot has its automaton."""
-        return slot in self._automata
+        """The slot has the automaton of its form."""
+        return slot in self._expected and slot in self._automata
 
     def clear(self, slot: int) -> None:
         """The slot's request is gone."""
-        self.constrained[slot] = False
+        self.constrained[slot] = self.followed[slot] = False
         self._automata.pop(slot, None)
+        self._guards.pop(slot, None)
+        self._expected.discard(slot)
 
     def cut_drafts(self, slots: NDArray[np.int64], drafts: list[I32] | None) -> list[I32] | None:
         """`drafts` of `slots`, each up to the first that its form forbids."""
@@ -82,7 +101,12 @@ class GrammarTable:
 
     def advance(self, slot: int, tokens: list[int]) -> Advance:
         """Moves the slot's automaton over `tokens`, up to the one that completes its form."""
-        automaton = self._automata[slot]
+        advance = self._advance(self._automata[slot], tokens)
+        if slot in self._guards and slot not in self._expected:
+            self.constrained[slot] = self._guards[slot].wants_mask
+        return advance
+
+    def _advance(self, automaton: Automaton, tokens: list[int]) -> Advance:
         for position, token in enumerate(tokens, start=1):
             try:
                 automaton.advance(token)
