@@ -37,7 +37,9 @@ def loop_of_chat(options: dict[str, Any], *, is_streamed: bool, is_forced: bool)
             city = json.loads(call.function.arguments)["city"]
             asked.append(city)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": f"Sunny in {city}."})
-        answer = complete(options if is_forced else options | tools, messages, is_streamed=is_streamed)
+        # litellm wants the tools of a history told: a model that can only be forced to call is told to call none.
+        choice = {"tool_choice": "none"} if is_forced else {}
+        answer = complete(options | tools | choice, messages, is_streamed=is_streamed)
     return asked, answer.content or ""
 
 
