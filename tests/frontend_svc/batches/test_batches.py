@@ -13,6 +13,7 @@ from typing import Any
 import openai
 import pytest
 
+from frontend_svc.batches import disk
 from frontend_svc.batches.journal import Journal
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
@@ -312,3 +313,37 @@ async def test_an_input_that_is_deleted_is_still_read(
     batch = await until_end(client, made.id)
     file = await client.files.retrieve(batch.error_file_id)
     assert (batch.request_counts.failed, file.expires_at) == (100, file.created_at + 7200)
+
+
+async def test_a_full_disk_makes_a_batch_wait(
+    start: Start, cluster: Cluster, tokenizer: Tokenizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was answered meanwhile is written when there is room again, and asked once (FB6)."""
+    monkeypatch.setattr(disk, "_USAGE_S", 0.0)
+    asked = 0
+    ids = tokenizer.fast.encode(" jumps").ids
+
+    def answer(_: Any) -> list[int]:
+        nonlocal asked
+        asked += 1
+        return ids
+
+    cluster.serve(answer, 1)
+    frontend = await start(key_file=None, files_dir=folder, files_max_bytes=60_000, batch_concurrency=4)
+    async with sdk_of(frontend, "none") as client:
+        lines = make_lines(80)
+        ballast = await client.files.create(file=b"x" * 40_000, purpose="user_data")
+        made = await make_batch(client, lines)
+        await until(lambda: asked > 4, 10)
+        before = 0
+        while asked != before:
+            before = asked
+            await asyncio.sleep(0.5)
+        stuck: Any = await client.batches.retrieve(made.id)
+        assert stuck.status == "in_progress"
+        assert stuck.request_counts.completed <= asked < 80
+        await client.files.delete(ballast.id)
+        batch = await until_end(client, made.id)
+        assert batch.request_counts.completed == 80
+        assert names(await read_results(client, batch.output_file_id)) == all_names(80)
+    assert asked == 80

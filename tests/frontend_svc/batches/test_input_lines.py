@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from frontend_svc.batches import pace
 from frontend_svc.batches.input_lines import MAX_ERRORS, InputReport, LineReader, validate
 
 URL = "/v1/completions"
@@ -91,3 +93,20 @@ def test_a_reader_takes_few_lines_at_a_time(tmp_path: Path) -> None:
     reader.close()
     assert sum(counts) == 1000
     assert max(counts) <= 64
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_lines_take_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 bytes of each custom_id, as Python keeps them; a megabyte of lines at a time (FB8)."""
+    monkeypatch.setattr(pace, "WORK_S", 60.0)
+    path = tmp_path / "in"
+    with path.open("wb") as file:
+        for number in range(100_000):
+            file.write(line(f"name-{number}", body={"prompt": "x" * 500}) + b"\n")
+    before = psutil.Process().memory_info().rss
+    report = validate(path, URL, max_lines=100_000, max_line_bytes=1000)
+    assert (report.total, report.errors) == (100_000, [])
+    reader = LineReader(path, URL, bytearray(100_001), 1000)
+    assert sum(len(lines) for lines in iter(reader.read, [])) == 100_000
+    reader.close()
+    assert psutil.Process().memory_info().rss - before < 48 << 20
