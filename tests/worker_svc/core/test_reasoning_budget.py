@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from frontend_svc.grammars.behind_reasoning import bind_form
+from frontend_svc.requests.request import StructuredOutput
+from frontend_svc.text.parsing.language import Language
+from signalbox.grammar.form import FormKind
 from signalbox.v1 import generation_pb2
+from tests.frontend_svc.grammars.vocabulary import EOS, make_vocabulary
 from tests.worker_svc.core.test_constrained_rows import MaskedSim
 from tests.worker_svc.drafting.local_ring import LocalRing
 from worker_svc.core.batch import RunnerInfo
@@ -16,6 +22,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.guarded import GuardedAutomaton
 from worker_svc.core.requests.reasoning import MARGIN, ReasoningBudget, ReasoningGuard
+from worker_svc.grammar.automaton import MatcherAutomaton
 
 V = 100
 BEGIN, END = 7, 8
@@ -138,3 +145,26 @@ def test_the_same_output_however_it_is_run(limit: int) -> None:
     assert run_ring(budget, [], drafts=3) == expected
     cut = run_ring(budget, expected[0][:50])
     assert cut[0] == expected[0]
+
+
+@pytest.mark.parametrize("limit", [0, 2, 20])
+def test_a_form_behind_bounded_reasoning(limit: int, tmp_path: Path) -> None:
+    """LM9, LM14: both bind; a character that was begun is ended before the reasoning is."""
+    vocabulary = make_vocabulary(tmp_path / "tokenizer.json", special=["<think>", "</think>"])
+    ids = vocabulary.token_ids
+    language = Language("qwen3", "", ids)
+    form = bind_form(StructuredOutput(FormKind.REGEX, "[ab]{3}"), language, within=True)
+    begin, end, eos = ids["<think>"], ids["</think>"], ids[EOS]
+    budget, draw = ReasoningBudget(limit, True, (begin,), (end,)), random.Random(limit)
+    for _ in range(30):
+        inner = MatcherAutomaton(vocabulary.matcher(form), frozenset({eos}), lambda: None)
+        automaton, tokens = GuardedAutomaton(ReasoningGuard(budget), inner), list[int]()
+        while not automaton.is_complete:
+            masks = np.zeros((1, -(-(max(ids.values()) + 1) // 32)), np.uint32)
+            automaton.fill(np.empty(0, np.int32), masks)
+            allowed = [t for t in range(eos + 1) if masks[0, t // 32] >> np.uint32(t % 32) & 1]
+            tokens.append(draw.choice(allowed))
+            automaton.advance(tokens[-1])
+        place = tokens.index(end)
+        assert place <= limit + 3 and (place <= limit or max(tokens[:place]) > 127)
+        assert len([token for token in tokens[place + 1 :] if token in vocabulary.spell("ab")]) == 3
