@@ -1,6 +1,6 @@
 """multipart/form-data (RFC 7578) as it comes in: a form with small fields and one file, which goes on as it is read.
 
-Nothing is kept but the small fields and what could be the beginning of a boundary.
+python-multipart reads; nothing is kept here but the small fields.
 """
 
 from __future__ import annotations
@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import Message
-from email.parser import HeaderParser
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 
 from signalbox.errors import InvalidRequestError
 
-MAX_HEADER_BYTES = 8 << 10
 MAX_FIELD_BYTES = 4 << 10
 MAX_PARTS = 32
 MAX_BOUNDARY_CHARS = 70
 """RFC 2046 allows no more."""
-_CRLF = b"\r\n"
-_END_OF_HEADERS = b"\r\n\r\n"
+ENCODINGS = (b"binary", b"8bit", b"7bit")
+"""Transfer encodings that change nothing."""
 
 
 @dataclass(frozen=True)
@@ -65,132 +66,92 @@ class MultipartReader:
     """Takes bytes as they come and gives parts of the form; raises InvalidRequestError for what is no form."""
 
     def __init__(self, boundary: bytes) -> None:
-        self._delimiter = _CRLF + b"--" + boundary
-        self._rest = bytearray(_CRLF)  # the first boundary may stand at the very beginning
-        self._take = self._skip_preamble
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin_part,
+                "on_header_field": self._add_header_name,
+                "on_header_value": self._add_header_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._end_headers,
+                "on_part_data": self._add_data,
+                "on_part_end": self._end_part,
+                "on_end": self._end,
+            },
+        )
+        self._told: list[FormPart] = []
+        """Parts of the bytes that are being read."""
+        self._header_name, self._header_value = bytearray(), bytearray()
+        self._headers: dict[str, bytes] = {}
+        """Headers of the part that is read, by names in small letters."""
         self._field: str | None = None
         """Name of the field that is read; None: it is a file, or nothing."""
-        self._value = b""
+        self._value = bytearray()
         self._num_parts = 0
         self.is_complete = False
         """The last boundary has come; what follows says nothing."""
 
     def feed(self, data: bytes) -> Iterator[FormPart]:
         """What can be told of the form by now."""
-        self._rest += data
-        while not self.is_complete:
-            before = len(self._rest), self._take
-            yield from self._take()
-            if (len(self._rest), self._take) == before:
-                return
-        self._rest.clear()
+        if self.is_complete:
+            return
+        try:
+            self._parser.write(data)
+        except FormParserError as error:
+            raise _no_form(str(error)) from None
+        told, self._told = self._told, []
+        yield from told
 
-    # -- states: each takes what it can from the front of `_rest` --
+    # -- what python-multipart calls --
 
-    def _skip_preamble(self) -> Iterator[FormPart]:
-        at = self._rest.find(self._delimiter)
-        if at < 0:
-            if len(self._rest) > MAX_HEADER_BYTES:
-                raise _no_form("it does not begin with its boundary")
-            return
-        del self._rest[: at + len(self._delimiter)]
-        self._take = self._end_boundary
-        yield from ()
-
-    def _end_boundary(self) -> Iterator[FormPart]:
-        """Behind a boundary: two dashes end the form, a line's end begins a part."""
-        if len(self._rest) < 2:
-            return
-        if self._rest.startswith(b"--"):
-            self.is_complete = True
-            return
-        end = self._rest.find(_CRLF)
-        if end < 0 or self._rest[:end].strip(b" \t"):
-            if end >= 0 or len(self._rest) > MAX_HEADER_BYTES:
-                raise _no_form("there is something behind a boundary")
-            return
-        del self._rest[:end]  # the line's end belongs to the headers: there may be none
-        self._take = self._read_headers
-        yield from ()
-
-    def _read_headers(self) -> Iterator[FormPart]:
-        end = self._rest.find(_END_OF_HEADERS)
-        if end > MAX_HEADER_BYTES or (end < 0 and len(self._rest) > MAX_HEADER_BYTES):
-            raise _no_form("the headers of a part are too long")
-        if end < 0:
-            return
+    def _begin_part(self) -> None:
         self._num_parts += 1
         if self._num_parts > MAX_PARTS:
             raise _no_form(f"it has more than {MAX_PARTS} parts")
-        name, filename = _read_disposition(bytes(self._rest[:end]))
-        # The line's end stays: a part without content is followed by its boundary at once.
-        del self._rest[: end + len(_CRLF)]
-        self._take, self._value = self._read_content, b""
-        self._field = name if filename is None else None
-        self._is_first = True
+        self._headers.clear()
+        self._value.clear()
+
+    def _add_header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header_name += data[start:end]
+
+    def _add_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header_value += data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[_as_text(self._header_name).lower()] = bytes(self._header_value)
+        self._header_name.clear()
+        self._header_value.clear()
+
+    def _end_headers(self) -> None:
+        kind, options = parse_options_header(self._headers.get("content-disposition", b""))
+        name, filename = options.get(b"name"), options.get(b"filename")
+        if kind != b"form-data" or name is None:
+            raise _no_form("a part has no name")
+        if self._headers.get("content-transfer-encoding", b"binary").lower() not in ENCODINGS:
+            raise _no_form("a part has a transfer encoding")
+        self._field = _as_text(name) if filename is None else None
         if filename is not None:
-            yield FormFile(name, filename)
+            self._told.append(FormFile(_as_text(name), _as_text(filename)))
 
-    def _read_content(self) -> Iterator[FormPart]:
-        if self._is_first:
-            if self._rest.startswith(self._delimiter):
-                yield from self._end_part(b"")
-                return
-            if len(self._rest) < len(self._delimiter) and self._delimiter.startswith(self._rest):
-                return  # nothing but the beginning of a boundary, so far
-            del self._rest[: len(_CRLF)]
-            self._is_first = False
-        at = self._rest.find(self._delimiter)
-        if at >= 0:
-            content = bytes(self._rest[:at])
-            del self._rest[:at]
-            yield from self._end_part(content)
-            return
-        keep = _overlap(self._rest, self._delimiter)
-        content = bytes(self._rest[: len(self._rest) - keep])
-        del self._rest[: len(content)]
-        yield from self._tell(content)
-
-    def _end_part(self, content: bytes) -> Iterator[FormPart]:
-        yield from self._tell(content)
-        if self._field is not None:
-            yield FormField(self._field, _as_text(self._value))
-        del self._rest[: len(self._delimiter)]
-        self._take = self._end_boundary
-
-    def _tell(self, content: bytes) -> Iterator[FormPart]:
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
         if self._field is None:
-            if content:
-                yield FormData(content)
+            self._told.append(FormData(data[start:end]))
             return
-        self._value += content
+        self._value += data[start:end]
         if len(self._value) > MAX_FIELD_BYTES:
             raise InvalidRequestError(
                 f"{self._field}: longer than {MAX_FIELD_BYTES} bytes", field=self._field
             )
 
+    def _end_part(self) -> None:
+        if self._field is not None:
+            self._told.append(FormField(self._field, _as_text(self._value)))
 
-def _overlap(data: bytearray, delimiter: bytes) -> int:
-    """Bytes at the end of `data` with which `delimiter` may begin."""
-    for size in range(min(len(data), len(delimiter) - 1), 0, -1):
-        if data.endswith(delimiter[:size]):
-            return size
-    return 0
-
-
-def _read_disposition(headers: bytes) -> tuple[str, str | None]:
-    """(name, file name) of a part; None: it is no file."""
-    message = HeaderParser().parsestr(_as_text(headers).lstrip("\r\n"))
-    name = message.get_param("name", header="content-disposition")
-    if message.get_content_disposition() != "form-data" or not isinstance(name, str):
-        raise _no_form("a part has no name")
-    encoding = str(message.get("content-transfer-encoding", "binary")).lower()
-    if encoding not in ("binary", "8bit", "7bit"):
-        raise _no_form("a part has a transfer encoding")
-    return name, message.get_filename()
+    def _end(self) -> None:
+        self.is_complete = True
 
 
-def _as_text(data: bytes) -> str:
+def _as_text(data: bytes | bytearray) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
