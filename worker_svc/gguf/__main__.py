@@ -1,7 +1,6 @@
-"""`python -m worker_svc.gguf FILE DIR`: makes a model directory of a GGUF file.
+"""`python -m worker_svc.gguf FILE DIR`: makes a model directory of a GGUF file, or of one of its parts.
 
-For `signalbox pull`, which imports no service: a line `DONE TOTAL` in bytes for every tensor goes to stdout; what goes
-wrong is one sentence on stderr, with exit status 1.
+For `signalbox pull` and `up`, which import no service: what goes wrong is one sentence on stderr, with exit status 1.
 """
 
 import sys
@@ -15,7 +14,7 @@ def main() -> int:
     """Converts, and returns the exit status."""
     source, target = map(Path, sys.argv[1:])
     try:
-        convert(source, target, lambda done, total: print(done, total, flush=True))
+        convert(source, target)
     except GgufError as error:
         print(error, file=sys.stderr)
     except OSError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker_svc.gguf.blocks import STORAGES, Floats, Storage, dequantise
+from worker_svc.gguf.blocks import NOT_READ, STORAGES, Storage
 from worker_svc.gguf.errors import GgufError
 
 MAGIC = b"GGUF"
@@ -51,13 +51,17 @@ class Tensor:
             product *= length
         return product
 
+    @property
+    def num_bytes(self) -> int:
+        return self.storage.num_bytes(self.num_elements)
+
 
 class GgufFile:
     """An open file, mapped into memory."""
 
     def __init__(self, path: Path) -> None:
         """Raises GgufError for what is not a whole GGUF file, or has numbers stored in a way that is not read here."""
-        self._path = path
+        self.path = path
         try:
             with path.open("rb") as file:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -97,6 +101,11 @@ class GgufFile:
         found: list[str] = self._value(name, None, "list of strings", lambda value: _is_list(value, str))
         return found
 
+    def scores(self, name: str) -> list[float]:
+        """A list of numbers with fractions."""
+        found: list[float] = self._value(name, None, "list of scores", lambda value: _is_list(value, float))
+        return found
+
     def numbers(self, name: str, default: list[int]) -> list[int]:
         """Whole numbers."""
         found: list[int] = self._value(name, default, "list of numbers", lambda value: _is_list(value, int))
@@ -105,53 +114,52 @@ class GgufFile:
     def _value(self, name: str, default: Any, what: str, is_right: Callable[[Any], bool]) -> Any:
         found = self.metadata.get(name, default)
         if found is None:
-            raise GgufError(f"{self._path} has no {name}")
+            raise GgufError(f"{self.path} has no {name}")
         if not is_right(found):
-            raise GgufError(f"{self._path}: {name} is no {what}")
+            raise GgufError(f"{self.path}: {name} is no {what}")
         return found
 
-    def read(self, tensor: Tensor) -> Floats:
-        """The numbers of a tensor in float32, in its shape."""
-        num_bytes = tensor.storage.num_bytes(tensor.num_elements)
-        stored = self._data[tensor.offset : tensor.offset + num_bytes]
-        return dequantise(stored, tensor.storage).reshape(tensor.shape)
+    def bytes_of(self, tensor: Tensor) -> bytes:
+        """What is stored of a tensor."""
+        return self._data[tensor.offset : tensor.offset + tensor.num_bytes]
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         cursor = _Cursor(self._data)
         if cursor.take(4) != MAGIC:
-            raise GgufError(f"{self._path} is not a GGUF file")
+            raise GgufError(f"{self.path} is not a GGUF file")
         version = cursor.number("I")
         if version not in VERSIONS:
-            raise GgufError(f"{self._path} is GGUF of version {version}, which is not read here")
+            raise GgufError(f"{self.path} is GGUF of version {version}, which is not read here")
         num_tensors, num_values = cursor.number("Q"), cursor.number("Q")
         metadata = {cursor.string(): cursor.value(cursor.number("I")) for _ in range(num_values)}
         entries = [self._read_entry(cursor) for _ in range(num_tensors)]
         alignment = metadata.get("general.alignment", ALIGNMENT_BYTES)
         if not _is_whole(alignment) or alignment < 1:
-            raise GgufError(f"{self._path}: general.alignment is no size")
+            raise GgufError(f"{self.path}: general.alignment is no size")
         start = -(-cursor.at // alignment) * alignment
         tensors = {
             name: Tensor(name, shape, storage, start + offset) for name, shape, storage, offset in entries
         }
         if len(tensors) < len(entries):
-            raise GgufError(f"{self._path} has two tensors of one name")
-        ends = [each.offset + each.storage.num_bytes(each.num_elements) for each in tensors.values()]
+            raise GgufError(f"{self.path} has two tensors of one name")
+        ends = [each.offset + each.num_bytes for each in tensors.values()]
         if max(ends, default=0) > len(self._data):
-            raise GgufError(f"{self._path} is truncated: it has {len(self._data)} of {max(ends)} bytes")
+            raise GgufError(f"{self.path} is truncated: it has {len(self._data)} of {max(ends)} bytes")
         return metadata, tensors
 
     def _read_entry(self, cursor: _Cursor) -> tuple[str, tuple[int, ...], Storage, int]:
         name = cursor.string()
         num_dimensions = cursor.number("I")
         if num_dimensions > MAX_DIMENSIONS:
-            raise GgufError(f"{self._path}: the tensor {name} has {num_dimensions} dimensions")
+            raise GgufError(f"{self.path}: the tensor {name} has {num_dimensions} dimensions")
         shape = tuple(cursor.number("Q") for _ in range(num_dimensions))[::-1]
         kind = cursor.number("I")
         if kind not in STORAGES:
-            raise GgufError(f"{self._path}: the tensor {name} is stored as GGML type {kind}, not read here")
+            known = NOT_READ.get(kind, f"GGML type {kind}")
+            raise GgufError(f"{self.path}: the tensor {name} is stored as {known}, which is not read here")
         storage = STORAGES[kind]
         if (shape[-1] if shape else 1) % storage.block_elements:
-            raise GgufError(f"{self._path}: the rows of the tensor {name} do not fill their blocks")
+            raise GgufError(f"{self.path}: the rows of the tensor {name} do not fill their blocks")
         return name, shape, storage, cursor.number("Q")
 
 

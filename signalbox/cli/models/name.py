@@ -1,4 +1,4 @@
-"""What `--model` names: a directory, a model of the catalogue, or one of the Hugging Face hub."""
+"""What `--model` names: a directory, a GGUF file, a model of the catalogue, or one of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 from signalbox.cli.models import hub
 from signalbox.cli.models.cache import megabytes
 from signalbox.cli.models.catalogue import CATALOGUE
+from signalbox.cli.models.conversion import find_gguf
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
+
+GGUF = ".gguf"
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,15 @@ class FoundModel:
 
 
 def find_model(text: str) -> FoundModel:
-    """The model of that name. A directory that is there goes before a name, and what is in the cache before the hub.
+    """The model of that name. A directory or file that is there goes before a name, the cache before the hub.
 
     Raises StartupError for a model of the catalogue that is not here yet, and for one that the hub does not give.
     """
     directory = Path(text).expanduser().absolute()
     if directory.is_dir():
         return FoundModel(directory, directory.name)
+    if directory.suffix == GGUF and directory.is_file():
+        return FoundModel(find_gguf(directory, Progress()), directory.stem)
     if text in CATALOGUE:
         return _find_packaged(text)
     named = hub.read_id(text)

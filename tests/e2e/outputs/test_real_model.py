@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct, by the name that a newcomer types: fetched, converted, served, and compared with transformers.
+"""SmolLM2-135M-Instruct, by the name that a newcomer types: fetched, served from GGUF, and compared with transformers.
 
 It is kept in the cache by its hash, so it is fetched once per machine.
 """
@@ -20,7 +20,28 @@ from tests.e2e.conftest import Launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-QUESTIONS = ("What is the capital of France?", "Count: 1, 2, 3. What comes after 1023?", "Who are you?")
+QUESTIONS = (
+    "What is the capital of France?",
+    "Count: 1, 2, 3. What comes after 1023?",
+    "Who are you?",
+    "Name three colours.",
+    "What is 12 times 12?",
+    "Write a sentence about rain.",
+    "How many legs has a spider?",
+    "What is the opposite of cold?",
+    "Explain gravity to a child.",
+    "Give me a word that rhymes with cat.",
+    "What do bees make?",
+    "Translate 'good morning' into Spanish.",
+    "Who wrote Hamlet?",
+    "What is the largest ocean?",
+    "List the days of the week.",
+    "Why is the sky blue?",
+    "What is Python?",
+    "Say hello.",
+    "What is the boiling point of water?",
+    "Finish: Once upon a time",
+)
 NUM_TOKENS = 24
 
 
@@ -36,13 +57,15 @@ def smollm2() -> Path:
 
 
 def expected_answers(directory: Path) -> list[str]:
-    """As transformers' own template, forward and generate give them, in float32."""
+    """As transformers' own template, forward and generate give them, in float32, with the numbers of the GGUF file."""
     # Imported here: it takes seconds, and this file is collected by every run.
-    import torch  # noqa: PLC0415
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    from worker_svc.runner.model.loading import load_model  # noqa: PLC0415
 
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    model = load_model(directory, dtype="float32").module
+    model.set_attn_implementation("eager")
     answers = []
     for question in QUESTIONS:
         messages = [{"role": "user", "content": question}]

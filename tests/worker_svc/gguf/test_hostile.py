@@ -26,7 +26,7 @@ FURTHER = (
 def try_to_convert(path: Path) -> None:
     """Converts, or is refused."""
     try:
-        convert(path, path.parent / "made", lambda done, total: None)
+        convert(path, path.parent / "made")
     except GgufError as error:
         assert str(error)
 
@@ -46,7 +46,7 @@ def test_a_tensor_of_another_shape_is_refused(tmp_path: Path, name: str, shape: 
     """A worker would find it out only when it loads the model."""
     write_gguf(tmp_path / "m.gguf", weights=draw_weights() | {name: np.zeros(shape, np.float32)})
     with pytest.raises(GgufError, match="has the shape"):
-        convert(tmp_path / "m.gguf", tmp_path / "made", lambda done, total: None)
+        convert(tmp_path / "m.gguf", tmp_path / "made")
     assert not (tmp_path / "made").exists()
 
 
@@ -56,7 +56,7 @@ def test_a_tensor_that_is_missing_is_found_out(tmp_path: Path, name: str) -> Non
     del weights[name]
     write_gguf(tmp_path / "m.gguf", weights=weights)
     with pytest.raises(GgufError, match="tensors, and the file"):
-        convert(tmp_path / "m.gguf", tmp_path / "made", lambda done, total: None)
+        convert(tmp_path / "m.gguf", tmp_path / "made")
 
 
 def test_a_layer_beyond_the_last_is_refused(tmp_path: Path) -> None:
@@ -64,14 +64,14 @@ def test_a_layer_beyond_the_last_is_refused(tmp_path: Path) -> None:
     weights["blk.7.attn_q.weight"] = weights.pop("blk.1.attn_q.weight")
     write_gguf(tmp_path / "m.gguf", weights=weights)
     with pytest.raises(GgufError, match="none of a llama's"):
-        convert(tmp_path / "m.gguf", tmp_path / "made", lambda done, total: None)
+        convert(tmp_path / "m.gguf", tmp_path / "made")
 
 
 def test_arrays_in_arrays_without_end_are_refused(tmp_path: Path) -> None:
     head = struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 1) + b"a" + struct.pack("<I", 9)
     (tmp_path / "m.gguf").write_bytes(head + struct.pack("<IQ", 9, 1) * 100_000)
     with pytest.raises(GgufError, match="not a whole GGUF file"):
-        convert(tmp_path / "m.gguf", tmp_path / "made", lambda done, total: None)
+        convert(tmp_path / "m.gguf", tmp_path / "made")
 
 
 def test_tokens_and_merges_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_tokens_and_merges_that_are_none_are_refused(tmp_path: Path) -> None:
     ):
         write_gguf(tmp_path / "m.gguf", METADATA | changed)
         with pytest.raises(GgufError):
-            convert(tmp_path / "m.gguf", tmp_path / "made", lambda done, total: None)
+            convert(tmp_path / "m.gguf", tmp_path / "made")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -122,6 +122,8 @@ def _value(value: Any) -> bytes:
             return struct.pack("<I", 8) + _string(value)
     if isinstance(value[0], str):
         return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(_string, value))
+    if isinstance(value[0], float):
+        return struct.pack(f"<IIQ{len(value)}f", 9, 6, len(value), *value)
     return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
 
 

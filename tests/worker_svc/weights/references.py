@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import cache
 from typing import Any
 
 from tests.downloads import wheel
@@ -28,9 +29,22 @@ def gguf_quants() -> Any:
     return _imported("gguf.quants", GGUF)
 
 
+@cache
 def _imported(name: str, *wheels: tuple[str, str]) -> Any:
-    for each in wheels:
-        path = str(wheel(*each))
-        if path not in sys.path:
-            sys.path.append(path)
-    return importlib.import_module(name)
+    """The module, whatever else is called so here: pytest takes a folder of tests for a package of that name."""
+    paths = [str(wheel(*each)) for each in wheels]
+    root = name.partition(".")[0]
+    hidden = _popped(root) if not any(path in sys.path for path in paths) else {}
+    sys.path[:0] = paths
+    try:
+        return importlib.import_module(name)
+    finally:
+        if hidden:
+            _popped(root)
+            sys.modules.update(hidden)
+            del sys.path[: len(paths)]
+
+
+def _popped(root: str) -> dict[str, Any]:
+    """Takes a package and its modules out of those that are imported."""
+    return {each: sys.modules.pop(each) for each in list(sys.modules) if f"{each}.".startswith(f"{root}.")}

@@ -53,8 +53,18 @@ def read_tokenizer_eos(model_dir: Path) -> list[int]:
     return [token_id for token_id in ids if isinstance(token_id, int)]
 
 
+def gguf_file(model_dir: Path) -> Path | None:
+    """The directory's GGUF file, or the first of its parts; None: its weights are safetensors, or there are none."""
+    if (model_dir / WEIGHTS).is_file() or (model_dir / WEIGHTS_INDEX).is_file():
+        return None
+    return min((path for path in model_dir.glob("*.gguf") if path.is_file()), default=None)
+
+
 def check_weights(model_dir: Path) -> None:
-    """Checks that the safetensors files are there and whole. ModelLoadError names the first that is not."""
+    """Checks that the safetensors files are there and whole; a GGUF file is checked when it is opened. ModelLoadError
+    names the first that is not."""
+    if gguf_file(model_dir) is not None:
+        return
     for path in weight_files(model_dir):
         _check_safetensors(path)
 

@@ -2,7 +2,8 @@
 
 `python -m worker_svc.runner.model.support DIR...` prints a line of JSON for each directory, for `signalbox models`,
 which imports no service: `family` ("" if unknown), `problem` (why it cannot be served; null: nothing is known against
-it), `is_compared` (whether the family is compared with transformers).
+it), `is_compared` (whether the family is compared with transformers), `scheme` (how its weights are quantised; "": not
+at all).
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from worker_svc.gguf import summary
+from worker_svc.gguf.errors import GgufError
+from worker_svc.gguf.parts import open_parts
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.weights.scheme import read_scheme
@@ -77,17 +81,35 @@ def rope_types(rope: Any) -> list[Any]:
 
 def describe(directory: Path) -> dict[str, Any]:
     """What is known of a directory before its weights are loaded."""
-    family, problem = "", None
+    family, problem, scheme = "", None, ""
     try:
         config = checkpoint.read_json(directory / checkpoint.CONFIG)
         family = str(config.get("model_type", ""))
         check_config(config, directory / checkpoint.CONFIG)
         checkpoint.check_weights(directory)
+        scheme = _scheme(directory, config)
     except ModelLoadError as error:
         problem = str(error).replace(f"{directory}/", "").removesuffix(".")
     except RecursionError:
         problem = f"{checkpoint.CONFIG} is nested too deep"
-    return {"family": family, "problem": problem, "is_compared": family in COMPARED_FAMILIES}
+    return {
+        "family": family,
+        "problem": problem,
+        "is_compared": family in COMPARED_FAMILIES,
+        "scheme": scheme,
+    }
+
+
+def _scheme(directory: Path, config: dict[str, Any]) -> str:
+    """How the weights are quantised, in a few words; empty: not at all."""
+    gguf = checkpoint.gguf_file(directory)
+    if gguf is None:
+        scheme = read_scheme(directory, config)
+        return scheme.name if scheme else ""
+    try:
+        return summary.describe(open_parts(gguf))
+    except GgufError as error:
+        raise ModelLoadError(f"{error}.") from error
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ examples:
 Those that were pulled, and those in the cache of the Hugging Face hub (HF_HOME). `yes` is for families whose outputs
 are compared with transformers, `perhaps` for others: what decides is the probe when a worker loads them.
 """
-HEADS = ("model", "family", "can be served", "MB")
+HEADS = ("model", "family", "weights", "can be served", "MB")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(model: KeptModel, support: Support) -> tuple[str, ...]:
-    return model.name, support.family or "-", _answer(support), str(megabytes(model.num_bytes))
+    return (
+        model.name,
+        support.family or "-",
+        support.scheme or "-",
+        _answer(support),
+        str(megabytes(model.num_bytes)),
+    )
 
 
 def _answer(support: Support) -> str:

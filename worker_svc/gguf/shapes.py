@@ -1,0 +1,25 @@
+"""The shapes of a layer's tensors, as follow from a model's config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def layer_shape(tensor: str, config: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of the weight that GGUF calls `tensor`, `attn_q` for one; rows first."""
+    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    queries, keys = (config[name] * head for name in ("num_attention_heads", "num_key_value_heads"))
+    is_joined = config["model_type"] == "phi3"
+    return {
+        "attn_q": (queries, hidden),
+        "attn_k": (keys, hidden),
+        "attn_v": (keys, hidden),
+        "attn_qkv": (queries + 2 * keys, hidden),
+        "attn_output": (hidden, queries),
+        "attn_q_norm": (head,),
+        "attn_k_norm": (head,),
+        "ffn_gate": (inner, hidden),
+        "ffn_up": (2 * inner if is_joined else inner, hidden),
+        "ffn_down": (hidden, inner),
+    }.get(tensor, (hidden,))
