@@ -8,7 +8,7 @@ import torch
 
 from worker_svc.weights.quantised import QuantisedMatrix
 
-CHUNK_ELEMENTS = 1 << 22
+CHUNK_ELEMENTS = 1 << 19
 """Numbers that are float32 at a time: what a thread takes beside the result."""
 
 

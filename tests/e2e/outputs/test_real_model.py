@@ -18,7 +18,7 @@ from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
 from tests.e2e.conftest import Launch
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 QUESTIONS = (
     "What is the capital of France?",

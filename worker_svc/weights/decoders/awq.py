@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.weights.decoders.bits import signed, unpack
+from worker_svc.weights.decoders.bits import signed
 from worker_svc.weights.decoders.parts import (
     FLOAT_DTYPES,
     Tensors,
@@ -54,9 +54,9 @@ def _matrix(
 ) -> QuantisedMatrix:
     by_output = load_scales(scales).T.contiguous()
     half = 1 << BITS - 1
-    offsets = (half - _in_order(zeros.load()).T.float()) * by_output
+    offsets = (half - _by_output(zeros.load()).float()) * by_output
     return QuantisedMatrix(
-        codes=signed(_in_order(words.load()).T.contiguous(), BITS),
+        codes=signed(_by_output(words.load()), BITS),
         scales=by_output,
         offsets=offsets,
         bits=BITS,
@@ -64,6 +64,10 @@ def _matrix(
     )
 
 
-def _in_order(words: torch.Tensor) -> torch.Tensor:
-    """uint8 `[rows, 8 * words]`."""
-    return unpack(words, BITS).view(*words.shape, PER_WORD)[..., PLACES].flatten(-2)
+def _by_output(words: torch.Tensor) -> torch.Tensor:
+    """uint8 `[8 * columns, rows]` of the numbers in words `[rows, columns]`."""
+    turned = words.T.contiguous()
+    made = torch.empty(turned.shape[0], PER_WORD, turned.shape[1], dtype=torch.uint8)
+    for number, place in enumerate(PLACES):
+        made[:, number] = turned >> BITS * place & 15
+    return made.flatten(0, 1)
