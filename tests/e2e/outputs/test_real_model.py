@@ -92,7 +92,7 @@ def ask(url: str, question: str) -> str:
 
 def test_the_first_thing_to_be_seen_is_an_answer_in_english(launch_ring: Launch, smollm2: Path) -> None:
     """And greedy chats are transformers' own, token for token."""
-    ring = launch_ring("--model", "smollm2", "--dtype", "float32")
+    ring = launch_ring("--model", "smollm2", "--dtype", "float32", "--quantization", "none")
     ring.wait_for("Ctrl-C stops everything")
     output = "".join(ring.output)
     assert "\n> What is the capital of France?\nThe capital of France is Paris.\n" in output

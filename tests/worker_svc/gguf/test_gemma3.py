@@ -25,6 +25,7 @@ from worker_svc.gguf.blocks import STORAGES
 from worker_svc.gguf.conversion import convert
 from worker_svc.gguf.parts import open_parts
 from worker_svc.gguf.source import open_gguf
+from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import load_model
 from worker_svc.weights.quantised import QuantisedMatrix
 
@@ -101,7 +102,7 @@ def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) ->
     convert(gemma, tmp_path / "gemma")
     tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
     prompts = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
-    runner = make_runner(tmp_path / "gemma")
+    runner = make_runner(tmp_path / "gemma", quantization=Quantization.NONE)
     requests = []
     for start in range(0, len(prompts), AT_ONCE):
         driver = Driver(runner)
@@ -111,5 +112,8 @@ def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) ->
     module.set_attn_implementation("eager")
     for request, prompt in zip(requests, prompts, strict=True):
         ids = torch.tensor([prompt])
-        output = module.generate(ids, max_new_tokens=NUM_TOKENS, do_sample=False, eos_token_id=-1)
+        mask = torch.ones_like(ids)
+        output = module.generate(
+            ids, attention_mask=mask, max_new_tokens=NUM_TOKENS, do_sample=False, eos_token_id=-1
+        )
         assert list(request.output) == output[0, len(prompt) :].tolist(), tokenizer.decode(prompt)
