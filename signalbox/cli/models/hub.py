@@ -25,7 +25,8 @@ WANTED = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "tokenizer.model", "tekken.json"),
     *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
-    *("modules.json", "1_Pooling/config.json"),
+    *("modules.json", "1_Pooling/config.json", "1_LogitScore/config.json"),
+    *("config_sentence_transformers.json", "hf_quant_config.json"),
 )
 """Files that worker and frontend read; no pickles, pictures or weights for other programs."""
 UNWANTED = ("*/*.safetensors", "consolidated*")
