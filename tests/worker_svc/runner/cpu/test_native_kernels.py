@@ -201,3 +201,26 @@ def test_cache_that_cannot_be_written_is_no_obstacle(
     assert library is not None
     assert library.answer() == 42
     assert not list(elsewhere.iterdir()), "it is loaded, and no file is left"
+
+
+@needs_compiler
+@pytest.mark.parametrize("planted_mode", [0o777, 0o770])
+def test_what_others_could_have_planted_is_not_loaded(fresh_cache: Path, planted_mode: int) -> None:
+    """With HOME=/tmp, as some images have it, others may make the directory before us."""
+    planted = build.built_library(build.find_compiler())
+    build.SOURCE.with_name("other.cpp").write_text('extern "C" int answer() { return 666; }\n')
+    build.run(["g++", "-shared", "-fPIC", str(build.SOURCE.with_name("other.cpp")), "-o", str(planted)])
+    planted.parent.chmod(planted_mode)
+    library = build.load_library()
+    assert library is not None
+    assert library.answer() == 42
+
+
+@needs_compiler
+def test_a_library_that_others_may_write_is_not_loaded(fresh_cache: Path) -> None:
+    planted = build.built_library(build.find_compiler())
+    planted.write_bytes(b"planted")
+    planted.chmod(0o666)
+    library = build.load_library()
+    assert library is not None
+    assert library.answer() == 42

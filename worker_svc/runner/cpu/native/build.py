@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from functools import cache
@@ -25,6 +26,7 @@ OPTIONS = (
     "-Wno-psabi",
 )
 BUILD_TIMEOUT_S = 120
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ def open_library() -> ctypes.CDLL:
     compiler = find_compiler()
     try:
         path = built_library(compiler)
-    except OSError:  # not writable: built for this process alone, which needs no file once it is loaded
+    except OSError:  # not ours alone: built for this process, which needs no file once it is loaded
         with tempfile.TemporaryDirectory(prefix="signalbox-kernels-") as directory:
             path = Path(directory) / "kernels.so"
             compile_to(path, compiler)
@@ -61,13 +63,23 @@ def open_library() -> ctypes.CDLL:
 
 
 def built_library(compiler: str) -> Path:
-    """Its path in the cache directory, where it is now. OSError if it cannot be written there."""
+    """Its path in the cache directory, where it is now. OSError if it cannot be written there, or if somebody else
+    could have: what is loaded runs as this process does."""
     directory = cache_directory()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_owner(directory)
     path = directory / f"kernels-{build_key(compiler)}.so"
     if not path.is_file():
         compile_to(path, compiler)
+    check_owner(path)
     return path
+
+
+def check_owner(path: Path) -> None:
+    """PermissionError if anybody but this user and root may write there."""
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & OTHERS_WRITE:
+        raise PermissionError(f"{path} can be written by others")
 
 
 def find_compiler() -> str:
@@ -91,9 +103,8 @@ def build_key(compiler: str) -> str:
     """Changes with all that the machine code depends on."""
     version = run([compiler, "--version"])
     cpu = Path("/proc/cpuinfo")
-    flags = (
-        [line for line in cpu.read_text().splitlines() if line.startswith("flags")] if cpu.is_file() else []
-    )
+    lines = cpu.read_text().splitlines() if cpu.is_file() else []
+    flags = [line for line in lines if line.startswith(("flags", "Features"))]  # of x86 and of ARM
     sources = sorted((*SOURCE.parent.glob("*.h"), SOURCE))
     parts = [*(source.read_text() for source in sources), version, platform.machine(), *flags[:1], *OPTIONS]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
@@ -104,6 +115,7 @@ def compile_to(path: Path, compiler: str) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as directory:
         built = Path(directory) / path.name
         run([compiler, *OPTIONS, str(SOURCE), "-o", str(built)])
+        built.chmod(0o755)
         built.replace(path)
 
 
