@@ -12,7 +12,7 @@ from frontend_svc.grammars import harmony
 from frontend_svc.grammars.lark import ANYTHING, containing, json_of
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.parsing.language import Language
-from frontend_svc.text.parsing.parser import ReasoningTags
+from frontend_svc.text.parsing.reasoning import ReasoningTags
 from signalbox.errors import UnsupportedError
 from signalbox.grammar.form import FormKind
 

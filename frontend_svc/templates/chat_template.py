@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import jinja2
+from jinja2.exceptions import SecurityError
 from jinja2.meta import find_undeclared_variables
 
 from frontend_svc.templates.conversation import Plain
@@ -74,6 +75,12 @@ class ChatTemplate:
                 if num_chars > max_chars:
                     break
                 pieces.append(piece)
+        except SecurityError as error:
+            raise InvalidRequestError(
+                f"the model's chat template is at fault, not the messages: {error} "
+                "Another template can be given by --chat-template",
+                field=field,
+            ) from None
         except Exception as error:  # whatever the template's code does wrong
             raise InvalidRequestError(
                 f"the model's chat template refuses the messages: {error}", field=field

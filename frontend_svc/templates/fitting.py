@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frontend_svc.templates.conversation import Plain
@@ -14,6 +14,13 @@ from signalbox.errors import InvalidRequestError
 def fit_messages(messages: Sequence[Plain], traits: Traits, path: str = "messages") -> list[Plain]:
     """All, in the ways that `traits` name. Raises InvalidRequestError, which names a wrong one below `path`."""
     return [_fit(message, traits, f"{path}[{index}]") for index, message in enumerate(messages)]
+
+
+def fit_tools(tools: Sequence[Mapping[str, Any]], traits: Traits) -> Sequence[Mapping[str, Any]]:
+    """With a description each, where the template refuses those without."""
+    if not traits.needs_descriptions:
+        return tools
+    return [dict(tool) | {"function": {"description": ""} | tool["function"]} for tool in tools]
 
 
 def _fit(message: Plain, traits: Traits, path: str) -> Plain:

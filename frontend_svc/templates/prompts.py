@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from frontend_svc.config import Limits
 from frontend_svc.templates.bounded import BoundedThreads
 from frontend_svc.templates.conversation import Conversation
-from frontend_svc.templates.fitting import fit_messages
+from frontend_svc.templates.fitting import fit_messages, fit_tools
 from frontend_svc.templates.library import ChatTemplates, ReadyTemplate
 from frontend_svc.templates.regrouping import regroup
 from frontend_svc.templates.switches import EFFORT, THINKING, fit_variables
@@ -73,7 +73,7 @@ class ChatPrompts:
             messages = regroup(messages, ready.traits)
         messages = fit_messages(messages, ready.traits, conversation.path)
         template, most, path = ready.template, self._limits.max_prompt_chars, conversation.path
-        tools, documents = conversation.tools, conversation.documents
+        tools, documents = fit_tools(conversation.tools, ready.traits), conversation.documents
         variables = fit_variables(conversation, template.variables)
         if conversation.continue_final_message:
             return template.continue_final(

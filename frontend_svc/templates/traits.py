@@ -82,6 +82,8 @@ class Traits:
     """The template refuses two messages of the user in a row."""
     short_ids: bool
     """Calls have ids of nine letters and digits: the template refuses others."""
+    needs_descriptions: bool
+    """A tool without a description is refused: an empty one will do."""
 
 
 def find_traits(template: ChatTemplate) -> Traits:
@@ -105,6 +107,7 @@ def find_traits(template: ChatTemplate) -> Traits:
         takes_later_system=_takes_later_system(template),
         alternates=not _render(template, [USER, USER]),
         short_ids=_wants_short_ids(template, arguments),
+        needs_descriptions=_needs_descriptions(template),
     )
 
 
@@ -208,6 +211,15 @@ def _wants_short_ids(template: ChatTemplate, arguments: Any) -> bool:
         _render(template, _calling(arguments, name, content="")) for name in (CALL_ID, CALL_ID * 2)
     )
     return bool(short and not long)
+
+
+def _needs_descriptions(template: ChatTemplate) -> bool:
+    function = {key: value for key, value in TOOL["function"].items() if key != "description"}
+    try:
+        template.render([USER], [{"type": "function", "function": function}], max_chars=PROBE_CHARS)
+    except InvalidRequestError:
+        return bool(_render(template, [USER]))
+    return False
 
 
 def _takes_later_system(template: ChatTemplate) -> bool:

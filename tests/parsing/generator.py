@@ -52,7 +52,7 @@ STRINGS = [
     "it's",
     "a, b=(1)",
 ]
-KINDS = ("clean", "cut", "damaged", "quoted", "nested", "unknown")
+KINDS = ("clean", "cut", "damaged", "quoted", "nested", "unknown", "unclosed")
 
 
 @dataclass
@@ -67,6 +67,8 @@ class Case:
     calls: list[Call]
     whole: int
     """Units up to the place from which on nothing is known."""
+    is_whole: bool = False
+    """The model ends the output itself."""
 
 
 class Generator:
@@ -79,6 +81,10 @@ class Generator:
 
     def case(self, kind: str) -> Case:
         family, draw = self.family, self.random
+        if kind == "unclosed" and self.is_harmony:
+            kind = "clean"  # there is nothing to close: a message ends where the next one begins
+        if kind == "unclosed":
+            return self.unclosed()
         reasoning = self.text() if kind == "nested" or draw.random() < 0.5 else ""
         text = "" if family.leads else self.text() if draw.random() < 0.5 else ""
         calls = [self.call() for _ in range(draw.randrange(0 if kind == "clean" else 1, 4))]
@@ -123,7 +129,37 @@ class Generator:
         for mark in self.family.think:
             text = text.replace(mark.strip(), "")
         written = self.family.units(text, spelled=self.is_harmony)
-        return [*reasoning, " ", *written, *" no."]
+        behind = self.random.choice([" no.", "", "\n\nno"])
+        return [*reasoning, " ", *written, *behind]
+
+    def unclosed(self) -> Case:
+        """Reasoning that ends with calls and is not closed: calls if the model ends itself behind them, and nothing
+        else stands there."""
+        family, draw = self.family, self.random
+        calls, written = self.calls_without_marks()
+        reasoning, within = self.text(), draw.random() < 0.5
+        before = f"{reasoning}{draw.choice([chr(10), chr(10) * 2])}"
+        is_whole, behind = draw.random() < 0.7, draw.choice(["", "", "\n", " so."])
+        units = [] if within else family.units(family.think[0])
+        units += [*before, *family.units(written), *behind]
+        if not is_whole or behind.strip() or not any(map(written.startswith, self.openers)):
+            reasoning, calls = (before + written + behind).strip("\r\n"), []
+        return Case("unclosed", units, within, Found("", reasoning), calls, len(units), is_whole)
+
+    def calls_without_marks(self) -> tuple[list[Call], str]:
+        """Some, and how they are written: no argument of them has the marks of reasoning."""
+        marks = [mark.strip() for mark in self.family.think]
+        while True:
+            calls = [self.call() for _ in range(self.random.randrange(1, 4))]
+            written = self.family.write(calls)
+            if not any(mark in written for mark in marks):
+                return calls, written
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        """Tags that begin a call."""
+        entry = TABLE[self.family.tools]
+        return entry.make(Context({})).openers if entry is not None else ()
 
     def quote(self, calls: list[Call]) -> str:
         """Calls in text that are none: spelled by ordinary tokens, or as code where tags are text."""
@@ -191,9 +227,9 @@ class Generator:
 def check(family: Family, case: Case, draw: random.Random) -> None:
     """Raises AssertionError where a parser lost, invented or leaked something, or minds how it is cut."""
     plan = plan_of(family, within=case.within)
-    found = read(plan, case.units, [])
+    found = read(plan, case.units, [], is_whole=case.is_whole)
     cuts = [draw.randrange(len(case.units) + 1) for _ in range(6)] if draw.random() < 0.7 else None
-    again = read(plan, case.units, cuts)
+    again = read(plan, case.units, cuts, is_whole=case.is_whole)
     assert (again.content, again.reasoning, again.calls) == (found.content, found.reasoning, found.calls)
     assert all(name in TOOLS for name, _ in found.calls), "no such tool"
     if case.kind == "damaged":

@@ -15,7 +15,7 @@ from tests.parsing.reading import plan_of, read
 from tests.parsing.run import run_family
 from tests.parsing.writers import FAMILIES
 
-NUM_CASES = 36
+NUM_CASES = 42
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -46,9 +46,10 @@ def test_any_cut_gives_the_same(name: str, seed: int, kind: str) -> None:
     data=st.data(),
     cuts=st.lists(st.integers(0, 60), max_size=8),
     within=st.booleans(),
+    is_whole=st.booleans(),
 )
 def test_any_text_reads_the_same_in_any_pieces(
-    name: str, data: st.DataObject, cuts: list[int], within: bool
+    name: str, data: st.DataObject, cuts: list[int], within: bool, is_whole: bool
 ) -> None:
     """LM3: also of what nobody would write."""
     family = FAMILIES[name]
@@ -57,5 +58,5 @@ def test_any_text_reads_the_same_in_any_pieces(
     parts = data.draw(st.lists(st.sampled_from([*marks, *words]), max_size=40))
     units = [unit for part in parts for unit in ([part] if isinstance(part, Tag) else part)]
     plan = plan_of(family, within=within)
-    found, again = read(plan, units, cuts), read(plan, units)
+    found, again = (read(plan, units, c, is_whole=is_whole) for c in (cuts, None))
     assert (found.content, found.reasoning, found.calls) == (again.content, again.reasoning, again.calls)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from frontend_svc.text.parsing.families import TOOLS as FAMILIES_OF_TOOLS
 from tests.parsing.golden.features import features_of
 from tests.parsing.golden.models import MODELS
 from tests.parsing.golden.record import FILES, make_golden, make_prompt, path_of, read_golden, read_tokens
 
-WRITTEN = {way: model for way, model in MODELS.items() if path_of(model, "chat").is_file()}
-"""Models whose files have been written."""
-EACH = [(way, name) for way, model in WRITTEN.items() for name in features_of(model)]
+EACH = [(way, name) for way, model in MODELS.items() for name in features_of(model)]
 
 
-def test_every_file_is_compared() -> None:
-    assert {path_of(WRITTEN[way], name) for way, name in EACH} == set(FILES.rglob("*.txt"))
-    assert {"hermes", "qwen3_coder", "llama3_json", "pythonic", "llama4_pythonic"} <= WRITTEN.keys()
+def test_every_file_is_there_and_compared() -> None:
+    assert {path_of(MODELS[way], name) for way, name in EACH} == set(FILES.rglob("*.txt"))
+    shown = {model.family.tools for model in MODELS.values()}
+    assert shown | {"llama4_json"} == set(FAMILIES_OF_TOOLS)
 
 
 @pytest.mark.parametrize(("way", "name"), EACH)
@@ -28,7 +28,7 @@ def test_what_is_read_of_an_output(way: str, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [way for way, model in WRITTEN.items() if model.template])
+@pytest.mark.parametrize("way", [way for way, model in MODELS.items() if model.template])
 async def test_the_prompts_of_real_templates(way: str) -> None:
     """LM8: and their tokens, where the vocabulary is at hand."""
     model = MODELS[way]
@@ -38,7 +38,7 @@ async def test_the_prompts_of_real_templates(way: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [way for way, model in WRITTEN.items() if model.vocabulary])
+@pytest.mark.parametrize("way", [way for way, model in MODELS.items() if model.vocabulary])
 def test_the_tokens_of_real_vocabularies(way: str) -> None:
     """LM2, LM3: the output as its model's tokens, one by one, gives the message of the file."""
     model = MODELS[way]

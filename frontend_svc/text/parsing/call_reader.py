@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.pieces import Item, Tag
+from frontend_svc.text.parsing.quotation import Quotation
 from frontend_svc.text.parsing.tape import Reading
 
 
@@ -30,6 +32,10 @@ class CallReader(ABC):
         """Reads what `opener`, a tag or one of `initials`, begins; what is no call is told as text."""
 
 
+MakeReader = Callable[[Context], CallReader]
+"""One reader for each output."""
+
+
 class TagReader(CallReader):
     """Calls of this language begin with a tag and nothing else."""
 
@@ -42,3 +48,27 @@ class TagReader(CallReader):
     @abstractmethod
     def _read(self, opener: Tag) -> Reading[None]:
         """Reads what stands behind `opener`; the tape records both."""
+
+
+class Openers:
+    """Tells tags that begin a call from such that text quotes."""
+
+    def __init__(self, reader: CallReader | None) -> None:
+        """None: no tag begins a call."""
+        self._openers = frozenset(reader.openers if reader else ())
+        self._inner = frozenset(reader.inner if reader else ())
+        self._follows_quote = False
+
+    def begins_call(self, tag: Tag, quotation: Quotation) -> bool:
+        """Whether `tag` does; `quotation` has all text in front of it."""
+        if tag.text not in self._openers or self._is_quoted(tag, quotation):
+            return False
+        self._follows_quote = False
+        return True
+
+    def _is_quoted(self, tag: Tag, quotation: Quotation) -> bool:
+        if tag.text in self._inner and (self._follows_quote or quotation.in_code):
+            return True
+        quoted = quotation.is_opened or (not tag.is_token and quotation.in_fence)
+        self._follows_quote = self._follows_quote or quoted
+        return quoted

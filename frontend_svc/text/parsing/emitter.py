@@ -38,6 +38,12 @@ class Emitter:
         """The newest call has some."""
         self._stops: StopStrings | None = None
 
+    def aside(self, last: str) -> Emitter:
+        """One that goes on behind `last` and tells nobody: for what may turn out to be something else."""
+        emitter = Emitter(self._make_id)
+        emitter.num_calls, emitter.last = self.num_calls, last
+        return emitter
+
     def watch(self, stops: Sequence[str]) -> None:
         """Space that completes one of these is not held back: the output ends there."""
         self._stops = StopStrings(tuple(stops))
@@ -109,6 +115,14 @@ class Emitter:
         if text and not self.is_complete:
             self._has_arguments = True
             self._events.append(CallArguments(self.num_calls - 1, text))
+
+    def tell_calls(self, calls: Sequence[Event]) -> None:
+        """What an emitter aside was told: starts and arguments."""
+        for event in calls:
+            if isinstance(event, CallStart):
+                self.start(event.name, event.call_id)
+            elif isinstance(event, CallArguments):
+                self.arguments(event.text)
 
     def end_call(self) -> None:
         """The newest call, if any, was closed, not cut off: one that has no arguments by now takes none, which clients

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from frontend_svc.text.parsing.call_reader import CallReader
-from frontend_svc.text.parsing.context import Context
+from frontend_svc.text.parsing.call_reader import MakeReader
 from frontend_svc.text.parsing.emitter import make_call_id
-from frontend_svc.text.parsing.parser import ReasoningTags
+from frontend_svc.text.parsing.reasoning import ReasoningTags
 from frontend_svc.text.parsing.tools import gemma, glm, pythonic, sections, tagged_json, tagged_parameters
 
 
@@ -16,7 +15,7 @@ from frontend_svc.text.parsing.tools import gemma, glm, pythonic, sections, tagg
 class ToolFamily:
     """One language of calls."""
 
-    make: Callable[[Context], CallReader]
+    make: MakeReader
     make_id: Callable[[], str] = make_call_id
     kept: tuple[str, ...] = ()
     """Special tokens that are part of its text."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from frontend_svc.text.parsing import harmony
-from frontend_svc.text.parsing.call_reader import CallReader
+from frontend_svc.text.parsing.call_reader import MakeReader
 from frontend_svc.text.parsing.context import Context, Tools
 from frontend_svc.text.parsing.emitter import Emitter, make_call_id
 from frontend_svc.text.parsing.families import HARMONY, REASONING, TOOLS, ToolFamily
-from frontend_svc.text.parsing.parser import OutputParser, ReasoningTags, TaggedParser
+from frontend_svc.text.parsing.parser import OutputParser, TaggedParser
+from frontend_svc.text.parsing.reasoning import ReasoningTags
 from frontend_svc.text.parsing.tools.tagged_json import ListReader, NamedReader
 
 NO_TOOLS: Tools = {}
@@ -105,8 +106,7 @@ class Language:
 
         def make(texts: tuple[str, ...]) -> OutputParser:
             context = Context(tools, Emitter(make_id, max_calls))
-            reader = make_reader(context) if make_reader is not None else None
-            return TaggedParser(context, texts, tags, reader, starts_in_reasoning=within)
+            return TaggedParser(context, texts, tags, make_reader, starts_in_reasoning=within)
 
         return self._plan(marks, family.kept if family else (), make)
 
@@ -128,7 +128,7 @@ class Language:
         )
 
 
-def _reader_of(calls: Calls, family: ToolFamily | None) -> Callable[[Context], CallReader] | None:
+def _reader_of(calls: Calls, family: ToolFamily | None) -> MakeReader | None:
     if calls is Calls.LISTED:
         return ListReader
     if calls is Calls.NAMED:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
-from frontend_svc.text.parsing.call_reader import CallReader
+from frontend_svc.text.parsing.call_reader import MakeReader, Openers
 from frontend_svc.text.parsing.context import Context
 from frontend_svc.text.parsing.events import Event
 from frontend_svc.text.parsing.pieces import END, End, Item, Piece, Tag
-from frontend_svc.text.parsing.quotation import Quotation
+from frontend_svc.text.parsing.reasoning import ReasoningReader, ReasoningTags
 from frontend_svc.text.parsing.tag_scanner import TagScanner
 from frontend_svc.text.parsing.tape import Reading
-
-
-@dataclass(frozen=True)
-class ReasoningTags:
-    """The marks around what a model writes for itself."""
-
-    begin: str
-    end: str
-    label: str = ""
-    """Left out when it stands first between them."""
-    is_implied: bool = False
-    """The model may write the end alone: an output begins between them unless its prompt has closed them."""
 
 
 class OutputParser(ABC):
@@ -78,6 +65,7 @@ class OutputParser(ABC):
             self._ended = True
             for part in self._scanner.flush() if self._scanner else ():
                 self._send(part)
+            self._context.tape.is_whole = is_whole
             self._send(END)
             if is_whole:
                 self._context.emit.end_call()
@@ -98,15 +86,14 @@ class TaggedParser(OutputParser):
         context: Context,
         text_tags: Collection[str],
         reasoning: ReasoningTags | None,
-        reader: CallReader | None,
+        make_reader: MakeReader | None,
         *,
         starts_in_reasoning: bool = False,
     ) -> None:
-        """starts_in_reasoning: the prompt has opened it. Without a `reader` there are no calls."""
-        self._reasoning, self._reader = reasoning, reader
-        self._openers = frozenset(reader.openers if reader else ())
-        self._inner = frozenset(reader.inner if reader else ())
-        self._follows_quote = False
+        """starts_in_reasoning: the prompt has opened it. Without a reader there are no calls."""
+        self._reasoning, self._make_reader = reasoning, make_reader
+        self._reader = make_reader(context) if make_reader else None
+        self._openers = Openers(self._reader)
         self._starts_in_reasoning = starts_in_reasoning
         super().__init__(context, text_tags)
         self.in_reasoning = starts_in_reasoning
@@ -144,56 +131,15 @@ class TaggedParser(OutputParser):
             return True
         if fresh and reasoning is not None and tag.text == reasoning.end:
             return True
-        if tag.text in self._openers and not self._is_quoted(tag):
-            self._follows_quote = False
+        if self._openers.begins_call(tag, emit.quotation):
             assert self._reader is not None
             yield from self._reader.read(tag)
             return not emit.last
         emit.text(tag.text)
         return False
 
-    def _is_quoted(self, tag: Tag) -> bool:
-        emit = self._context.emit
-        if tag.text in self._inner and (self._follows_quote or emit.quotation.in_code):
-            return True
-        quoted = emit.quotation.is_opened or (not tag.is_token and emit.quotation.in_fence)
-        self._follows_quote = self._follows_quote or quoted
-        return quoted
-
     def _read_reasoning(self) -> Reading[None]:
         assert self._reasoning is not None
-        tape, emit = self._context.tape, self._context.emit
         self.in_reasoning = True
-        quotation, last = Quotation(), (yield from self._skip_label())
-        if last:
-            quotation.feed(last)
-        while True:
-            item = yield from tape.run()
-            if isinstance(item, End):
-                break
-            if isinstance(item, Tag):
-                if item.text == self._reasoning.end and (item.is_token or not quotation.is_opened):
-                    break
-                if item.text == self._reasoning.begin and not last:
-                    continue
-                item = item.text
-            emit.reasoning(item)
-            quotation.feed(item)
-            last = item[-1]
-        emit.end_reasoning()
+        yield from ReasoningReader(self._context, self._reasoning, self._make_reader).read()
         self.in_reasoning = False
-
-    def _skip_label(self) -> Reading[str]:
-        """Leaves the label out; returns the last character told, if any."""
-        assert self._reasoning is not None
-        tape, label = self._context.tape, self._reasoning.label
-        seen = ""
-        while len(seen) < len(label):
-            item = yield from tape.next()
-            if item != label[len(seen)]:
-                tape.back(item)
-                if seen and item is not END:
-                    self._context.emit.reasoning(seen)
-                return seen[-1:]
-            seen += label[len(seen)]
-        return ""

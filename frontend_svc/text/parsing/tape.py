@@ -23,6 +23,8 @@ class Tape:
         self._text, self._place = "", 0
         """The newest run, and how much of it was read."""
         self._back: list[Item] = []
+        self.is_whole = False
+        """Known at the end: the model ended the output itself."""
         self._ended = False
         self._record: list[str] | None = None
 

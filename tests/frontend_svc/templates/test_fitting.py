@@ -7,7 +7,7 @@ import json
 import pytest
 
 from frontend_svc.templates.chat_template import ChatTemplate
-from frontend_svc.templates.fitting import fit_messages
+from frontend_svc.templates.fitting import fit_messages, fit_tools
 from frontend_svc.templates.history import History
 from frontend_svc.templates.traits import find_traits
 from signalbox.errors import InvalidRequestError
@@ -45,3 +45,16 @@ def test_arguments_that_are_no_object_are_told_as_a_string(written: str) -> None
     history.call("1", "f", written)
     told = history.messages[0]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(told) == {"arguments": written}
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [("'// ' + t.function.description", "// "), ("t.function.description", ""), ("t.function.name", "look")],
+)
+def test_a_template_that_needs_descriptions_is_told_empty_ones(written: str, told: str) -> None:
+    """gpt-oss's fails at a tool without one; one that does not is told the tool as the client has it."""
+    template = ChatTemplate("{% for t in tools %}{{ " + written + " }}{% endfor %}", {})
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    fitted = fit_tools(tools, find_traits(template))
+    assert template.render([], fitted) == told
+    assert (fitted == tools) == ("+" not in written)

@@ -62,6 +62,12 @@ def test_templates_run_in_a_sandbox(source: str) -> None:
         ChatTemplate(source, {}).render([])
 
 
+def test_a_template_that_no_sandbox_takes_is_named_as_what_is_wrong() -> None:
+    """LM8: Kimi-K2's calls list.append, which transformers refuses, too."""
+    with pytest.raises(InvalidRequestError, match=r"template is at fault.*append.*--chat-template"):
+        ChatTemplate("{% set ids = [] %}{% set _ = ids.append(1) %}", {}).render([])
+
+
 @pytest.mark.parametrize(
     ("source", "text"),
     [

@@ -54,6 +54,13 @@ class Feature:
     """The text has the first call in it, in quotation marks."""
     kept: float = 1.0
     """The share of the answer that comes before it is cut off."""
+    closes: bool = True
+    """The model writes the end of its reasoning."""
+
+    @property
+    def is_whole(self) -> bool:
+        """The model ends the answer itself."""
+        return self.kept == 1
 
     def toolbox(self) -> Toolbox:
         tools = [
@@ -79,7 +86,7 @@ class Feature:
         is_harmony = family.tools == "openai"
         if self.reasoning and model.reasons:
             begin, end = family.think
-            parts += ["" if within else begin, self.reasoning, end]
+            parts += ["" if within else begin, self.reasoning, end if self.closes else "\n"]
         elif within:
             parts.append(family.think[1])
         text = self.text
@@ -110,6 +117,7 @@ FEATURES = {
     "text and a call": Feature(text=TEXT, calls=[BONN]),
     "parallel calls": Feature(calls=[BONN, *OTHERS]),
     "call behind reasoning": Feature(THOUGHT, calls=[BONN]),
+    "call in open reasoning": Feature(THOUGHT, calls=[BONN], closes=False),
     "call without arguments": Feature(calls=[NOTHING]),
     "call that is cut off": Feature(calls=[BONN], kept=0.8),
     "text that quotes a call": Feature(calls=[BONN], quotes=True),
@@ -121,7 +129,9 @@ FEATURES = {
 
 def features_of(model: Model) -> dict[str, Feature]:
     """Without what the family has not."""
-    left_out = set() if model.reasons else {"reasoning", "call behind reasoning"}
+    left_out = set() if model.reasons else {"reasoning", "call behind reasoning", "call in open reasoning"}
+    if model.family.tools == "openai":
+        left_out.add("call in open reasoning")  # it has messages, and each ends where the next one begins
     if model.family.leads:
         left_out.add("text and a call")
     return {name: feature for name, feature in FEATURES.items() if name not in left_out}

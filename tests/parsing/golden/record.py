@@ -19,6 +19,7 @@ from frontend_svc.text.parsed_stream import ParsedStream
 from frontend_svc.text.parsing.events import CallArguments, CallStart, Event, Reasoning, Text
 from frontend_svc.text.parsing.language import Language, ParserPlan
 from frontend_svc.text.tokenizer import Tokenizer
+from signalbox.errors import SignalboxError
 from tests.downloads import vocabulary
 from tests.parsing.golden.features import Feature
 from tests.parsing.golden.models import Model
@@ -27,6 +28,7 @@ from tests.parsing.reading import Found, collect, pieces_of
 FILES = Path(__file__).parent / "files"
 NUM_UNITS = 12
 """Characters and tags of one piece of the stream."""
+REFUSED = "No prompt: "
 _SECTION = re.compile(r"^=== ([a-z ]+)\n(.*?)(?=^=== |\Z)", re.MULTILINE | re.DOTALL)
 _MADE_ID = re.compile(r"call_[0-9a-f]{24}|[A-Za-z0-9]{9}")
 
@@ -72,13 +74,17 @@ def read_golden(path: Path) -> Golden:
 
 
 async def make_prompt(model: Model, feature: Feature) -> tuple[str, Sequence[int]]:
-    """What the model's template makes, and its tokens. Skips the test where these cannot be had."""
+    """What the model's template makes, or the error that the client gets, and the tokens of it. Skips the test where
+    these cannot be had."""
     if not model.template:
         return "", ()
     toolbox = feature.toolbox()
-    prompt = await make_chat_prompt(
-        feature.conversation(), toolbox, toolbox.form(), model.prompts, model.language
-    )
+    try:
+        prompt = await make_chat_prompt(
+            feature.conversation(), toolbox, toolbox.form(), model.prompts, model.language
+        )
+    except SignalboxError as error:
+        return f"{REFUSED}{error}", ()
     if not model.vocabulary:
         return prompt.text, ()
     tokens = await tokenizer_of(model.vocabulary).encode(prompt.text, add_special_tokens=False)
@@ -89,7 +95,9 @@ def make_golden(model: Model, feature: Feature, prompt: str, tokens: Sequence[in
     """All but the prompt follows from that."""
     within = model.language.opens_reasoning(prompt)
     output = feature.written(model, within=within)
-    streamed, found = _stream(plan_of(model.language, feature, within=within), model, output)
+    streamed, found = _stream(
+        plan_of(model.language, feature, within=within), model, output, is_whole=feature.is_whole
+    )
     return Golden(prompt, tokens, output, streamed, json.dumps(_message(found), indent=1, ensure_ascii=False))
 
 
@@ -109,7 +117,7 @@ def read_tokens(model: Model, feature: Feature, golden: Golden) -> str:
     events: list[Event] = []
     for token in tokenizer.fast.encode(golden.output, add_special_tokens=False).ids:
         events += stream.push((token,)).events
-    events += stream.flush(is_whole=feature.kept == 1).events
+    events += stream.flush(is_whole=feature.is_whole).events
     return json.dumps(_message(collect(events)), indent=1, ensure_ascii=False)
 
 
@@ -119,7 +127,7 @@ def tokenizer_of(name: str) -> Tokenizer:
     return Tokenizer(FastTokenizer.from_buffer(source), source, {}, None)
 
 
-def _stream(plan: ParserPlan | None, model: Model, output: str) -> tuple[str, Found]:
+def _stream(plan: ParserPlan | None, model: Model, output: str, *, is_whole: bool) -> tuple[str, Found]:
     if plan is None:
         return f"text {json.dumps(output, ensure_ascii=False)}", Found(output)
     parser, units = plan.make(), model.family.units(output)
@@ -127,7 +135,11 @@ def _stream(plan: ParserPlan | None, model: Model, output: str) -> tuple[str, Fo
     lines: list[str] = []
     for start in range(0, len(units) + NUM_UNITS, NUM_UNITS):
         is_end = start >= len(units)
-        events = parser.flush() if is_end else parser.push(pieces_of(units[start : start + NUM_UNITS]))
+        events = (
+            parser.flush(is_whole=is_whole)
+            if is_end
+            else parser.push(pieces_of(units[start : start + NUM_UNITS]))
+        )
         told += events
         if events:
             lines.append("; ".join(map(_line, events)))
