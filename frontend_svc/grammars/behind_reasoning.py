@@ -29,10 +29,10 @@ def bind_form(
     if form.form is FormKind.STRUCTURAL_TAG or (tags is None and not language.is_harmony):
         return form
     if language.is_harmony:
-        rules = harmony.form_rules(_body(form), language, functions)
+        rules = harmony.form_rules("" if functions else body_of(form), language, functions)
     else:
         assert tags is not None
-        rules = [*reasoning_rules(tags, language, within), f"form: {_body(form)}"]
+        rules = [*reasoning_rules(tags, language, within), f"form: {body_of(form)}"]
     return replace(form, form=FormKind.GRAMMAR, text="%llguidance {}\n" + "\n".join(rules) + "\n", choices=())
 
 
@@ -51,7 +51,8 @@ def mark_of(text: str, language: Language) -> str:
     return f"<[{language.token_ids[text]}]>" if text in language.token_ids else json.dumps(text)
 
 
-def _body(form: StructuredOutput) -> str:
+def body_of(form: StructuredOutput) -> str:
+    """The form as an expression. Raises UnsupportedError for one that has none."""
     match form.form:
         case FormKind.JSON_SCHEMA:
             try:

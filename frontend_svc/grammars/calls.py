@@ -26,6 +26,8 @@ class CallGrammar:
     """A regular expression for what text in front of all does not begin with, since it begins `untagged`."""
     untagged: str = ""
     """The expression of calls that begin the message and have no tag; empty: there are none."""
+    beside_json: str = ""
+    """As `untagged`, where the message may as well be JSON: no terminal begins with one of JSON's and goes on."""
     inner_token: str = ""
     """A token within the opener, where the vocabulary has it."""
 

@@ -12,15 +12,14 @@ from frontend_svc.text.parsing.language import Language
 
 
 def form_rules(body: str, language: Language, functions: Mapping[str, Any]) -> list[str]:
-    """Messages of reasoning, then a form as the answer, or one of `functions`, if there are any."""
+    """Messages of reasoning, then a form as the answer, if `body` is one, or one of `functions`, if there are any."""
     mark = _marks(language)
     thought = (
         f'{mark["channel"]} "analysis" {mark["message"]} THOUGHT {mark["end"]} {mark["start"]} "assistant"'
     )
     rules = ["start: thought* answer", f"thought: {thought}", f"THOUGHT: /{ANYTHING}/"]
-    if not functions:
-        return [*rules, f'answer: {mark["channel"]} "final" {mark["message"]} {body}']
-    return [*rules, f"answer: {' | '.join(_calls(mark, functions))}"]
+    final = [f'{mark["channel"]} "final" {mark["message"]} {body}'] if body else []
+    return [*rules, f"answer: {' | '.join([*final, *_calls(mark, functions)])}"]
 
 
 def strict_rules(language: Language, functions: Functions) -> list[str]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from frontend_svc.grammars.calls import CallGrammar, Functions
 from frontend_svc.grammars.lark import LINE, Lark, Mark, Piece, Text, json_of
+from signalbox.grammar.form import GAP
 
 _KEYS = "(name|arguments|parameters|type|id|index)"
 """What the first key of a call that is an object may be."""
@@ -57,7 +58,21 @@ def llama(lark: Lark, functions: Functions) -> CallGrammar:
         for before in ([Text(LINE)], ["; "])
     )
     body = f"{first} {other}*"
-    return CallGrammar("<|python_tag|>", body, initial=rf'\s*\{{\s*"{_KEYS}"', untagged=body)
+    in_pieces = _one_of(f"{_pieces(lark, name)} {arguments[name]} {lark.join('}')}" for name in functions)
+    return CallGrammar(
+        "<|python_tag|>",
+        body,
+        initial=rf'\s*\{{\s*"{_KEYS}"',
+        untagged=body,
+        beside_json=f"{in_pieces} {other}*",
+    )
+
+
+def _pieces(lark: Lark, name: str) -> str:
+    """The head of a call, piece by piece as JSON is read."""
+    pieces = ("{", '"name"', ":", json.dumps(name), ",", '"parameters"', ":")
+    gap = lark.terminal(f"/({GAP})?/")
+    return " ".join(f"{lark.join(piece)} {gap}" for piece in pieces)
 
 
 Named = Callable[[str], list[Piece | str]]

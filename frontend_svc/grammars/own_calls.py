@@ -20,16 +20,18 @@ def pythonic(lark: Lark, functions: Functions) -> CallGrammar:
     for name, schema in functions.items():
         scope, *members = arguments_of(schema)
         calls.append((name, Values(lark, PYTHON, scope).arguments(*members)))
-    first, other = (
+    first, other, bare = (
         lark.rule(
             " | ".join(f"{lark.join(*before, name, '(')} {inner} {lark.join(')')}" for name, inner in calls)
         )
-        for before in ([Text(LINE), "["], [", "])
+        for before in ([Text(LINE), "["], [", "], [])
     )
     # A bracket and a name are one terminal: what begins like them, and is none, is text.
     listed = f"{first} {other}* {lark.join(']')}"
     tagged = f"{listed} {lark.join(Mark(STOP))}"
-    return CallGrammar(START, tagged, initial=r"\s*\[\s*[\w.\-]+\(", untagged=listed)
+    beside_json = f"{lark.join('[')} {bare} {other}* {lark.join(']')}"
+    initial = r"\s*\[\s*[\w.\-]+\("
+    return CallGrammar(START, tagged, initial=initial, untagged=listed, beside_json=beside_json)
 
 
 def gemma4(lark: Lark, functions: Functions) -> CallGrammar:

@@ -62,6 +62,23 @@ def lean(schema: Any) -> Any:
     return kept
 
 
+def moved(schema: Any, place: str) -> Any:
+    """The schema with references into itself as they are where it stands at `place` of another one."""
+    if isinstance(schema, list):
+        return [moved(part, place) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for word, value in schema.items():
+        if word == "$ref" and isinstance(value, str) and value.startswith("#"):
+            found[word] = place + value[1:]
+        elif word in _BY_NAME and isinstance(value, Mapping):
+            found[word] = {name: moved(part, place) for name, part in value.items()}
+        else:
+            found[word] = value if word in ("enum", "const", "required", "default") else moved(value, place)
+    return found
+
+
 @dataclass(frozen=True)
 class Scope:
     """The schema of a function's arguments, in which references are looked for."""

@@ -46,7 +46,7 @@ def _form(language: Language, within: bool, written: bytes) -> StructuredOutput:
 def _rules(language: Language, within: bool, functions: Functions) -> list[str]:
     lark = Lark(language.token_ids)
     write = FAMILIES[language.tools]
-    calls = _written(write, lark, functions)
+    calls = write_calls(write, lark, functions)
     tags = language.reasoning_tags
     hidden = [calls.opener, *calls.hidden, *([tags.begin] if tags is not None else [])]
     rules = ["start: form"]
@@ -57,7 +57,8 @@ def _rules(language: Language, within: bool, functions: Functions) -> list[str]:
     return [*rules, f"form: {_free(lark, calls, hidden)}", *lark.lines()]
 
 
-def _written(write: Writer, lark: Lark, functions: Functions) -> CallGrammar:
+def write_calls(write: Writer, lark: Lark, functions: Functions) -> CallGrammar:
+    """Calls of these functions. Raises UnsupportedError, naming the one that the language has no way to hold."""
     try:
         return write(lark, functions)
     except UNREADABLE:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from frontend_svc.api.openai.tools import Toolbox
 from frontend_svc.grammars.behind_reasoning import bind_form
+from frontend_svc.grammars.calls_or_answer import calls_or_answer
 from frontend_svc.grammars.strict_calls import strict_form
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.templates.conversation import Conversation, content_text
 from frontend_svc.templates.prompts import ChatPrompts
-from frontend_svc.text.parsing.language import Language, ParserPlan
+from frontend_svc.text.parsing.language import Calls, Language, ParserPlan
 from signalbox.errors import InvalidRequestError, UnsupportedError
 
 
@@ -42,17 +43,32 @@ async def make_chat_prompt(
     _check_language(toolbox, language)
     text = await render_chat(conversation, toolbox, prompts)
     within = language.opens_reasoning(text, _continued_text(conversation))
-    if form is not None:
-        form = bind_form(form, language, within, toolbox.callable if toolbox.is_forced else {})
-    elif functions := toolbox.strict_functions:
-        # With many tools it takes a tenth of a second.
-        form = await asyncio.to_thread(strict_form, language, within, functions)
+    may_answer = form is not None and bool(toolbox.bound_functions)
+    bound = await _bind(form, toolbox, language, within)
+    calls = Calls.FIRST if may_answer else toolbox.calls
     parsing = language.plan(
-        text, toolbox.callable, calls=toolbox.calls, reasons=within, max_calls=toolbox.max_calls
+        text,
+        toolbox.callable,
+        calls=calls,
+        reasons=within,
+        max_calls=toolbox.max_calls,
+        is_bound=bound is not None,
     )
     # In harmony the tag that ends a turn ends each message of it.
     turn_end = None if language.is_harmony else prompts.turn_end
-    return ChatPrompt(text, form, parsing, turn_end, within)
+    return ChatPrompt(text, bound, parsing, turn_end, within)
+
+
+async def _bind(
+    form: StructuredOutput | None, toolbox: Toolbox, language: Language, within: bool
+) -> StructuredOutput | None:
+    """The form of all output. Grammars of many tools take a tenth of a second."""
+    if form is None:
+        functions = toolbox.strict_functions
+        return await asyncio.to_thread(strict_form, language, within, functions) if functions else None
+    if functions := toolbox.bound_functions:
+        return await asyncio.to_thread(calls_or_answer, form, language, within, functions)
+    return bind_form(form, language, within, toolbox.callable if toolbox.is_forced else {})
 
 
 async def render_chat(conversation: Conversation, toolbox: Toolbox, prompts: ChatPrompts) -> str:

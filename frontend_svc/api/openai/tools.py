@@ -9,6 +9,7 @@ from pydantic import Discriminator, Tag
 
 from frontend_svc.api.openai.forms import to_json
 from frontend_svc.api.openai.schema import Body
+from frontend_svc.grammars.schemas import moved
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.parsing.language import Calls
 from signalbox.errors import InvalidRequestError
@@ -157,12 +158,21 @@ class Toolbox:
 
     @property
     def strict_functions(self) -> dict[str, dict[str, Any]]:
-        """Schemas that calls have to follow where the model chooses whether to call, by name; empty: no tool asks for
-        that. Of tools that do not ask themselves any object will do."""
-        wants = {function.name for function in self._functions if function.strict}
-        if self._mode != "auto" or not wants & self._allowed:
+        """As `bound_functions`; empty: no tool asks for that."""
+        return self.bound_functions if self._strict_names & self._allowed else {}
+
+    @property
+    def bound_functions(self) -> dict[str, dict[str, Any]]:
+        """Schemas that calls have to follow where the model chooses whether to call, by name; empty: it does not. Of
+        tools that are not strict any object will do."""
+        if self._mode != "auto":
             return {}
-        return {name: schema if name in wants else _ANY_OBJECT for name, schema in self.callable.items()}
+        strict = self._strict_names
+        return {name: schema if name in strict else _ANY_OBJECT for name, schema in self.callable.items()}
+
+    @property
+    def _strict_names(self) -> set[str]:
+        return {function.name for function in self._functions if function.strict}
 
     def for_template(self) -> list[dict[str, Any]]:
         """The tools as chat templates expect them."""
@@ -182,7 +192,7 @@ class Toolbox:
         if self.is_named:
             (schema,) = tools.values()
         else:
-            calls = [_call_schema(name, parameters) for name, parameters in tools.items()]
+            calls = [_call_schema(name, schema, place) for place, (name, schema) in enumerate(tools.items())]
             schema = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
             if self.max_calls:
                 schema["maxItems"] = self.max_calls
@@ -211,10 +221,14 @@ def _behind(content: Any, text: str) -> Any:
     return f"{content}\n\n{text}" if content else text
 
 
-def _call_schema(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _call_schema(name: str, parameters: dict[str, Any], place: int) -> dict[str, Any]:
+    """One call, as alternative number `place` of a list's items."""
+    arguments = parameters
+    if '"$ref"' in to_json(parameters, "tools"):
+        arguments = moved(parameters, f"#/items/anyOf/{place}/properties/arguments")
     return {
         "type": "object",
-        "properties": {"name": {"type": "string", "enum": [name]}, "arguments": parameters},
+        "properties": {"name": {"type": "string", "enum": [name]}, "arguments": arguments},
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }

@@ -32,7 +32,8 @@ class Emitter:
         self._events: list[Event] = []
         self._space: list[str] = []
         self._reasoning_space: list[str] = []
-        self._has_text = False
+        self.has_text = False
+        """Something but space was told since the last call."""
         self._has_reasoning = False
         self._has_arguments = False
         """The newest call has some."""
@@ -59,22 +60,22 @@ class Emitter:
             return
         self.quotation.feed(text)
         self.last = text[-1]
-        if not self._has_text and not self._space:
+        if not self.has_text and not self._space:
             text = text.lstrip("\r\n")
         kept = text.rstrip()
         if kept:
-            self._has_text = True
+            self.has_text = True
             self._events.append(Text("".join([*self._space, kept])))
             self._space = []
         if len(kept) < len(text):
             self._space.append(text[len(kept) :])
         if self._stops is not None and text and self._stops.push(text)[1] is not None:
-            self._stops, self._has_text = None, True
+            self._stops, self.has_text = None, True
             self.end_text()
 
     def end_text(self) -> None:
         """Text ends here without a call behind it."""
-        if self._space and self._has_text and not self.is_complete:
+        if self._space and self.has_text and not self.is_complete:
             self._events.append(Text("".join(self._space)))
         self._space = []
 
@@ -102,7 +103,7 @@ class Emitter:
             self.is_complete = True
         if self.is_complete:
             return
-        self._space, self._has_text, self.last = [], False, ""
+        self._space, self.has_text, self.last = [], False, ""
         self.quotation.restart()
         if self._stops is not None:
             self._stops.flush()

@@ -23,6 +23,8 @@ class Calls(Enum):
 
     AUTO = auto()
     """In the model's own way, where it wants to call."""
+    FIRST = auto()
+    """In the model's own way, in front of all: an output that begins otherwise is an answer, which may quote them."""
     LISTED = auto()
     """As one array of JSON and nothing else: a grammar has it so."""
     NAMED = auto()
@@ -86,15 +88,17 @@ class Language:
         calls: Calls = Calls.AUTO,
         reasons: bool | None = None,
         max_calls: int = 0,
+        is_bound: bool = False,
     ) -> ParserPlan | None:
         """For a rendered prompt and the tools that may be called; None: nothing but text is to be expected.
 
         reasons: whether the prompt ends within reasoning; None: as the prompt looks. max_calls: see Emitter.
+        is_bound: by a grammar.
         """
         within = self.opens_reasoning(prompt) if reasons is None else reasons
         if self.is_harmony:
             return self._plan(harmony.TAGS, (), lambda texts: self._make_harmony(tools, texts, max_calls))
-        family = TOOLS[self.tools] if self.tools and tools and calls is Calls.AUTO else None
+        family = TOOLS[self.tools] if self.tools and tools and calls in (Calls.AUTO, Calls.FIRST) else None
         make_reader = _reader_of(calls, family) if tools else None
         tags = self.reasoning_tags
         if tags is None and make_reader is None:
@@ -106,7 +110,15 @@ class Language:
 
         def make(texts: tuple[str, ...]) -> OutputParser:
             context = Context(tools, Emitter(make_id, max_calls))
-            return TaggedParser(context, texts, tags, make_reader, starts_in_reasoning=within)
+            return TaggedParser(
+                context,
+                texts,
+                tags,
+                make_reader,
+                starts_in_reasoning=within,
+                is_bound=is_bound,
+                answers_plainly=calls is Calls.FIRST,
+            )
 
         return self._plan(marks, family.kept if family else (), make)
 

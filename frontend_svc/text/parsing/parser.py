@@ -89,12 +89,17 @@ class TaggedParser(OutputParser):
         make_reader: MakeReader | None,
         *,
         starts_in_reasoning: bool = False,
+        is_bound: bool = False,
+        answers_plainly: bool = False,
     ) -> None:
-        """starts_in_reasoning: the prompt has opened it. Without a reader there are no calls."""
+        """starts_in_reasoning: the prompt has opened it. Without a reader there are no calls. is_bound: by a grammar,
+        to which the end of reasoning is one, quoted or not. answers_plainly: where there is text, all that follows is
+        text, too."""
         self._reasoning, self._make_reader = reasoning, make_reader
         self._reader = make_reader(context) if make_reader else None
         self._openers = Openers(self._reader)
         self._starts_in_reasoning = starts_in_reasoning
+        self._is_bound, self._answers_plainly = is_bound, answers_plainly
         super().__init__(context, text_tags)
         self.in_reasoning = starts_in_reasoning
 
@@ -110,7 +115,10 @@ class TaggedParser(OutputParser):
             if isinstance(item, End):
                 emit.end_text()
                 return
-            if isinstance(item, Tag):
+            if self._answers_plainly and emit.has_text:
+                fresh = False
+                emit.text(item.text if isinstance(item, Tag) else item)
+            elif isinstance(item, Tag):
                 fresh = yield from self._read_tag(item, fresh)
             elif fresh and self._begins_call(item):
                 assert self._reader is not None
@@ -141,5 +149,6 @@ class TaggedParser(OutputParser):
     def _read_reasoning(self) -> Reading[None]:
         assert self._reasoning is not None
         self.in_reasoning = True
-        yield from ReasoningReader(self._context, self._reasoning, self._make_reader).read()
+        reader = ReasoningReader(self._context, self._reasoning, self._make_reader, is_bound=self._is_bound)
+        yield from reader.read()
         self.in_reasoning = False

@@ -28,8 +28,11 @@ class ReasoningReader:
     """Reads up to the closing tag. What may be calls is held back: with that tag behind them they were thoughts, and a
     model that ends its output behind them instead wants to call."""
 
-    def __init__(self, context: Context, tags: ReasoningTags, make_reader: MakeReader | None) -> None:
-        """Without a reader there are no calls."""
+    def __init__(
+        self, context: Context, tags: ReasoningTags, make_reader: MakeReader | None, *, is_bound: bool = False
+    ) -> None:
+        """Without a reader there are no calls. is_bound: by a grammar, to which the end is one, quoted or not."""
+        self._is_bound = is_bound
         self._context, self._tags, self._make_reader = context, tags, make_reader
         self._openers = Openers(make_reader(context) if make_reader else None)
         self._quotation = Quotation()
@@ -55,7 +58,8 @@ class ReasoningReader:
         self._context.emit.end_reasoning()
 
     def _is_end(self, tag: Tag) -> bool:
-        return tag.text == self._tags.end and (tag.is_token or not self._quotation.is_opened)
+        is_certain = tag.is_token or self._is_bound
+        return tag.text == self._tags.end and (is_certain or not self._quotation.is_opened)
 
     def _take(self, item: str | Tag) -> None:
         text = item.text if isinstance(item, Tag) else item

@@ -81,6 +81,19 @@ async def test_a_loop(python: Path, model: ScriptedModel, program: str, api: str
     assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>' in second
 
 
+@pytest.mark.parametrize("is_streamed", ["no", "yes"])
+@pytest.mark.parametrize("api", APIS["agents_sdk"])
+async def test_a_loop_to_a_typed_answer(
+    python: Path, model: ScriptedModel, api: str, is_streamed: str
+) -> None:
+    """LM15: the model calls, though its answer has a form; the form is told with each turn."""
+    call = think("I have to look.") + write_call("weather", city="Bonn")
+    turns = (call, think("Now I know.") + '{"city": "Bonn", "sunny": true}')
+    model.serve(lambda prompt: turns[min(prompt.count("<|im_start|>assistant"), len(turns)) - 1])
+    told = await run(python, "agents_sdk", model.url, MODEL, api, is_streamed, "no", "yes")
+    assert (told["asked"], told["said"]) == (["Bonn"], "city='Bonn' sunny=True")
+
+
 # ---- a real model, which is made to call
 
 

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's loop: python agents_sdk.py URL MODEL API STREAMED FORCED. Prints one JSON object."""
+"""The OpenAI Agents SDK's loop: python agents_sdk.py URL MODEL API STREAMED FORCED [TYPED]. Prints one JSON object."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from agents import (
     set_tracing_disabled,
 )
 from openai import AsyncOpenAI
+from pydantic import BaseModel
 
 asked: list[str] = []
+
+
+class Forecast(BaseModel):
+    """What an agent with a type of its output has to say."""
+
+    city: str
+    sunny: bool
 
 
 @function_tool
@@ -27,7 +35,7 @@ def weather(city: str) -> str:
     return f"Sunny in {city}."
 
 
-async def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: bool) -> None:
+async def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: bool, is_typed: bool) -> None:
     set_tracing_disabled(True)
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120)
     kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
@@ -36,6 +44,7 @@ async def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: 
         instructions="Be brief.",
         model=kind(model=model, openai_client=client),
         tools=[weather],
+        output_type=Forecast if is_typed else None,
         model_settings=ModelSettings(tool_choice="required" if is_forced else "auto", max_tokens=200),
         # A model whose template knows no tools can only be forced to call: the result is the answer then.
         tool_use_behavior="stop_on_first_tool" if is_forced else "run_llm_again",
@@ -52,5 +61,5 @@ async def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: 
 
 if __name__ == "__main__":
     url, model, api, *switches = sys.argv[1:]
-    is_streamed, is_forced = (switch == "yes" for switch in switches)
-    asyncio.run(main(url, model, api, is_streamed=is_streamed, is_forced=is_forced))
+    is_streamed, is_forced, is_typed = (switch == "yes" for switch in [*switches, "no"][:3])
+    asyncio.run(main(url, model, api, is_streamed=is_streamed, is_forced=is_forced, is_typed=is_typed))
