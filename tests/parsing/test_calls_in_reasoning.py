@@ -35,7 +35,7 @@ def read_thought(
 @pytest.mark.parametrize("num_calls", [1, 2])
 @pytest.mark.parametrize("behind", ["", "\n"])
 def test_calls_that_end_an_output_within_reasoning_are_calls(way: str, num_calls: int, behind: str) -> None:
-    """LM4, vllm 39056: models that lead into their call from a thought, and stop."""
+    """LM4, vllm 39056, 46040 and 53246: models that lead into their call from a thought, and stop."""
     for cuts in EACH_CUT:
         found = read_thought(TAGGED[way], behind, cuts=cuts, num_calls=num_calls)
         assert found.parsed == CALLS[:num_calls]

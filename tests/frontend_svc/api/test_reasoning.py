@@ -50,6 +50,33 @@ async def test_an_answer(client: openai.AsyncOpenAI, cluster: Cluster, tokenizer
     assert 0 < counted < answer.usage.completion_tokens
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        (STOP, "tool_calls"),
+        (generation_pb2.FINISH_REASON_LENGTH, "length"),
+    ],
+)
+async def test_a_call_in_reasoning_that_is_never_closed(
+    thinker: Frontend, cluster: Cluster, tokenizer: Tokenizer, finish: int, reason: str, stream: bool
+) -> None:
+    """LM4: a call if the model ended itself there, reasoning if it was cut off."""
+    ids = tokenizer.fast.encode(f"<think>So I look.\n{CALL}").ids
+    cluster.serve(lambda payload: ids, finish)
+    body = {"model": "toy", "messages": USER, "tools": TOOLS, "stream": stream}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{thinker.http_port}") as http:
+        told = choices_of(await http.post("/v1/chat/completions", json=body))
+    parts = [choice["delta" if stream else "message"] for choice in told]
+    thought = "".join(part.get("reasoning") or "" for part in parts)
+    arguments = "".join(c["function"]["arguments"] for p in parts for c in p.get("tool_calls") or [])
+    if reason == "length":
+        assert (thought, arguments) == (f"So I look.\n{CALL}", "")
+    else:
+        assert (thought, arguments) == ("So I look.", '{"city": "Bonn"}')
+    assert told[-1]["finish_reason"] == reason
+
+
 async def test_reasoning_can_be_left_out(
     client: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer
 ) -> None:
