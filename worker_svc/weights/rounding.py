@@ -8,6 +8,7 @@ from worker_svc.weights.quantised import QuantisedMatrix
 
 GROUP_SIZE = 32
 ROW_PIECE = 32
+LARGEST_ROW_CODE = 127.0 * 256
 CHUNK_ELEMENTS = 1 << 22
 """Numbers that are worked on at a time: what it takes beside the result."""
 LARGEST = {4: 8, 8: 127}
@@ -36,14 +37,14 @@ def round_matrix(weight: torch.Tensor, bits: int, group_size: int = GROUP_SIZE) 
 
 
 def round_rows(rows: torch.Tensor) -> torch.Tensor:
-    """`rows` `[..., inputs]` as products with whole numbers take them, in float32: 8 bits, and a scale for each
+    """`rows` `[..., inputs]` as products with whole numbers take them, in float32: 16 bits, and a scale for each
     `ROW_PIECE`, of which inputs are whole ones. A number that is not finite spoils its piece."""
     pieces = rows.float().view(*rows.shape[:-1], -1, ROW_PIECE)
     largest = pieces.abs().amax(-1, keepdim=True)
-    inverse = torch.where(largest > 0, torch.full_like(largest, 127.0) / largest, 0.0)
+    inverse = torch.where(largest > 0, torch.full_like(largest, LARGEST_ROW_CODE) / largest, 0.0)
     # In float64, where the product is exact: kernels round once.
     codes = (pieces.double() * inverse.double()).round().float()
-    return (codes * (largest / 127.0)).view(rows.shape)
+    return (codes * (largest / LARGEST_ROW_CODE)).view(rows.shape)
 
 
 def _round_groups(groups: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:

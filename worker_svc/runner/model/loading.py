@@ -48,7 +48,7 @@ class LoadedModel:
     head: LabelHead | None = None
     """Its classification head; None: it is a language model."""
     num_kept: int = 0
-    """Linear layers whose weights are whole numbers; their products round rows to 8 bits."""
+    """Linear layers whose weights are whole numbers; their products round rows to 16 bits."""
 
 
 def load_model(

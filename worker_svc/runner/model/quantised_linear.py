@@ -14,7 +14,7 @@ from worker_svc.weights.served import served_form
 class QuantisedLinear(nn.Module):
     """Stands for `nn.Linear` until its weights are packed; its forward is the definition, and slow.
 
-    Rows are rounded to 8 bits, too, in pieces of 32 inputs: products are of whole numbers.
+    Rows are rounded to 16 bits, too, in pieces of 32 inputs: products are of whole numbers.
     """
 
     bias: torch.Tensor | None

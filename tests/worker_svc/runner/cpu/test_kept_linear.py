@@ -29,7 +29,7 @@ from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import load_model
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 from worker_svc.weights.quantised import QuantisedMatrix
-from worker_svc.weights.rounding import round_rows
+from worker_svc.weights.rounding import LARGEST_ROW_CODE, round_rows
 
 ModelDir = Callable[[str], Path]
 INPUTS = 384
@@ -84,10 +84,9 @@ def test_product_equals_float64_of_rounded_rows(
         expected = round_rows(x).double() @ matrix.dequantise().double().T + bias.double()
         actual = kernels.linear_quantised(x, packed.call)
         assert actual.dtype == dtype
-        one_code = x.float().abs().max() / 127 * matrix.dequantise().abs().max()
-        assert ((actual.double() - expected).abs() <= HALF_STEP[dtype] * expected.abs() + one_code).all()
-        near = (actual.double() - expected).abs() <= HALF_STEP[dtype] * (expected.abs() + expected.std())
-        assert near.float().mean() > 0.9
+        one_code = x.float().abs().max() / LARGEST_ROW_CODE * matrix.dequantise().abs().max()
+        allowed = HALF_STEP[dtype] * (expected.abs() + expected.std()) + one_code
+        assert ((actual.double() - expected).abs() <= allowed).all()
 
 
 def test_a_row_depends_neither_on_the_others_nor_on_threads(kernels: Kernels) -> None:
@@ -107,7 +106,7 @@ def test_a_row_depends_neither_on_the_others_nor_on_threads(kernels: Kernels) ->
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_is_found_in_its_own_row(kernels: Kernels, bad: float) -> None:
-    """Rounded to 8 bits a NaN would be a number like others."""
+    """Rounded a NaN would be a number like others."""
     packed = PackedCodes(make_matrix(64, 8, 32))
     x = random_rows(3, torch.float32)
     x[1, 40] = bad
@@ -198,8 +197,7 @@ def test_a_rounded_model_gives_the_logits_of_its_rounded_weights(
         rounded.set_attn_implementation("eager")
         expected = rounded(input_ids=tokens, use_cache=False).logits[0]
     actual = all_logits(runner, tokens[0].tolist())
-    # Rows that differ in the last bit may differ in a code, and what follows from it in others.
-    assert relative_error(actual, expected) < {"float32": 0.02, "bfloat16": 0.05}[dtype]
+    assert relative_error(actual, expected) < {"float32": 1e-3, "bfloat16": 0.05}[dtype]
 
 
 def all_logits(runner: torch_runner.TorchRunner, tokens: list[int]) -> torch.Tensor:
@@ -249,7 +247,7 @@ def test_without_kernels_rounding_is_refused(model_dir: ModelDir, monkeypatch: p
 
 
 def test_the_rounding_of_rows_is_that_of_its_words() -> None:
-    x = torch.tensor([[127.0, 0.4, 0.6, -1.5, *[0.0] * 28, *[0.0] * 32]])
+    x = torch.tensor([[LARGEST_ROW_CODE, 0.4, 0.6, -1.5, *[0.0] * 28, *[0.0] * 32]])
     rounded: Any = round_rows(x)[0]
-    assert rounded[:4].tolist() == [127.0, 0.0, 1.0, -2.0]
+    assert rounded[:4].tolist() == [LARGEST_ROW_CODE, 0.0, 1.0, -2.0]
     assert not rounded[4:].any()
