@@ -125,7 +125,7 @@ def _parts() -> _Patches:
 class _NoServer:
     """Stands in for HTTP and its API: clients of a simulated frontend open sessions themselves."""
 
-    app = None
+    app = batches = None
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
