@@ -94,7 +94,6 @@ class TestVllmRouter(RouterContract):
             ({"temperature": 200}, "temperature must be from 0 to 100"),
             ({"seed": -1}, "seed must be from 0"),
             ({"priority": 5000}, "priority must be from -1000 to 1000"),
-            ({"stop": ["x"], "skip_special_tokens": False}, "response.skip_special_tokens must be true"),
             ({"model": "another"}, "'another' is not served"),
             ({"regex": "((("}, "decoding.regex cannot be followed"),
         ],
