@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, MptConfig, PreTrainedConfig
 
 from tests.worker_svc.runner.reference import (
@@ -18,6 +19,7 @@ from tests.worker_svc.runner.reference import (
     make_runner,
 )
 from tests.worker_svc.runner.runner_harness import Driver
+from tools import random_heads
 from tools.make_random_model import PRESETS
 from worker_svc.runner.cpu.fused import FusedAttention
 from worker_svc.runner.cpu.packed_linear import PackedLinear
@@ -99,4 +101,7 @@ def test_own_attention_code_is_refused(
 def test_the_families_that_are_said_to_be_compared_are_those_of_these_tests() -> None:
     """`signalbox models` says so before a model is loaded."""
     compared = {kind.model_type for name, (kind, _) in PRESETS.items() if name in FAMILIES}
-    assert compared == support.COMPARED_FAMILIES
+    heads = {
+        getattr(transformers, f"{preset.config}Config").model_type for preset in random_heads.PRESETS.values()
+    }
+    assert compared | heads == support.COMPARED_FAMILIES
