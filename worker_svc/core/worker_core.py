@@ -19,7 +19,7 @@ from worker_svc.core.faults.solo import SoloSteps
 from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.grammar import GrammarTable
-from worker_svc.core.requests.prompt_reading import skips_unread, take_readings
+from worker_svc.core.requests.prompt_reading import TOO_MANY_RESULTS, skips_unread, take_readings
 from worker_svc.core.requests.reasoning import ReasoningGuard
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.stop_tokens import StopTokens
@@ -38,9 +38,6 @@ from worker_svc.core.step import (
 
 logger = logging.getLogger(__name__)
 NOT_FINITE = "the model's numbers for the request are not finite (NaN or infinity)"
-TOO_MANY_RESULTS = Failure(
-    "ResourceExhaustedError", "the results of one step are more than it may yield; ask for fewer at a time"
-)
 
 
 class StepRefusedError(Exception):
@@ -101,10 +98,7 @@ class WorkerCore:
         if request.form is not None:
             self._grammars.expect(slot)
         if request.reasoning is not None:
-            guard = ReasoningGuard(request.reasoning)
-            for token in request.prior_output.tolist():
-                guard.advance(token)
-            self._grammars.guard(slot, guard)
+            self._grammars.guard(slot, ReasoningGuard.after(request.reasoning, request.prior_output.tolist()))
         if request.failure is None or request.tells_early:
             return []
         table.end(slot, FinishReason.ERROR, request.failure)

@@ -12,7 +12,12 @@ from worker_svc.core.batch import QuerySpan, Sampled, TokenLogprobs
 from worker_svc.core.requests.pooling import F32, MAX_STEP_BYTES
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.running_step import RunningStep
-from worker_svc.core.step import I32, SlotStart
+from worker_svc.core.step import I32, Failure, SlotStart
+
+TOO_MANY_RESULTS = Failure(
+    "ResourceExhaustedError", "the results of one step are more than it may yield; ask for fewer at a time"
+)
+"""Why a request ends whose result is one too many."""
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MARGIN = 64
@@ -39,6 +40,14 @@ class ReasoningGuard:
         """How many tokens of a forced end have come."""
         self._is_choosing = False
         """A forced end has come, and what may follow it is bounded."""
+
+    @classmethod
+    def after(cls, budget: ReasoningBudget, output: Iterable[int]) -> ReasoningGuard:
+        """A guard of an output that goes on from these tokens."""
+        guard = cls(budget)
+        for token in output:
+            guard.advance(token)
+        return guard
 
     def copy(self) -> ReasoningGuard:
         """Another guard at the same place."""
