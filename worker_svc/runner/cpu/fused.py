@@ -40,8 +40,8 @@ NORM_VARIANTS = ((0.0, True), (0.0, False), (1.0, False))
 """(added to the weight, whether it rounds before the multiplication): Llama, OLMo 2 and gpt-oss, Gemma."""
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 """Largest relative errors of the parts that are checked one by one, as in packed_linear."""
-KEPT_TOLERANCE = 2e-2
-"""Largest relative error where products are of whole numbers: what differs in its last bit may differ in a code."""
+KEPT_TOLERANCE = 1e-3
+"""Least tolerance where products are of whole numbers: what differs in its last bit may differ in a code."""
 
 
 class NotFusableError(Exception):
@@ -88,7 +88,8 @@ class FusedMLP(nn.Module):
         self.gate_up_proj = pack_layers(kernels, mlp.gate_proj, mlp.up_proj)
         self.down_proj = pack_layers(kernels, mlp.down_proj)
         probe = probe_rows(self.gate_up_proj.in_features, dtype_of(mlp.gate_proj))
-        tolerance = KEPT_TOLERANCE if isinstance(self.down_proj, KeptLinear) else TOLERANCES[probe.dtype]
+        least = KEPT_TOLERANCE if isinstance(self.down_proj, KeptLinear) else 0.0
+        tolerance = max(TOLERANCES[probe.dtype], least)
         if not relative_error(self(probe), mlp(probe)) <= 2 * tolerance:
             raise NotFusableError("the fused MLP gives other results")
 

@@ -60,7 +60,7 @@ class KeptWeights:
             matrix = self._matrix(self._head, made)
             if matrix is not None:
                 self._matrices[self._head] = matrix
-        return served_form(name, made, dtype) if isinstance(made, QuantisedMatrix) else made
+        return served_form(made, dtype) if isinstance(made, QuantisedMatrix) else made
 
     def put_into(self, model: nn.Module, dtype: torch.dtype) -> int:
         """Swaps the layers whose weights were kept; how many."""

@@ -44,7 +44,7 @@ class LazyWeights:
             if self._kept is not None:
                 made = self._kept.form(weight.name, made, self._dtype)
             elif isinstance(made, QuantisedMatrix):
-                made = served_form(weight.name, made, self._dtype)
+                made = served_form(made, self._dtype)
         except ModelLoadError as error:
             self.failure = self.failure or error
             raise

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import round_rows
-from worker_svc.weights.served import served_form
+from worker_svc.weights.served import in_chunks, served_form
 
 
 class QuantisedLinear(nn.Module):
@@ -29,10 +28,18 @@ class QuantisedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` to `[..., out]`."""
-        bias = None if self.bias is None else self.bias.float()
-        return F.linear(round_rows(x), self.matrix.dequantise(), bias).to(x.dtype)
+        rows = round_rows(x).flatten(0, -2)
+        # In chunks: a head in float32 may be larger than the whole model in 4 bits.
+        columns = in_chunks(
+            (self.out_features, len(rows)),
+            torch.float32,
+            lambda chunk: self.matrix.with_rows(lambda values: values[chunk]).dequantise() @ rows.T,
+            width=self.in_features,
+        )
+        out = columns.T if self.bias is None else columns.T + self.bias.float()
+        return out.to(x.dtype).view(*x.shape[:-1], self.out_features)
 
     @property
     def weight(self) -> torch.Tensor:
         """`[out, in]`, made anew in the dtype of the model."""
-        return served_form("", self.matrix, self.dtype)
+        return served_form(self.matrix, self.dtype)
