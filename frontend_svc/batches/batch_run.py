@@ -159,22 +159,15 @@ class BatchRun:
         return BatchStatus.EXPIRED if self._now() >= self._batch.expires_at else None
 
     async def _serve_all(self, journal: Journal, writer: JournalWriter) -> None:
-        running: set[asyncio.Task[None]] = set()
         reader = await in_thread(self._make_reader, journal)
         try:
-            while lines := await in_thread(reader.read):
-                for line in lines:
-                    await self._places.acquire()
-                    task = asyncio.create_task(self._serve(line, writer))
-                    running.add(task)
-                    task.add_done_callback(running.discard)
-                    task.add_done_callback(lambda _: self._places.release())
-            await asyncio.gather(*running)
+            async with asyncio.TaskGroup() as running:
+                while lines := await in_thread(reader.read):
+                    for line in lines:
+                        await self._places.acquire()
+                        task = running.create_task(self._serve(line, writer))
+                        task.add_done_callback(lambda _: self._places.release())
         finally:
-            for task in running:
-                task.cancel()
-            if running:
-                await asyncio.wait(running)
             reader.close()
 
     def _make_reader(self, journal: Journal) -> LineReader:

@@ -55,10 +55,21 @@ class JournalWriter:
                         log.warning("%s waits for its disk: %s", self._name, error.strerror)
                     is_failing = True
                     await asyncio.sleep(RETRY_S)
+                except Exception as error:
+                    _tell(taken, error)
                 else:
                     is_failing = False
-                    for _, written in taken:
-                        if not written.done():
-                            written.set_result(None)
+                    _tell(taken, None)
         finally:
             self._task = None
+
+
+def _tell(taken: list[tuple[JournalEntry, asyncio.Future[None]]], error: Exception | None) -> None:
+    """Those who wait for these entries learn what became of them; a bug is theirs to raise."""
+    for written in {written for _, written in taken}:
+        if written.done():
+            continue
+        if error is None:
+            written.set_result(None)
+        else:
+            written.set_exception(error)

@@ -13,8 +13,8 @@ from typing import Any
 import openai
 import pytest
 
-from frontend_svc.batches import disk
-from frontend_svc.batches.journal import Journal
+from frontend_svc.batches import batch_run, disk
+from frontend_svc.batches.journal import Journal, make_entry
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
 from tests.frontend_svc.batches.conftest import make_batch, make_lines, read_results, until_end
@@ -347,3 +347,33 @@ async def test_a_full_disk_makes_a_batch_wait(
         assert batch.request_counts.completed == 80
         assert names(await read_results(client, batch.output_file_id)) == all_names(80)
     assert asked == 80
+
+
+@pytest.mark.parametrize("where", ["a line", "its journal"])
+async def test_a_bug_ends_a_batch(
+    client: openai.AsyncOpenAI,
+    cluster: Cluster,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    """It neither waits for ever nor is completed without the line (FB3)."""
+    serve_text(cluster, tokenizer, " jumps")
+    count = 0
+
+    def broken(*_: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise ValueError("a bug")
+
+    if where == "a line":
+        monkeypatch.setattr(
+            batch_run, "make_entry", lambda *args, **fields: broken() or make_entry(*args, **fields)
+        )
+    else:
+        write = Journal.write
+        monkeypatch.setattr(Journal, "write", lambda journal, entries: broken() or write(journal, entries))
+    made = await make_batch(client, make_lines(100))
+    batch = await until_end(client, made.id)
+    assert (batch.status, batch.errors.data[0].code) == ("failed", "internal_error")
