@@ -65,7 +65,7 @@ class JournalWriter:
 
 
 def _tell(taken: list[tuple[JournalEntry, asyncio.Future[None]]], error: Exception | None) -> None:
-    """Those who wait for these entries learn what became of them; a bug is theirs to raise."""
+    """What became of entries, for those who wait for them; a bug is theirs to raise."""
     for written in {written for _, written in taken}:
         if written.done():
             continue
