@@ -90,6 +90,17 @@ def test_logs_are_those_of_the_only_ring(ring: RunningRing, capsys: Capture) -> 
         assert "no service is called worker-1; there is scheduler, worker-0" in capsys.readouterr().err
 
 
+def test_a_long_log_is_read_from_its_end(ring: RunningRing, capsys: Capture) -> None:
+    """And its last line is told, though it has no end."""
+    lines = [f"line {number} x" + "x" * (number % 700) for number in range(3000)]
+    (Path(ring.log_dir) / "worker-0.log").write_text("\n".join(lines))
+    with registered(ring):
+        for count in (1, 5, 1000, 4000):
+            assert main(["logs", "worker-0", "-n", str(count)]) == 0
+            told = capsys.readouterr().out.splitlines()
+            assert told == lines[-count:]
+
+
 def test_of_several_rings_one_is_named(ring: RunningRing, capsys: Capture) -> None:
     other = hold(replace(ring, pid=1, started_at=1.0))
     with registered(ring):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
-from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +19,8 @@ examples:
   signalbox logs --pid 4711 -n 100      # of one of several rings, by its pid (`signalbox ps`)
 """
 POLL_S = 0.2
+BLOCK_BYTES = 1 << 16
+"""What is read of the end of a log at first; more where lines are long."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         if not is_running:
             break
         time.sleep(POLL_S)
+    for tail in tails:
+        tail.print_rest()
     return 0
 
 
@@ -85,14 +89,25 @@ class _Tail:
         self._partial = b""
 
     def print_last(self, count: int) -> None:
-        self._print(list(deque(self._read(), maxlen=count)))
+        size, block = self._file.seek(0, os.SEEK_END), BLOCK_BYTES
+        while True:
+            start = max(0, size - block)
+            self._file.seek(start)
+            *lines, self._partial = self._file.read().split(b"\n")
+            if start == 0 or len(lines) > count:  # the first one may be the end of a longer one
+                break
+            block *= 4
+        whole = count - 1 if self._partial else count
+        self._print(lines[max(0, len(lines) - whole) :])
 
     def print_new(self) -> None:
-        self._print(self._read())
-
-    def _read(self) -> list[bytes]:
         *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
-        return lines
+        self._print(lines)
+
+    def print_rest(self) -> None:
+        """A last line that has no end: its writer died, or is not done with it."""
+        if self._partial:
+            self._print([self._partial])
 
     def _print(self, lines: list[bytes]) -> None:
         for line in lines:
