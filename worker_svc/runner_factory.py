@@ -133,10 +133,13 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
 def _encoder(settings: WorkerSettings) -> ModelRunner:
     # Imported here as torch's runner is.
     from worker_svc.runner.encoder.runner import EncoderRunner  # noqa: PLC0415
+    from worker_svc.runner.model.kept_weights import ROUNDED_BITS  # noqa: PLC0415
 
     assert settings.model is not None
     if settings.speculative is not None:
         raise StartupError("--speculative is for models that generate, and this is an encoder")
+    if settings.quantization in ROUNDED_BITS:
+        raise StartupError(f"--quantization {settings.quantization} is not served for encoders")
     return EncoderRunner(
         settings.model,
         served_model_name=settings.served_model_name or settings.model.name,

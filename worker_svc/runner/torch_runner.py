@@ -324,6 +324,12 @@ def load_checked(
     """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
     form = served_quantization(quantization, dtype)
     model = load_model(path, dtype=dtype, device=device, quantization=form)
+    if form in ROUNDED_BITS and model.num_kept <= 1:
+        raise ModelLoadError(
+            f"{path} cannot be served in {form}: it has no linear layers, but perhaps a head, that could be rounded."
+        )
+    if model.num_kept:
+        logger.info("%d linear layers are served as whole numbers", model.num_kept)
     if model.device.type == "cpu":
         expected = eager_logits(model)
         try:

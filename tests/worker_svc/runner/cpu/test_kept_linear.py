@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from signalbox.errors import StartupError
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
+from tools.random_heads import TINY_ENCODER
+from worker_svc import runner_factory
+from worker_svc.config import WorkerSettings
 from worker_svc.runner import torch_runner
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
@@ -238,6 +243,19 @@ def test_float32_that_is_asked_for_is_exact(model_dir: ModelDir) -> None:
     """`auto` keeps whole numbers where a checkpoint has them, but not for float32; and rounds nothing."""
     assert make_runner(model_dir("tiny-qwen3")).model.num_kept == 0
     assert make_runner(model_dir("tiny-qwen3"), dtype="auto").model.num_kept == 0
+
+
+@needs_kernels
+def test_a_model_without_anything_to_round_is_refused(model_dir: ModelDir) -> None:
+    """GPT-2 keeps its weights in layers of its own: int8 would round its head only."""
+    with pytest.raises(ModelLoadError, match="cannot be served in int8"):
+        make_runner(model_dir("tiny-gpt2"), quantization=Quantization.INT8)
+
+
+def test_an_encoder_is_not_rounded(tmp_path: Path) -> None:
+    transformers.BertModel(transformers.BertConfig(**TINY_ENCODER)).save_pretrained(tmp_path)
+    with pytest.raises(StartupError, match="--quantization int8 is not served for encoders"):
+        runner_factory.make_runner(WorkerSettings(model=tmp_path, quantization="int8"))
 
 
 def test_without_kernels_rounding_is_refused(model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch) -> None:
