@@ -9,7 +9,7 @@ from pydantic import Discriminator, Tag
 
 from frontend_svc.api.openai.forms import to_json
 from frontend_svc.api.openai.schema import Body
-from frontend_svc.grammars.schemas import moved
+from frontend_svc.grammars.schemas import ANNOTATIONS, moved
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.parsing.language import Calls
 from signalbox.errors import InvalidRequestError
@@ -168,7 +168,10 @@ class Toolbox:
         if self._mode != "auto":
             return {}
         strict = self._strict_names
-        return {name: schema if name in strict else _ANY_OBJECT for name, schema in self.callable.items()}
+        return {
+            name: _declared(schema) if name in strict else _ANY_OBJECT
+            for name, schema in self.callable.items()
+        }
 
     @property
     def _strict_names(self) -> set[str]:
@@ -188,7 +191,7 @@ class Toolbox:
         """What a forced call has to look like; None: the model may write what it wants."""
         if not self.is_forced:
             return None
-        tools = self.callable
+        tools = {name: _declared(schema) for name, schema in self.callable.items()}
         if self.is_named:
             (schema,) = tools.values()
         else:
@@ -212,6 +215,15 @@ class Toolbox:
         told = list(messages)
         told[place] = messages[place] | {"content": _behind(messages[place].get("content"), text)}
         return told
+
+
+def _declared(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters without others beside them, unless the schema says something of others itself: JSON Schema lets an
+    object have any, but a function takes what it declares, and a weak model that may go on does so."""
+    plain = {"type", "properties", "required", "$defs", "definitions", *ANNOTATIONS}
+    if "properties" not in parameters or parameters.keys() - plain:
+        return parameters
+    return parameters | {"additionalProperties": False}
 
 
 def _behind(content: Any, text: str) -> Any:

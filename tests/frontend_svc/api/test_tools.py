@@ -125,7 +125,26 @@ async def test_forced_calls_follow_a_schema(
     form = generation_pb2.RequestPayload.FromString(submit.payload).sampling.structured_output
     assert submit.meta.has_grammar
     schema = json.loads(form.json_schema)
-    assert schema == PARAMETERS or schema["items"]["anyOf"][0]["properties"]["arguments"] == PARAMETERS
+    wanted = PARAMETERS | {"additionalProperties": False}  # LM9: a function takes what it declares
+    assert schema == wanted or schema["items"]["anyOf"][0]["properties"]["arguments"] == wanted
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"additionalProperties": True}, {"patternProperties": {"^x": {}}}, {"anyOf": [{"required": ["day"]}]}],
+)
+async def test_a_schema_that_speaks_of_other_parameters_is_left_as_it_is(
+    sdk: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer, more: dict[str, Any]
+) -> None:
+    """LM9: only where nothing is said of them, a forced call has no parameters that are not declared."""
+    serve_text(cluster, tokenizer, "{}")
+    parameters = {"type": "object", "properties": {}} | more
+    tools: Any = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+    choice: Any = {"type": "function", "function": {"name": "weather"}}
+    await sdk.chat.completions.create(model="toy", messages=USER, tools=tools, tool_choice=choice)
+    submit = await cluster.scheduler.next("submit")
+    form = generation_pb2.RequestPayload.FromString(submit.payload).sampling.structured_output
+    assert json.loads(form.json_schema) == parameters
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import Annotated
 
 from agents import (
     Agent,
@@ -16,7 +17,7 @@ from agents import (
     set_tracing_disabled,
 )
 from openai import AsyncOpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 asked: list[str] = []
 
@@ -28,8 +29,12 @@ class Forecast(BaseModel):
     sunny: bool
 
 
+# Bounded, so that a small model that is made to call comes to an end, whatever it writes.
+City = Annotated[str, Field(max_length=40)]
+
+
 @function_tool
-def weather(city: str) -> str:
+def weather(city: City) -> str:
     """Tells the weather of a city."""
     asked.append(city)
     return f"Sunny in {city}."

@@ -12,9 +12,16 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from pydantic import BaseModel, Field
 
 
-@tool
+class Place(BaseModel):
+    """Bounded, so that a small model that is made to call comes to an end, whatever it writes."""
+
+    city: str = Field(max_length=40)
+
+
+@tool(args_schema=Place)
 def weather(city: str) -> str:
     """Tells the weather of a city."""
     return f"Sunny in {city}."

@@ -11,7 +11,9 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no look at the network fo
 
 import litellm
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+# Bounded, so that a small model that is made to call comes to an end, whatever it writes.
+CITY = {"type": "string", "maxLength": 40}
+SCHEMA = {"type": "object", "properties": {"city": CITY}, "required": ["city"]}
 FUNCTION = {"name": "weather", "description": "Tells the weather of a city.", "parameters": SCHEMA}
 QUESTION = "How is the weather in Bonn?"
 
