@@ -8,13 +8,14 @@ import fcntl
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from frontend_svc.batches.batch import OPEN, Batch, BatchStatus, load_batch
 from frontend_svc.batches.disk import disk_error, sync_folder, write_whole
-from frontend_svc.batches.file_store import FileStore, StoredFile
+from frontend_svc.batches.file_store import ABANDONED_S, FileStore, StoredFile
 from frontend_svc.batches.ids import is_batch_id
 from signalbox.errors import InvalidRequestError, ResourceExhaustedError
 
@@ -111,7 +112,9 @@ class BatchStore:
         return leases
 
     def sweep(self, made_before: float) -> set[str]:
-        """Takes away batches that have ended and are older; returns what is left."""
+        """Takes away batches that have ended and are older, and what lies there of one whose process died while it was
+        being made; returns what is left."""
+        self._sweep_unmade()
         left = set(self._ids())
         for batch_id in list(left):
             batch = self._load(batch_id)
@@ -122,6 +125,13 @@ class BatchStore:
                 lease.release()
                 left.discard(batch_id)
         return left
+
+    def _sweep_unmade(self) -> None:
+        oldest = time.time() - ABANDONED_S
+        for path in self._folder.iterdir():
+            with contextlib.suppress(OSError):
+                if path.name.startswith(".") and path.stat().st_mtime < oldest:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def _lock(self, batch_id: str) -> BatchLease | None:
         """None: another one works on it, or it is gone."""

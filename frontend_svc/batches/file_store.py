@@ -140,18 +140,8 @@ class FileStore:
 
     def find(self, file_id: str) -> StoredFile | None:
         """None: there is no such file, or its time is over."""
-        if not is_file_id(file_id):
-            return None
-        try:
-            file = StoredFile(**orjson.loads(self._about(file_id).read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError):
-            log.exception("%s cannot be read", self._about(file_id))
-            return None
-        if file.expires_at is not None and file.expires_at <= self._now():
-            return None
-        return file
+        file = self._load(file_id) if is_file_id(file_id) else None
+        return None if file is None or self._has_expired(file) else file
 
     def path_of(self, file: StoredFile) -> Path:
         """Where its content is."""
@@ -181,7 +171,9 @@ class FileStore:
     def sweep(self) -> None:
         """Takes away what has expired, and what nobody finished to write."""
         for file_id in list(self._ids()):
-            if self.find(file_id) is None:
+            file = self._load(file_id)
+            # What cannot be read now may be read later, or by another version: it is nobody's to delete.
+            if file is not None and self._has_expired(file):
                 self.delete(file_id)
         oldest = time.time() - ABANDONED_S
         for path in self._folder.iterdir():
@@ -189,6 +181,19 @@ class FileStore:
             with contextlib.suppress(OSError):
                 if is_part and path.stat().st_mtime < oldest:
                     path.unlink()
+
+    def _load(self, file_id: str) -> StoredFile | None:
+        """None: there is no such file, or what is told of it cannot be read."""
+        try:
+            return StoredFile(**orjson.loads(self._about(file_id).read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError):
+            log.exception("%s cannot be read", self._about(file_id))
+            return None
+
+    def _has_expired(self, file: StoredFile) -> bool:
+        return file.expires_at is not None and file.expires_at <= self._now()
 
     def _publish(self, file: StoredFile) -> None:
         write_whole(self._about(file.id), orjson.dumps(asdict(file)))

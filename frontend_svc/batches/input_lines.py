@@ -97,7 +97,10 @@ def parse_line(number: int, text: bytes | None, endpoint: str, max_line_bytes: i
     _check_fields(fields, endpoint)
     body = fields["body"]
     body.pop("priority", None)  # a batch has its own class
-    return InputLine(number, fields["custom_id"], orjson.dumps(body))
+    try:
+        return InputLine(number, fields["custom_id"], orjson.dumps(body))
+    except orjson.JSONEncodeError:
+        raise LineError("invalid_parameter", "body is nested too deeply", "body") from None
 
 
 def _check_fields(fields: dict[str, Any], endpoint: str) -> None:

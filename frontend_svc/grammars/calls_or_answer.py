@@ -12,7 +12,7 @@ from frontend_svc.grammars.behind_reasoning import body_of, reasoning_rules
 from frontend_svc.grammars.calls import CallGrammar, Functions
 from frontend_svc.grammars.lark import LINE, Lark, Mark, Text
 from frontend_svc.grammars.schemas import lean
-from frontend_svc.grammars.strict_calls import FAMILIES, MAX_REMEMBERED, write_calls
+from frontend_svc.grammars.strict_calls import FAMILIES, MAX_REMEMBERED, write_calls, written
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.parsing.language import Language
 from signalbox.errors import UnsupportedError
@@ -38,12 +38,14 @@ def calls_or_answer(
             'or send tool_choice "none"',
             field=answer.field,
         )
-    return _form(answer, language, within, orjson.dumps(functions))
+    return _form(answer, language, within, written(functions, "tools"))
 
 
 @lru_cache(MAX_REMEMBERED)
-def _form(answer: StructuredOutput, language: Language, within: bool, written: bytes) -> StructuredOutput:
-    functions = {name: lean(schema) for name, schema in orjson.loads(written).items()}
+def _form(
+    answer: StructuredOutput, language: Language, within: bool, functions_json: bytes
+) -> StructuredOutput:
+    functions = {name: lean(schema) for name, schema in orjson.loads(functions_json).items()}
     body = body_of(answer)
     rules = (
         harmony.form_rules(body, language, functions)

@@ -15,6 +15,8 @@ ANYTHING = r"(.|\n)*"
 """A regular expression."""
 SPACE = r"[ \t\r\n]*"
 _NOT_PLAIN = re.compile(r'[^0-9A-Za-z_ <>=:,"]')
+MAX_REMEMBERED_CHARS = 128
+"""Of tags and names; what is longer is a client's, and would fill the memory."""
 LINE = r"\n{0,2}"
 """What may stand between tags."""
 
@@ -118,9 +120,17 @@ class Lark:
         return [self.terminal(body)]
 
 
-@lru_cache(4096)
 def literal(text: str) -> str:
     """A regular expression for a text."""
+    return _short_literal(text) if len(text) <= MAX_REMEMBERED_CHARS else _literal(text)
+
+
+@lru_cache(4096)
+def _short_literal(text: str) -> str:
+    return _literal(text)
+
+
+def _literal(text: str) -> str:
     return _NOT_PLAIN.sub(lambda found: f"\\x{{{ord(found[0]):X}}}", text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from frontend_svc.grammars.lark import ANYTHING, literal
@@ -26,6 +26,10 @@ _OF_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 MAX_DEPTH = 16
 """References and alternatives within each other."""
+MAX_READ = 4000
+"""Schemas looked at for one function: alternatives of references of alternatives are more than there is time for."""
+_ESCAPED_OR_CLASS = re.compile(r"\\(?:.|\Z)|\[\^?\]?(?:[^\]\\]|\\(?:.|\Z))*+(?:\]|\Z)")
+"""Fails nowhere behind its beginning, so that it takes time in proportion to the text."""
 DATE, TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?"
 _ZONE = r"(Z|[+\-]([01]\d|2[0-3]):[0-5]\d)"
 _BYTE = r"(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
@@ -84,6 +88,8 @@ class Scope:
     """The schema of a function's arguments, in which references are looked for."""
 
     root: Schema
+    _read: Iterator[int] = field(default_factory=lambda: iter(range(MAX_READ)))
+    """How many schemas may still be looked at."""
 
     def resolve(self, reference: str) -> Any:
         """The schema that `reference` names. Raises UnboundError."""
@@ -114,6 +120,8 @@ class Scope:
             raise UnboundError("a schema allows nothing")
         if depth > MAX_DEPTH:
             raise UnboundError("references and alternatives are nested too deeply")
+        if next(self._read, None) is None:
+            raise UnboundError(f"references and alternatives are more than {MAX_READ} schemas")
         rest = dict(schema)
         for word in ("$ref", "allOf", "anyOf", "oneOf"):
             if word not in rest:
@@ -232,7 +240,7 @@ def whole_pattern(pattern: str) -> str:
     begins, ends = body.startswith("^"), bool(re.search(r"(?<!\\)(\\\\)*\$$", body))
     body = body[1:] if begins else body
     body = body[:-1] if ends else body
-    inner = re.sub(r"\\.|\[\^?\]?([^\]\\]|\\.)*\]", "", body)
+    inner = _ESCAPED_OR_CLASS.sub("", body)
     if "^" in inner or "$" in inner or (("|" in inner) and (begins or ends) and not _is_grouped(inner)):
         raise UnboundError(f"the pattern {pattern!r} has anchors within")
     return f"{'' if begins else ANYTHING}({body}){'' if ends else ANYTHING}"

@@ -21,6 +21,8 @@ from signalbox.grammar.form import FormKind
 
 MAX_REMEMBERED = 32
 """Grammars kept by what they were made of: an agent sends the same tools with each turn."""
+MAX_FUNCTIONS_BYTES = 1 << 20
+"""All tools of a request whose calls have to fit their schemas."""
 UNREADABLE = (UnboundError, TypeError, AttributeError, ValueError, RecursionError)
 """What a schema that is none, or one too deep, may raise."""
 
@@ -31,12 +33,26 @@ def strict_form(language: Language, within: bool, functions: Functions) -> Struc
     within: the prompt ends within reasoning. `functions` are the schemas of the arguments, by name; empty: nothing is
     strict. Raises UnsupportedError for what the model's language has no way to hold.
     """
-    return _form(language, within, orjson.dumps(functions)) if functions else None
+    return _form(language, within, written(functions, "tools")) if functions else None
+
+
+def written(functions: Functions, field: str) -> bytes:
+    """The functions as JSON. Raises UnsupportedError for more than a grammar can be made of."""
+    try:
+        text = orjson.dumps(functions)
+    except TypeError:
+        raise UnsupportedError("schemas of tools are nested too deeply", field=field) from None
+    if len(text) > MAX_FUNCTIONS_BYTES:
+        raise UnsupportedError(
+            f"schemas of tools have {len(text)} bytes, of which {MAX_FUNCTIONS_BYTES} can be followed",
+            field=field,
+        )
+    return text
 
 
 @lru_cache(MAX_REMEMBERED)
-def _form(language: Language, within: bool, written: bytes) -> StructuredOutput:
-    functions = {name: lean(schema) for name, schema in orjson.loads(written).items()}
+def _form(language: Language, within: bool, functions_json: bytes) -> StructuredOutput:
+    functions = {name: lean(schema) for name, schema in orjson.loads(functions_json).items()}
     is_harmony = language.is_harmony
     rules = harmony.strict_rules(language, functions) if is_harmony else _rules(language, within, functions)
     grammar = "%llguidance {}\n" + "\n".join(rules) + "\n"

@@ -8,6 +8,7 @@ import time
 import orjson
 import pytest
 
+from frontend_svc.text.parsing.object_writer import property_kinds
 from frontend_svc.text.parsing.pieces import Tag
 from tests.parsing.reading import Found, collect, plan_of, read
 from tests.parsing.writers import FAMILIES
@@ -147,3 +148,11 @@ def test_a_call_that_the_model_leaves_without_arguments_takes_none(
 
 def spread_out(units: list[Tag | str]) -> list[Tag | str]:
     return [unit for part in units for unit in ([part] if isinstance(part, Tag) else part)]
+
+
+@pytest.mark.timeout(60)
+def test_alternatives_of_alternatives_hold_nobody_up() -> None:
+    """Types are asked for on the event loop, of a schema that is a client's."""
+    itself = [{"$ref": "#/properties/a"}] * 10
+    schema = {"properties": {"a": {"anyOf": [*itself, {"type": "integer"}, {"oneOf": [{"type": "null"}]}]}}}
+    assert property_kinds(schema, "a") == {"integer", "null"}

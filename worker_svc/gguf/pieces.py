@@ -9,6 +9,8 @@ from worker_svc.gguf.reader import GgufFile
 
 SPACE = "\u2581"
 GEMMAS = ("gemma", "gemma2", "gemma3")
+MAX_TOKEN_CHARS = 4096
+"""Far above any token: each is tried in all its cuts."""
 NORMAL, USER_DEFINED = 1, 4
 TO_SIGN: dict[str, Any] = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 FROM_SIGN: dict[str, Any] = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
@@ -21,6 +23,8 @@ def pieces(file: GgufFile) -> dict[str, Any]:
     tokens = (
         _spelled(file.texts("tokenizer.ggml.tokens")) if is_gemma else file.texts("tokenizer.ggml.tokens")
     )
+    if max(map(len, tokens), default=0) > MAX_TOKEN_CHARS:
+        raise GgufError(f"{file.path} has a token of more than {MAX_TOKEN_CHARS} characters")
     begins_with_space = file.flag("tokenizer.ggml.add_space_prefix", not is_gemma)
     normalizer, decoders = TO_SIGN, list(JOINED)
     if begins_with_space:

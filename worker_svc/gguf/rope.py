@@ -41,7 +41,9 @@ def _llama3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
     if tensor.storage.name != "F32" or tensor.num_elements != config["head_dim"] // 2:
         raise GgufError(f"{file.path}: {FREQUENCIES} is not what a model of its heads has")
     found = struct.unpack(f"<{tensor.num_elements}f", file.bytes_of(tensor))
-    factor = round(max(found), 4) if all(map(math.isfinite, found)) else 1.0
+    if not (config["rope_theta"] > 0 and all(map(math.isfinite, found)) and min(found) > 0):
+        raise GgufError(f"{file.path}: {FREQUENCIES} has no frequencies")
+    factor = round(max(found), 4)
     scaling = {"rope_type": "llama3", "factor": factor, **LLAMA3}
     expected = [
         _divisor(config["rope_theta"] ** (2 * index / config["head_dim"]), scaling)

@@ -32,6 +32,7 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 """torch's dtypes by the names of safetensors."""
+MAX_DIMENSIONS = 8
 
 
 class MappedFile:
@@ -93,7 +94,7 @@ def read_tensors(path: Path) -> dict[str, StoredTensor]:
     try:
         header = json.loads(file.data[8 : 8 + header_bytes])
         entries = [(str(name), entry) for name, entry in header.items() if name != "__metadata__"]
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ModelLoadError(f"{path} has a header that is not valid safetensors.") from error
     return {name: _stored(file, name, entry, 8 + header_bytes) for name, entry in entries}
 
@@ -103,8 +104,10 @@ def _stored(file: MappedFile, name: str, entry: Any, data_start: int) -> StoredT
         shape = tuple(int(length) for length in entry["shape"])
         start, end = (int(offset) for offset in entry["data_offsets"])
         kind = str(entry["dtype"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelLoadError(f"{file.path} has a header that is not valid safetensors: {name}.") from error
+    if len(shape) > MAX_DIMENSIONS or max(shape, default=0) > len(file.data) * 8:
+        raise ModelLoadError(f"{file.path}: {name} has a shape that nothing in it has.")
     if kind not in DTYPES:
         raise ModelLoadError(f"{file.path}: {name} is stored as {kind}, which is not read here.")
     dtype = DTYPES[kind]

@@ -45,7 +45,7 @@ class Uploads:
         boundary = read_boundary(request.headers.get("content-type", ""))
         announced = request.headers.get("content-length", "0")
         if announced.isdecimal() and int(announced) > self._max_file_bytes + FORM_BYTES:
-            raise RequestTooLargeError(f"the file is larger than {self._max_file_bytes} bytes", field="file")
+            raise self._too_large()
         if self._num_open >= MAX_UPLOADS:
             raise limit_reached(f"{self._num_open} files are being uploaded", RETRY_S)
         self._num_open += 1
@@ -57,8 +57,11 @@ class Uploads:
             self._num_open -= 1
             await in_thread(form.close)
 
+    def _too_large(self) -> RequestTooLargeError:
+        return RequestTooLargeError(f"the file is larger than {self._max_file_bytes} bytes", field="file")
+
     async def _read(self, request: Request, form: _Form) -> None:
-        chunks = aiter(request.stream())
+        chunks, num_bytes = aiter(request.stream()), 0
         while True:
             try:
                 async with asyncio.timeout(SILENT_S):
@@ -69,6 +72,9 @@ class Uploads:
                 raise DeadlineExceededError(f"nothing of the file came for {SILENT_S:g} s") from None
             except ClientDisconnect:
                 raise CancelledError("the client left") from None
+            num_bytes += len(chunk)
+            if num_bytes > self._max_file_bytes + FORM_BYTES:
+                raise self._too_large()
             if chunk:
                 await in_thread(form.write, chunk)
 

@@ -10,8 +10,6 @@ from typing import Any
 from frontend_svc.text.parsing.emitter import Emitter
 from frontend_svc.text.parsing.json_reader import parse_json
 
-MAX_DEPTH = 16
-"""References and alternatives within each other."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
@@ -60,11 +58,28 @@ def quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+def kinds_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """Types of JSON that a property's schema allows, as far as it says so; empty: it says nothing. References lead
-    into `root`."""
-    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
-        return frozenset()
+    into `root`, and each is followed once."""
+    kinds: set[str] = set()
+    pending, followed = [schema], set[str]()
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, Mapping):
+            continue
+        kinds |= _named_kinds(part)
+        for word in ("anyOf", "oneOf", "allOf"):
+            parts = part.get(word)
+            pending += parts if isinstance(parts, list) else ()
+        reference = part.get("$ref")
+        if isinstance(reference, str) and reference not in followed:
+            followed.add(reference)
+            pending.append(_resolve(reference, root))
+    return frozenset(kinds)
+
+
+def _named_kinds(schema: Mapping[str, Any]) -> set[str]:
+    """Those of one schema, without what it refers to or has as alternatives."""
     kinds: set[str] = set()
     named = schema.get("type")
     if isinstance(named, str):
@@ -75,13 +90,7 @@ def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[
         kinds.add(_kind_of(choice))
     if "const" in schema:
         kinds.add(_kind_of(schema["const"]))
-    for word in ("anyOf", "oneOf", "allOf"):
-        parts = schema.get(word)
-        for part in parts if isinstance(parts, list) else ():
-            kinds |= kinds_of(part, root, depth + 1)
-    if isinstance(schema.get("$ref"), str):
-        kinds |= kinds_of(_resolve(schema["$ref"], root), root, depth + 1)
-    return frozenset(kinds)
+    return kinds
 
 
 def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import resource
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -14,8 +17,11 @@ import pytest
 
 from frontend_svc.api.batches import upload
 from frontend_svc.batches import disk
+from frontend_svc.batches.batch_store import BatchStore
 from frontend_svc.batches.disk import DiskQuota
 from frontend_svc.batches.file_store import ABANDONED_S, FileStore
+from frontend_svc.batches.ids import BATCH_PREFIX, make_id
+from frontend_svc.batches.threads import in_thread
 from frontend_svc.server import Frontend
 from signalbox.errors import StartupError
 from tests.frontend_svc.guarded import KeyRing, Start, http_of, sdk_of
@@ -226,3 +232,73 @@ def test_a_record_that_is_damaged_is_no_file(tmp_path: Path) -> None:
     for text in ("", "{", "[]", json.dumps({"id": 1})):
         (tmp_path / "files" / f"{file.id}.json").write_text(text)
         assert store.find(file.id) is None
+
+
+def test_a_record_that_cannot_be_read_now_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a process without file descriptors left, or of another version: the file is its owner's (FB1)."""
+    store = FileStore(tmp_path / "files", DiskQuota(tmp_path, 1 << 20), max_file_bytes=100)
+    unread, newer = (
+        store.keep(store.begin(), tenant="", filename="f", purpose="batch", expires_s=None) for _ in range(2)
+    )
+    about = tmp_path / "files" / f"{newer.id}.json"
+    record = about.read_text()
+    about.write_text(json.dumps(json.loads(record) | {"added_later": 1}))
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as without_descriptors:
+        without_descriptors.setattr(Path, "read_bytes", fail)
+        store.sweep()
+    store.sweep()
+    assert store.find(unread.id) == unread and store.path_of(unread).is_file()
+    about.write_text(record)
+    assert store.find(newer.id) == newer and store.path_of(newer).is_file()
+
+
+async def test_a_form_that_goes_on_behind_its_end_is_refused(start: Start, folder: Path) -> None:
+    """It would keep one of the few places for uploads for ever (FB6)."""
+    frontend = await start(key_file=None, files_dir=folder, file_max_bytes=1000)
+    form = (
+        b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nabc\r\n--b--\r\n'
+    )
+
+    async def body() -> AsyncIterator[bytes]:
+        yield form
+        for _ in range(64):
+            yield b" " * (64 << 10)
+
+    async with http_of(frontend) as http:
+        answer = await http.post(
+            "/v1/files", headers={"content-type": "multipart/form-data; boundary=b"}, content=body()
+        )
+    assert answer.status_code == 413
+    assert list((folder / "files").iterdir()) == []
+
+
+async def test_work_on_files_leaves_the_threads_of_others_alone() -> None:
+    """Prompts are tokenized in the loop's own threads (FB8)."""
+    release = threading.Event()
+    busy = [asyncio.create_task(in_thread(release.wait, 20.0)) for _ in range(64)]
+    try:
+        async with asyncio.timeout(5):
+            assert await asyncio.to_thread(int, "7") == 7
+    finally:
+        release.set()
+    assert all(await asyncio.gather(*busy))
+
+
+def test_a_batch_that_was_being_made_when_its_process_died_is_taken_away(tmp_path: Path) -> None:
+    """Its input would count against the room for files for ever (FB1)."""
+    store = BatchStore(tmp_path / "batches")
+    unmade, fresh = (tmp_path / "batches" / f".{make_id(BATCH_PREFIX)}" for _ in range(2))
+    for folder in (unmade, fresh):
+        folder.mkdir()
+        (folder / "input.jsonl").write_bytes(b"x" * 100)
+    long_ago = unmade.stat().st_mtime - ABANDONED_S - 1
+    os.utime(unmade, (long_ago, long_ago))
+    store.sweep(0.0)
+    assert list((tmp_path / "batches").iterdir()) == [fresh]

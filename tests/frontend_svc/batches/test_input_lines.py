@@ -28,6 +28,7 @@ def check(path: Path, *lines: bytes, max_lines: int = 100) -> InputReport:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
+        (line().replace(b'"x"', b"[" * 300 + b"]" * 300), "invalid_parameter"),
         (b"garbage", "invalid_json_line"),
         (b"\xff\xfe\x00", "invalid_json_line"),
         (b"[" * 900, "invalid_json_line"),

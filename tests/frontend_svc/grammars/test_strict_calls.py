@@ -207,3 +207,45 @@ def test_what_no_grammar_can_hold_is_told(tools: str) -> None:
         with pytest.raises(UnsupportedError, match="strict") as caught:
             strict_form(language, False, {"f": schema})
         assert caught.value.field == "tools"
+
+
+def growing(levels: int, branches: int) -> dict[str, Any]:
+    """A schema of a few kilobytes with `branches ** levels` alternatives."""
+    steps = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * branches} for n in range(levels)}
+    definitions = steps | {f"d{levels}": {"type": "string"}}
+    return {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("tools", sorted(GRAMMARS))
+def test_alternatives_of_alternatives_take_no_time(tools: str) -> None:
+    """LM11: a client's schema keeps no thread, nor takes the memory."""
+    language, schema = Language("", tools, {}), growing(14, 6)
+    writes_json = tools in WRITE_JSON - {"glm45", "glm47"} or tools in JSON_ALSO - {
+        "pythonic",
+        "llama4_pythonic",
+    }
+    if writes_json:
+        assert strict_form(language, False, {"f": schema}) is not None
+    else:
+        with pytest.raises(UnsupportedError, match="more than"):
+            strict_form(language, False, {"f": schema})
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", ["[", "[^", "[\\a", "(?:[", "\\\\["])
+def test_a_long_pattern_takes_no_time(piece: str) -> None:
+    """Regular expressions run with the interpreter held: all streams of the process would wait."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": piece * 30_000}}}
+    assert strict_form(Language("", "qwen3_coder", {}), False, {"f": schema}) is not None
+
+
+def test_schemas_that_are_too_deep_or_too_large_are_told() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(300):
+        deep = {"type": "array", "items": deep}
+    large = {"type": "object", "description": "x" * (1 << 20)}
+    for schema in (deep, large):
+        with pytest.raises(UnsupportedError, match="schemas of tools") as caught:
+            strict_form(Language("", "hermes", {}), False, {"f": schema})
+        assert caught.value.field == "tools"

@@ -109,3 +109,28 @@ def test_damaged_heads_are_refused_or_mean_something(tmp_path: Path, seed: int) 
                     del damaged[at : at + draw.randrange(1, 9)]
         path.write_bytes(damaged)
         try_to_convert(path)
+
+
+@pytest.mark.parametrize("theta", [0.0, -2.5, 1e4, 1e-29])
+@pytest.mark.parametrize("divisor", [0.0, -3.0, 5.0, float("nan")])
+def test_frequencies_that_are_none_are_refused(tmp_path: Path, theta: float, divisor: float) -> None:
+    half = METADATA["llama.embedding_length"] // METADATA["llama.attention.head_count"] // 2
+    weights = draw_weights() | {"rope_freqs.weight": np.full(half, divisor, np.float32)}
+    write_gguf(tmp_path / "m.gguf", METADATA | {"llama.rope.freq_base": theta}, weights=weights)
+    with pytest.raises(GgufError, match=r"rope_freqs\.weight"):
+        convert(tmp_path / "m.gguf", tmp_path / "made")
+
+
+@pytest.mark.timeout(60)
+def test_a_token_without_end_takes_no_time(tmp_path: Path) -> None:
+    """Each cut of a piece may be a merge: a token of a few megabytes would take days."""
+    tokens = list(METADATA["tokenizer.ggml.tokens"])
+    pieces = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["a" * (4 << 20), *tokens[1:]],
+        "tokenizer.ggml.scores": [0.0] * len(tokens),
+        "tokenizer.ggml.token_type": [1] * len(tokens),
+    }
+    write_gguf(tmp_path / "m.gguf", METADATA | pieces)
+    with pytest.raises(GgufError, match="a token of more than"):
+        convert(tmp_path / "m.gguf", tmp_path / "made")

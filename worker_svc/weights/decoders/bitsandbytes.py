@@ -127,7 +127,7 @@ def _read_state(stored: StoredTensor) -> State:
             int(told.get("nested_blocksize", 1)),
             float(told.get("nested_offset", 0)),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelLoadError(f"{stored.name} does not tell shape and block size.") from error
     if min(*state.shape, state.block_size, state.nested_block_size) < 1:
         raise ModelLoadError(f"{stored.name} tells of an empty shape or block.")

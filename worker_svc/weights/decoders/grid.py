@@ -69,7 +69,8 @@ def powers_of_two(scales: StoredTensor) -> torch.Tensor:
     exponents = scales.load()
     if bool((exponents == 255).any()):
         raise ModelLoadError(f"{scales.name} has a scale that is not finite.")
-    return torch.ldexp(torch.ones(()), exponents.to(torch.int32) - 127)
+    powers = exponents.to(torch.int32) - 127
+    return torch.ldexp(torch.ones((), dtype=torch.float32).expand(powers.shape), powers)
 
 
 def _unfit(scales: StoredTensor, shape: tuple[int, ...]) -> ModelLoadError:
