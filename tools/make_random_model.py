@@ -1,6 +1,6 @@
 """Write a model directory with random weights, for tests and for timing without a download.
 
-    python tools/make_random_model.py qwen3-60m /tmp/model --dtype bfloat16 --tokenizer some/model
+    python -m tools.make_random_model qwen3-60m /tmp/model --dtype bfloat16 --tokenizer some/model
 
 The outputs mean nothing, but vary with the whole context: weights are scaled by the width of their input, so
 that attention is neither flat nor drowned by the residual stream, as with the initialisation for training.
@@ -16,118 +16,11 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    Cohere2Config,
-    DeepseekV3Config,
-    Gemma2Config,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    GptOssConfig,
-    GraniteConfig,
-    LlamaConfig,
-    MistralConfig,
-    MixtralConfig,
-    Olmo2Config,
-    Phi3Config,
-    PreTrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-)
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
-EOS_TOKEN_ID = 2
-TINY = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "intermediate_size": 128,
-    "max_position_embeddings": 512,
-    "bos_token_id": 1,
-    "eos_token_id": EOS_TOKEN_ID,
-}
-WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
-LLAMA3_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-YARN_ROPE = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 128,
-}
-PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
-    "tiny-llama": (LlamaConfig, TINY | {"tie_word_embeddings": False}),
-    "tiny-qwen3": (Qwen3Config, TINY | {"tie_word_embeddings": True}),
-    "tiny-mistral": (MistralConfig, TINY | {"sliding_window": 16, "tie_word_embeddings": False}),
-    "tiny-llama-linear": (
-        LlamaConfig,
-        TINY | {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
-    ),
-    "tiny-llama3": (LlamaConfig, TINY | {"rope_parameters": LLAMA3_ROPE}),
-    "tiny-llama-yarn": (LlamaConfig, TINY | {"rope_parameters": YARN_ROPE}),
-    "tiny-qwen2": (Qwen2Config, TINY | {"tie_word_embeddings": True}),
-    "tiny-qwen3-moe": (
-        Qwen3MoeConfig,
-        TINY | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
-    ),
-    "tiny-mixtral": (MixtralConfig, TINY | {"num_local_experts": 4, "sliding_window": 16}),
-    "tiny-gemma2": (Gemma2Config, TINY | WINDOWS | {"query_pre_attn_scalar": 16}),
-    "tiny-gemma3": (Gemma3TextConfig, TINY | WINDOWS | {"query_pre_attn_scalar": 16}),
-    "tiny-phi3": (Phi3Config, TINY | {"sliding_window": 16, "pad_token_id": 0}),
-    "tiny-olmo2": (Olmo2Config, TINY),
-    "tiny-granite": (
-        GraniteConfig,
-        TINY | {"attention_multiplier": 0.2, "residual_multiplier": 0.7, "embedding_multiplier": 2.0},
-    ),
-    "tiny-cohere2": (Cohere2Config, TINY | WINDOWS),
-    "tiny-gpt-oss": (
-        GptOssConfig,
-        TINY | WINDOWS | {"num_local_experts": 4, "num_experts_per_tok": 2, "rope_parameters": YARN_ROPE},
-    ),
-    "tiny-deepseek-v3": (
-        DeepseekV3Config,
-        {key: value for key, value in TINY.items() if key != "head_dim"}
-        | {
-            "num_key_value_heads": 4,
-            "q_lora_rank": 32,
-            "kv_lora_rank": 16,
-            "qk_nope_head_dim": 8,
-            "qk_rope_head_dim": 8,
-            "v_head_dim": 32,
-            "first_k_dense_replace": 1,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 2,
-            "n_group": 2,
-            "topk_group": 1,
-            "moe_intermediate_size": 32,
-        },
-    ),
-    "tiny-gpt-neox": (
-        GPTNeoXConfig,
-        {key: value for key, value in TINY.items() if key not in ("head_dim", "num_key_value_heads")},
-    ),
-    "tiny-gpt2": (
-        GPT2Config,
-        {
-            "vocab_size": 512,
-            "n_embd": 64,
-            "n_layer": 3,
-            "n_head": 4,
-            "n_positions": 512,
-            "bos_token_id": 1,
-            "eos_token_id": EOS_TOKEN_ID,
-        },
-    ),
+from tools.tiny_families import EOS_TOKEN_ID, TINY, TINY_PRESETS
+
+PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = TINY_PRESETS | {
     "qwen3-60m": (
         Qwen3Config,
         TINY

@@ -16,7 +16,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tools.make_random_model import TINY, fill_weights
+from tools.make_random_model import fill_weights
+from tools.tiny_families import TINY
 
 CLS, SEP, PAD = 2, 3, 1
 TINY_ENCODER = {

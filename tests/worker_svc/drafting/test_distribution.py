@@ -21,7 +21,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tools.make_random_model import EOS_TOKEN_ID, TINY, fill_weights
+from tools.make_random_model import fill_weights
+from tools.tiny_families import EOS_TOKEN_ID, TINY
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.draft_model import load_draft
