@@ -19,6 +19,7 @@ from tests.worker_svc.runner.reference import (
     make_runner,
 )
 from tests.worker_svc.runner.runner_harness import Driver
+from tests.worker_svc.runner.test_wrappers import WRAPPERS
 from tools import random_heads
 from tools.make_random_model import PRESETS
 from worker_svc.runner.cpu.fused import FusedAttention
@@ -104,4 +105,5 @@ def test_the_families_that_are_said_to_be_compared_are_those_of_these_tests() ->
     heads = {
         getattr(transformers, f"{preset.config}Config").model_type for preset in random_heads.PRESETS.values()
     }
-    assert compared | heads == support.COMPARED_FAMILIES
+    wrappers = {getattr(transformers, f"{name}Config").model_type for name, _ in WRAPPERS.values()}
+    assert compared | heads | wrappers == support.COMPARED_FAMILIES

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from worker_svc.runner.attention.kv_cache import LayerShape
 from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.cpu.packed_codes import fits
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model import checkpoint
+from worker_svc.runner.model import checkpoint, wrapper
 from worker_svc.runner.model.kept_weights import KeptWeights, Quantization
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.lazy_weights import LazyWeights
@@ -22,6 +23,8 @@ from worker_svc.runner.model.memory import check_weights_fit
 from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OWN_ATTENTION, RECURRENT, check_config
 from worker_svc.weights.source import WeightSource, open_weights
+
+logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MODELS: dict[HeadKind, Any] = {
@@ -70,11 +73,11 @@ def load_model(
     checkpoint.check_weights(model_dir)
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
-    source = open_weights(model_dir, raw_config)
+    source, text_config = _text_part(model_dir, raw_config)
     check_weights_fit(model_dir, source.num_elements, chosen_dtype, chosen_device)
-    head = read_label_head(model_dir, raw_config)
+    head = read_label_head(model_dir, text_config)
     kind = head.kind if head else HeadKind.WORDS
-    module, num_kept = _load_module(model_dir, source, chosen_dtype, kind, quantization)
+    module, num_kept = _load_module(model_dir, text_config, source, chosen_dtype, kind, quantization)
     if head is not None:
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
@@ -86,7 +89,7 @@ def load_model(
         device=chosen_device,
         vocab_size=config.vocab_size,
         max_position_embeddings=config.max_position_embeddings,
-        eos_token_ids=read_eos_token_ids(model_dir, raw_config),
+        eos_token_ids=read_eos_token_ids(model_dir, text_config),
         sliding_window=getattr(config, "sliding_window", None),
         head=head,
         num_kept=num_kept,
@@ -154,8 +157,32 @@ def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ..
     return tuple(sorted(found))
 
 
+def _text_part(model_dir: Path, config: dict[str, Any]) -> tuple[WeightSource, dict[str, Any]]:
+    """The weights and the config of the language model, which may be inside of another model."""
+    text_config = wrapper.text_config(config)
+    source = open_weights(model_dir, text_config)
+    if not wrapper.is_wrapper(config):
+        return source, text_config
+    named = {wrapper.text_name(name): weight for name, weight in source.weights.items()}
+    weights = {name: replace(weight, name=name) for name, weight in named.items() if name is not None}
+    logger.info(
+        "%s is served as the text model that it has inside: %d of its %d weights; what is no text is refused",
+        config.get("model_type"),
+        len(weights),
+        len(source.weights),
+    )
+    # Wrappers' configs and their language models' often differ in this.
+    text_config["tie_word_embeddings"] = "lm_head.weight" not in weights
+    return replace(source, weights=weights), text_config
+
+
 def _load_module(
-    model_dir: Path, source: WeightSource, dtype: torch.dtype, kind: HeadKind, quantization: Quantization
+    model_dir: Path,
+    text_config: dict[str, Any],
+    source: WeightSource,
+    dtype: torch.dtype,
+    kind: HeadKind,
+    quantization: Quantization,
 ) -> tuple[Any, int]:
     """The module by transformers' own code: only that knows how a family's checkpoint becomes its parameters. And how
     many of its layers have kept their whole numbers."""
@@ -163,7 +190,7 @@ def _load_module(
     transformers_logging.disable_progress_bar()
     kept = weights = None
     try:
-        config = _read_config(model_dir)
+        config = _read_config(model_dir, text_config)
         model_class = _model_class(config, kind)
         if quantization != Quantization.NONE:
             kept = KeptWeights(quantization, _without_numbers(model_class, config), fits)
@@ -198,10 +225,13 @@ def _without_numbers(model_class: Any, config: Any) -> Any:
         return model_class(config)
 
 
-def _read_config(model_dir: Path) -> Any:
+def _read_config(model_dir: Path, text_config: dict[str, Any]) -> Any:
     """transformers' config, without what it would do about quantised weights: they are read here."""
     auto: Any = transformers.AutoConfig
-    config = auto.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
+    if wrapper.is_wrapper(checkpoint.read_json(model_dir / checkpoint.CONFIG)):
+        config = auto.for_model(**text_config)
+    else:
+        config = auto.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     return config

@@ -17,7 +17,7 @@ from worker_svc.gguf import summary
 from worker_svc.gguf.errors import GgufError
 from worker_svc.gguf.parts import open_parts
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model import checkpoint
+from worker_svc.runner.model import checkpoint, wrapper
 from worker_svc.weights.scheme import read_scheme
 
 OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
@@ -37,6 +37,7 @@ COMPARED_FAMILIES = frozenset(
         *("hunyuan_v1_dense", "llama", "minimax_m2", "ministral", "ministral3", "mistral", "mixtral", "olmo"),
         *("olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
         *("stablelm", "starcoder2"),
+        *("aya_vision", "gemma3", "internvl", "llava", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"),
         *("bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"),
     )
 )
@@ -51,6 +52,12 @@ def check_config(config: dict[str, Any], path: Path) -> None:
     family = config.get("model_type")
     if not isinstance(family, str):
         raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
+    if (unknown := wrapper.unknown_wrapper(config)) is not None:
+        raise ModelLoadError(
+            f"{path}: model_type {unknown!r} has a language model inside, but is not known to read text as that would."
+        )
+    config = wrapper.text_config(config)
+    family = config["model_type"]
     if family in REFUSED_FAMILIES:
         raise ModelLoadError(
             f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}."
@@ -90,7 +97,7 @@ def describe(directory: Path) -> dict[str, Any]:
         family = str(config.get("model_type", ""))
         check_config(config, directory / checkpoint.CONFIG)
         checkpoint.check_weights(directory)
-        scheme = _scheme(directory, config)
+        scheme = _scheme(directory, wrapper.text_config(config))
     except ModelLoadError as error:
         problem = str(error).replace(f"{directory}/", "").removesuffix(".")
     except RecursionError:
