@@ -188,9 +188,11 @@ class Forward {
     template <class Take>
     void linear(const Packed& w, const bf16* x, Team& team, Take&& take) const {
         const Rounded rows = s_.rounded.view(w.inputs);
-        team.share(num_tiles(w), [&](int64_t t) {
-            if (is_quantised(w)) multiply_all(w, t, rows, d_.num_tokens, take);
-            else multiply_all(w, t, t + 1, x, d_.num_tokens, take);
+        const int64_t tiles = num_tiles(w), parts = num_parts(tiles, d_.num_tokens, d_.num_threads);
+        team.share(parts, [&](int64_t i) {
+            const int64_t first = i * tiles / parts, end = (i + 1) * tiles / parts;
+            if (is_quantised(w)) for (int64_t t = first; t < end; t++) multiply_all(w, t, rows, d_.num_tokens, take);
+            else multiply_all(w, first, end, x, d_.num_tokens, take);
         });
     }
 

@@ -149,10 +149,10 @@ int32_t signalbox_has_dot() {
 
 // `x` [rows, inputs] times packed weights, rounded, to `out` [rows, outputs].
 void signalbox_linear(const Packed* w, const void* x, void* out, int64_t rows, int32_t threads) {
-    const int64_t tiles = num_tiles(*w);
+    const int64_t tiles = num_tiles(*w), parts = num_parts(tiles, rows, threads);
 #pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
-    for (int64_t tile = 0; tile < tiles; tile++)
-        multiply_all(*w, tile, tile + 1, (const bf16*)x, rows, [&](int64_t r, int64_t t, vec low, vec high) {
+    for (int64_t i = 0; i < parts; i++)
+        multiply_all(*w, i * tiles / parts, (i + 1) * tiles / parts, (const bf16*)x, rows, [&](int64_t r, int64_t t, vec low, vec high) {
             bf16 columns[TILE];
             store(columns, low);
             store(columns + LANES, high);

@@ -23,9 +23,19 @@ namespace {
 
 constexpr int64_t TILE = 32;
 constexpr int64_t ROWS = 8;  // that a product keeps in registers
+// So many rows wait for the memory, and not for the arithmetic. They pass two tiles at once, one or two rows four: who
+// reads at several places is given more by the memory, and the registers have room for the sums.
+constexpr int64_t FEW_ROWS = 6;
+constexpr int64_t AHEAD_BYTES = 2048;  // between what is read and what is fetched
 
 inline bool is_quantised(const Packed& w) { return w.bits < 16; }
 inline int64_t num_tiles(const Packed& w) { return (w.outputs + TILE - 1) / TILE; }
+
+// Parts into which a product's tiles are divided among threads. Of few rows they have several tiles each.
+inline int64_t num_parts(int64_t tiles, int64_t rows, int64_t threads) {
+    const int64_t together = rows <= 2 ? 4 : rows <= FEW_ROWS ? 2 : 1, parts = (tiles + together - 1) / together;
+    return std::min(tiles, (parts + threads - 1) / threads * threads);
+}
 
 // Calls f with `rows`, at most ROWS, as a constant.
 template <class F>
@@ -52,42 +62,54 @@ inline vec load_pair(const void* p) {  // two numbers, in all lanes
 inline vec dot(vec sum, vec a, vec b) {
     return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
-// total[r][c] += x[r] * w for `R` rows, `stride` numbers apart, and `C` vectors of columns that lie together.
-template <int R, int C, bool AHEAD = false>
+// total[r][c] += x[r] * w for `R` rows, `stride` numbers apart, and `C` vectors of columns. Of these, each `C / T` lie
+// together, and the `T` lots of them `lot` numbers apart.
+template <int R, int C, int T = 1>
 __attribute__((noinline)) void multiply(const bf16* x, int64_t stride, const bf16* w, int64_t pairs, vec (*result)[C],
-                                        int64_t ahead = 0) {
+                                        int64_t lot = 0) {
+    constexpr int EACH = C / T;
     vec total[R][C];
     memcpy(total, result, sizeof total);
     for (int64_t k = 0; k < pairs; k++) {
-        if (AHEAD)
-            for (int c = 0; c < C; c++) __builtin_prefetch(w + ahead + (k * C + c) * 2 * LANES, 0, 1);
         vec columns[C];
-#pragma GCC unroll 4
-        for (int c = 0; c < C; c++) memcpy(&columns[c], w + (k * C + c) * 2 * LANES, sizeof(vec));
+#pragma GCC unroll 16
+        for (int c = 0; c < C; c++) {
+            const bf16* at = w + c / EACH * lot + (k * EACH + c % EACH) * 2 * LANES;
+            __builtin_prefetch((const char*)at + AHEAD_BYTES);
+            memcpy(&columns[c], at, sizeof(vec));
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
             vec pair = load_pair(x + r * stride + 2 * k);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
             for (int c = 0; c < C; c++) total[r][c] = dot(total[r][c], pair, columns[c]);
         }
     }
     memcpy(result, total, sizeof total);
 }
 
-// Rows [0, R) of `x` times tiles [tile, end). `take(row, tile, low, high)` gets the two vectors of each.
+// Rows [0, R) of `x` times tiles [tile, tile + T). `take(row, tile, low, high)` gets the two vectors of each.
+template <int R, int T, class Take>
+inline void multiply_tiles(const Packed& w, int64_t tile, const bf16* x, Take&& take) {
+    const int64_t pairs = w.inputs / 2, lot = pairs * 2 * TILE;
+    vec total[R][2 * T] = {};
+    multiply<R, 2 * T, T>(x, w.inputs, (const bf16*)w.weight + tile * lot, pairs, total, lot);
+    for (int r = 0; r < R; r++)
+        for (int t = 0; t < T; t++) {
+            if (w.bias)
+                for (int c = 0; c < 2; c++) total[r][2 * t + c] += load(w.bias + (tile + t) * TILE + c * LANES);
+            take(r, tile + t, total[r][2 * t], total[r][2 * t + 1]);
+        }
+}
+
+// The same for tiles [tile, end).
 template <int R, class Take>
 inline void multiply_rows(const Packed& w, int64_t tile, int64_t end, const bf16* x, Take&& take) {
-    const int64_t pairs = w.inputs / 2;
-    for (; tile < end; tile++) {
-        vec total[R][2] = {};
-        multiply<R, 2, R == ROWS>(x, w.inputs, (const bf16*)w.weight + tile * pairs * 2 * TILE, pairs, total,
-                                  2 * pairs * 2 * TILE);
-        for (int r = 0; r < R; r++) {
-            if (w.bias)
-                for (int c = 0; c < 2; c++) total[r][c] += load(w.bias + tile * TILE + c * LANES);
-            take(r, tile, total[r][0], total[r][1]);
-        }
-    }
+    if constexpr (R <= 2)
+        for (; end - tile >= 4; tile += 4) multiply_tiles<R, 4>(w, tile, x, take);
+    if constexpr (R <= FEW_ROWS)
+        for (; end - tile >= 2; tile += 2) multiply_tiles<R, 2>(w, tile, x, take);
+    for (; tile < end; tile++) multiply_tiles<R, 1>(w, tile, x, take);
 }
 
 // All `rows` of `x` times tiles [tile, end): a tile stays in the cache while the rows pass it.
