@@ -29,17 +29,18 @@ STORAGES = {
     6: Storage("Q5_0", BLOCK, 22),
     7: Storage("Q5_1", BLOCK, 24),
     8: Storage("Q8_0", BLOCK, 34),
+    10: Storage("Q2_K", SUPER_BLOCK, 84),
+    11: Storage("Q3_K", SUPER_BLOCK, 110),
     12: Storage("Q4_K", SUPER_BLOCK, 144),
     13: Storage("Q5_K", SUPER_BLOCK, 176),
     14: Storage("Q6_K", SUPER_BLOCK, 210),
     20: Storage("IQ4_NL", BLOCK, 18),
+    23: Storage("IQ4_XS", SUPER_BLOCK, 136),
     30: Storage("BF16", 1, 2),
 }
 """The ways to store numbers, by the number of their GGML type."""
 NOT_READ = {
     9: "Q8_1",
-    10: "Q2_K",
-    11: "Q3_K",
     15: "Q8_K",
     16: "IQ2_XXS",
     17: "IQ2_XS",
@@ -47,7 +48,6 @@ NOT_READ = {
     19: "IQ1_S",
     21: "IQ3_S",
     22: "IQ2_S",
-    23: "IQ4_XS",
     29: "IQ1_M",
     34: "TQ1_0",
     35: "TQ2_0",

@@ -85,6 +85,41 @@ def _iq4_nl(blocks: torch.Tensor) -> Parts:
     return IQ4_CODES[_nibbles(blocks[:, 2:]).int()], _half(blocks, 0), None
 
 
+def _iq4_xs(blocks: torch.Tensor) -> Parts:
+    """Eight groups of 32, whose scales are of six bits: four in four bytes, and two in a word for all of them."""
+    groups = torch.arange(8)
+    low = blocks[:, 4:8].repeat_interleave(2, dim=1) >> (4 * (groups % 2)).to(torch.uint8) & 15
+    high = blocks[:, 2:4].repeat_interleave(4, dim=1) >> (2 * (groups % 4)).to(torch.uint8) & 3
+    scales = (low | high << 4).float() - 32
+    parts = blocks[:, 8:].reshape(-1, 8, 16)
+    codes = torch.cat((parts & 15, parts >> 4), dim=2).flatten(1)
+    return IQ4_CODES[codes.int()], _half(blocks, 0) * scales, None
+
+
+def _pairs_of_bits(stored: torch.Tensor) -> torch.Tensor:
+    """uint8 `[blocks, 2, 4, 32]`, 0 to 3, of 64 bytes: of each 32 bytes the lowest two bits, then the next ones."""
+    parts = stored.reshape(-1, 2, 1, 32)
+    return parts >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None] & 3
+
+
+def _q2_k(blocks: torch.Tensor) -> Parts:
+    """Sixteen groups of 16, with a byte for scale and least number of each."""
+    scales, least = (blocks[:, :16] & 15).float(), (blocks[:, :16] >> 4).float()
+    codes = _pairs_of_bits(blocks[:, 16:80]).flatten(1)
+    return codes.view(torch.int8), _half(blocks, 80) * scales, -_half(blocks, 82) * least
+
+
+def _q3_k(blocks: torch.Tensor) -> Parts:
+    """As `_q2_k`, without least numbers: bit `i` of byte `n` of 32 is the third of number `n` of run `i`, and scales
+    are of six bits, less 32."""
+    third = blocks[:, None, :32] >> torch.arange(8, dtype=torch.uint8)[:, None] & 1
+    codes = (_pairs_of_bits(blocks[:, 32:96]).flatten(1) | third.flatten(1) << 2) - 4
+    stored = blocks[:, 96:108]
+    low = torch.cat((stored[:, :8] & 15, stored[:, :8] >> 4), dim=1)
+    high = torch.cat([stored[:, 8:] >> shift & 3 for shift in (0, 2, 4, 6)], dim=1)
+    return codes.view(torch.int8), _half(blocks, 108) * ((low | high << 4).float() - 32), None
+
+
 def _six_bits(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Scales and least numbers, uint8 `[blocks, 8]` each, of twelve bytes: four of the first four scales, four of the
     first four least numbers, and four with the lower halves of the others, whose two high bits are in the first."""
@@ -133,9 +168,12 @@ BLOCKS: dict[str, Callable[[torch.Tensor], Parts]] = {
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "Q8_0": _q8_0,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
     "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
 }
 """Who reads blocks uint8 `[blocks, bytes]`, by the name of the storage."""

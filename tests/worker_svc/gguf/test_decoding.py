@@ -18,7 +18,8 @@ ROWS, COLUMNS = 6, 512
 BLOCKS = {
     storage.name: (number, storage) for number, storage in STORAGES.items() if storage.name not in PLAIN
 }
-HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+TWO = ("Q4_1", "Q5_1", "Q4_K", "Q5_K")
+HALVES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)} | dict.fromkeys(TWO, (0, 2))
 """Where in a block numbers of 16 bits are; else at its beginning."""
 
 
