@@ -73,6 +73,13 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 128,
 }
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0],
+    "original_max_position_embeddings": 128,
+}
 TINY_HEADLESS = {key: value for key, value in TINY.items() if key != "head_dim"}
 """For families whose heads share the width of the model evenly."""
 PADDED = {"pad_token_id": 0}
@@ -87,6 +94,10 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     ),
     "tiny-llama3": (LlamaConfig, TINY | {"rope_parameters": LLAMA3_ROPE}),
     "tiny-llama-yarn": (LlamaConfig, TINY | {"rope_parameters": YARN_ROPE}),
+    "tiny-llama-dynamic": (
+        LlamaConfig,
+        TINY | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}},
+    ),
     "tiny-qwen2": (Qwen2Config, TINY | {"tie_word_embeddings": True}),
     "tiny-qwen3-moe": (
         Qwen3MoeConfig,

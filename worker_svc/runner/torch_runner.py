@@ -93,7 +93,7 @@ class TorchRunner:
         self._limit_threads(1)
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
-        self.model = self._load(path, dtype, quantization, device, block_size)
+        self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
         self._head = ModelHead.of(self.model.module)
         head, pooling_mode = self.model.head, None
         if self._head is not None and head is None:
@@ -223,9 +223,15 @@ class TorchRunner:
         return self._cache.num_blocks
 
     def _load(
-        self, path: Path, dtype: str, quantization: Quantization, device: str, block_size: int
+        self,
+        path: Path,
+        dtype: str,
+        quantization: Quantization,
+        device: str,
+        block_size: int,
+        max_model_len: int | None,
     ) -> LoadedModel:
-        return load_checked(path, dtype, device, block_size, quantization)
+        return load_checked(path, dtype, device, block_size, quantization, max_model_len)
 
     def _make_cache(
         self, size: CacheSize, block_size: int, num_host_blocks: int, max_num_batched_tokens: int
@@ -320,10 +326,11 @@ def load_checked(
     device: str,
     block_size: int,
     quantization: Quantization = Quantization.AUTO,
+    max_model_len: int | None = None,
 ) -> LoadedModel:
     """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
     form = served_quantization(quantization, dtype)
-    model = load_model(path, dtype=dtype, device=device, quantization=form)
+    model = load_model(path, dtype=dtype, device=device, quantization=form, max_model_len=max_model_len)
     if form in ROUNDED_BITS and model.num_kept <= 1:
         raise ModelLoadError(
             f"{path} cannot be served in {form}: it has no linear layers, but perhaps a head, that could be rounded."
@@ -340,7 +347,7 @@ def load_checked(
             if model.num_kept and quantization != Quantization.AUTO:
                 raise ModelLoadError(f"{path} cannot be served in {quantization}: {error}") from error
             logger.warning("The model runs without fused modules, which is slower: %s", error)
-        model = load_model(path, dtype=dtype, device=device)
+        model = load_model(path, dtype=dtype, device=device, max_model_len=max_model_len)
     check_paged_attention(model, block_size)
     return model
 

@@ -32,6 +32,7 @@ NUM_TOKENS = 64
 FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
 FUSED = {
     "llama",
+    "llama-dynamic",
     "llama-linear",
     "llama3",
     "llama-yarn",

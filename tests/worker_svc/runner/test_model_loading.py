@@ -88,11 +88,11 @@ def test_unknown_family(broken: Path) -> None:
 
 
 def test_rope_by_layer_type_is_looked_into(broken: Path) -> None:
-    change_config(broken, rope_parameters={"full_attention": {"rope_type": "dynamic", "factor": 2.0}})
-    assert "rope_parameters of type 'dynamic'" in refusal(broken)
+    change_config(broken, rope_parameters={"full_attention": {"rope_type": "spiral", "factor": 2.0}})
+    assert "rope_parameters of type 'spiral'" in refusal(broken)
 
 
-@pytest.mark.parametrize("rope", [{"rope_type": "dynamic", "factor": 2.0}, {"type": "longrope"}])
+@pytest.mark.parametrize("rope", [{"rope_type": "spiral", "factor": 2.0}, {"type": "mrope"}])
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_rope_that_depends_on_the_batch(broken: Path, key: str, rope: dict[str, Any]) -> None:
     change_config(broken, **{key: rope})

@@ -98,12 +98,18 @@ class CudaRunner(TorchRunner):
         self._steps: Any = self._make_steps(bucket_sizes(min(LARGEST_BUCKET, num_slots)))
 
     def _load(
-        self, path: Path, dtype: str, quantization: Quantization, device: str, block_size: int
+        self,
+        path: Path,
+        dtype: str,
+        quantization: Quantization,
+        device: str,
+        block_size: int,
+        max_model_len: int | None,
     ) -> LoadedModel:
         """The model with fused modules if these give the same logits, else as it is."""
         if quantization in ROUNDED_BITS:
             raise ModelLoadError(f"quantization {quantization} is served by the kernels of a CPU only.")
-        model = load_model(path, dtype=dtype, device=device)
+        model = load_model(path, dtype=dtype, device=device, max_model_len=max_model_len)
         if not self._choose_triton(model.device):
             check_paged_attention(model, block_size)
             return model
@@ -117,7 +123,7 @@ class CudaRunner(TorchRunner):
         except Exception as error:  # whatever it is: the model's own modules may still do
             logger.warning("The model runs without fused modules, which is slower: %s", error)
         del model
-        model = load_model(path, dtype=dtype, device=device)
+        model = load_model(path, dtype=dtype, device=device, max_model_len=max_model_len)
         check_paged_attention(model, block_size, batch_class=self._batch_class)
         return model
 

@@ -20,6 +20,7 @@ from worker_svc.runner.model.kept_weights import KeptWeights, Quantization
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.memory import check_weights_fit
+from worker_svc.runner.model.rope import fix_rope
 from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OWN_ATTENTION, RECURRENT, check_config
 from worker_svc.weights.source import WeightSource, open_weights
@@ -60,10 +61,12 @@ def load_model(
     dtype: str = "auto",
     device: str = "cpu",
     quantization: Quantization = Quantization.NONE,
+    max_model_len: int | None = None,
 ) -> LoadedModel:
     """Loads `model_dir` (config.json and safetensors). Nothing is fetched, and no code in the directory runs.
 
     `dtype` is auto, float32 or bfloat16. With a `quantization`, linear layers may be `QuantisedLinear`, to be packed.
+    `max_model_len` chooses the factors of longrope; None: requests may be as long as the model was made for.
     ModelLoadError if the directory or a setting cannot be served.
     """
     if not model_dir.is_dir():
@@ -82,6 +85,7 @@ def load_model(
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
     config = module.config
+    fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
         module=module,
         layer_shapes=layer_shapes(module, chosen_device),

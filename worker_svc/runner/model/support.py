@@ -42,8 +42,8 @@ COMPARED_FAMILIES = frozenset(
     )
 )
 """Families whose outputs are compared with transformers, by model_type."""
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Not "dynamic" and "longrope": their frequencies follow the longest position of the whole batch."""
+ROPE_TYPES = ("default", "dynamic", "linear", "llama3", "longrope", "proportional", "su", "yarn")
+"""Types of rope that are served. What transformers makes of the longest position of a batch is fixed at load."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 

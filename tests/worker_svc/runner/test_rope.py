@@ -1,0 +1,75 @@
+"""Rotations that transformers chooses by the longest position of a batch: chosen once, so that neighbours change
+nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Phi3Config
+
+from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
+from tests.worker_svc.runner.runner_harness import Driver
+from tools.make_random_model import fill_weights
+from tools.tiny_families import LONG_ROPE, PADDED, TINY
+
+NUM_TOKENS = 20
+
+
+@pytest.fixture(scope="module")
+def long_rope(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Phi 3 made for 128 positions and stretched to 512."""
+    path = tmp_path_factory.mktemp("longrope")
+    auto_model: Any = AutoModelForCausalLM
+    model = auto_model.from_config(
+        Phi3Config(**TINY, **PADDED, rope_parameters=LONG_ROPE, original_max_position_embeddings=128)
+    )
+    fill_weights(model, torch.Generator().manual_seed(1))
+    for layer in model.model.layers:
+        layer.self_attn.qkv_proj.weight.data *= 2  # attention that is not flat
+    model.save_pretrained(path)
+    return path
+
+
+def with_factors(path: Path, out_dir: Path, kind: str) -> Path:
+    """The same model whose two lists of factors are one."""
+    shutil.copytree(path, out_dir)
+    file = out_dir / "config.json"
+    config = json.loads(file.read_text())
+    factors = config["rope_parameters"][kind]
+    config["rope_parameters"] |= {"short_factor": factors, "long_factor": factors}
+    file.write_text(json.dumps(config))
+    return out_dir
+
+
+@pytest.mark.parametrize(
+    ("max_model_len", "kind", "lengths"),
+    [(None, "long_factor", (150, 5, 120)), (129, "long_factor", (5, 100)), (128, "short_factor", (5, 100))],
+)
+def test_longrope_has_one_list_of_factors_for_all_positions(
+    long_rope: Path, tmp_path: Path, max_model_len: int | None, kind: str, lengths: tuple[int, ...]
+) -> None:
+    """Long and short requests in one batch: as a model that has only the list that --max-model-len chooses."""
+    reference = with_factors(long_rope, tmp_path / "reference", kind)
+    driver = Driver(make_runner(long_rope, max_model_len=max_model_len))
+    prompts = make_prompts(lengths)
+    requests = [driver.add(prompt, NUM_TOKENS) for prompt in prompts]
+    driver.run(chunk_size=60)
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert_same_but_for_ties(request.output, *generate(reference, tuple(prompt), NUM_TOKENS))
+    generate.cache_clear()
+
+
+def test_the_lists_differ(long_rope: Path, tmp_path: Path) -> None:
+    """Otherwise the comparison above would show nothing."""
+    prompt = tuple(make_prompts((100,))[0])
+    long, short = (
+        generate(with_factors(long_rope, tmp_path / kind, kind), prompt, NUM_TOKENS)
+        for kind in ("long_factor", "short_factor")
+    )
+    assert long[0] != short[0]
+    assert (long[1][0] - short[1][0]).abs().max() > 0.1

@@ -1,0 +1,50 @@
+"""Rotations that would follow the longest position of a batch, fixed at load: no request's result depends on others."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+logger = logging.getLogger(__name__)
+
+FIXED = "fixed"
+"""A type that transformers does not know, and so leaves alone."""
+
+
+@torch.no_grad()
+def fix_rope(model: nn.Module, num_positions: int) -> None:
+    """Chooses once what transformers chooses anew for each batch, for requests of up to `num_positions`.
+
+    longrope: the long factors if a request can be longer than the model's first training was, else the short ones, as
+    in vLLM. dynamic: the plain frequencies, which transformers uses for all positions that the model was made for.
+    """
+    for module in model.modules():
+        kinds = getattr(module, "rope_type", None)
+        if isinstance(kinds, str):
+            module.rope_type = _fixed(module, kinds, None, num_positions)  # type: ignore[assignment]
+        elif isinstance(kinds, dict):
+            fixed = {layer: _fixed(module, kind, layer, num_positions) for layer, kind in kinds.items()}
+            module.rope_type = fixed  # type: ignore[assignment]
+
+
+def _fixed(module: Any, kind: str, layer_type: str | None, num_positions: int) -> str:
+    """The type that the module is to have from now on; its frequencies are changed in place."""
+    if "dynamic" in kind:
+        return FIXED
+    if kind != "longrope":
+        return kind
+    prefix, place = ("", {}) if layer_type is None else (f"{layer_type}_", {"layer_type": layer_type})
+    frequencies = getattr(module, f"{prefix}inv_freq")
+    found, _ = ROPE_INIT_FUNCTIONS[kind](module.config, frequencies.device, seq_len=num_positions, **place)
+    is_long = not torch.equal(found.to(frequencies), frequencies)
+    logger.info(
+        "longrope: the %s factors, for requests of up to %d positions; --max-model-len decides",
+        "long" if is_long else "short",
+        num_positions,
+    )
+    frequencies.copy_(found)
+    return FIXED
