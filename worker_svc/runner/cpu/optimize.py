@@ -12,6 +12,8 @@ from transformers.pytorch_utils import Conv1D
 
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.cpu.decoder import FusedDecoder, is_decoder_layer
+from worker_svc.runner.cpu.experts.fused_experts import FusedExperts, is_experts
+from worker_svc.runner.cpu.experts.row_weight import is_router, with_row_weight
 from worker_svc.runner.cpu.fused import (
     FusedAttention,
     FusedMLP,
@@ -89,6 +91,8 @@ def fused_swaps(kernels: Kernels) -> list[Swap]:
     return [
         lambda module: FusedAttention(module, kernels) if is_attention(module) else None,
         lambda module: FusedMLP(module, kernels) if is_gated_mlp(module) else None,
+        lambda module: FusedExperts(module, kernels) if is_experts(module) else None,
+        lambda module: with_row_weight(module, kernels) if is_router(module) else None,
         lambda module: FusedNorm(module, kernels) if is_rms_norm(module) else None,
     ]
 

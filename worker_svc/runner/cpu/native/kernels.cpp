@@ -5,8 +5,10 @@
 #include "attention.h"
 #include "decoder.h"
 #include "draw.h"
+#include "experts.h"
 #include "linear.h"
 #include "philox.h"
+#include "plain.h"
 #include "quantised.h"
 #include "rope.h"
 
@@ -85,6 +87,7 @@ constexpr Layout LAYOUTS[] = {
     {"Layer", sizeof(Layer), offsetof(Layer, window)},
     {"Decoder", sizeof(Decoder), offsetof(Decoder, num_threads)},
     {"Choice", sizeof(Choice), offsetof(Choice, num_threads)},
+    {"Experts", sizeof(Experts), offsetof(Experts, num_threads)},
     {nullptr, 0, 0},
 };
 
@@ -135,6 +138,15 @@ void signalbox_linear_quantised(const Packed* w, const void* x, void* out, int64
     if (is_bf16) linear_quantised(*w, (const bf16*)x, (bf16*)out, rows, threads);
     else linear_quantised(*w, (const float*)x, (float*)out, rows, threads);
 }
+
+// Like that, with weights in floats or, without the dot product, in bfloat16.
+void signalbox_linear_plain(const Packed* w, const void* x, void* out, int64_t rows, int32_t is_bf16,
+                            int32_t threads) {
+    if (is_bf16) linear_plain(*w, (const bf16*)x, (bf16*)out, rows, threads);
+    else linear_plain(*w, (const float*)x, (float*)out, rows, threads);
+}
+
+void signalbox_mix_experts(const Experts* e) { e->is_bf16 ? mix_experts<bf16>(*e) : mix_experts<float>(*e); }
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {

@@ -18,6 +18,7 @@ from worker_svc.runner.cpu.native.structs import (
     AttentionCall,
     ChoiceCall,
     DecoderCall,
+    ExpertsCall,
     PackedCall,
     RopeCall,
     check_layouts,
@@ -38,6 +39,8 @@ class Activation(IntEnum):
 
     SILU = 0
     GELU_TANH = 1
+    CLAMPED = 2
+    """gpt-oss's: only of experts"""
 
 
 SIGNATURES: dict[str, list[Any]] = {
@@ -46,6 +49,8 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_rms_norm": [*[c_void_p] * 3, *[c_int64] * 2, *[c_float] * 2, *[c_int32] * 3],
     "signalbox_gate": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32],
     "signalbox_linear_quantised": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
+    "signalbox_linear_plain": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
+    "signalbox_mix_experts": [POINTER(ExpertsCall)],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
     "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
@@ -224,6 +229,20 @@ class Kernels:
             packed, x.data_ptr(), out.data_ptr(), rows, x.dtype == torch.bfloat16, torch.get_num_threads()
         )
         return out
+
+    def linear_plain(self, x: torch.Tensor, packed: PackedCall) -> torch.Tensor:
+        """`x` `[..., inputs]` times packed weights of floats, or of bfloat16: `[..., outputs]`, on any processor."""
+        out = x.new_empty((*x.shape[:-1], packed.outputs))
+        rows = x.numel() // packed.inputs
+        self._functions["linear_plain"](
+            packed, x.data_ptr(), out.data_ptr(), rows, x.dtype == torch.bfloat16, torch.get_num_threads()
+        )
+        return out
+
+    def mix_experts(self, call: ExpertsCall) -> None:
+        """Runs the experts of one layer; see experts/fused_experts.py."""
+        call.num_threads = torch.get_num_threads()
+        self._functions["mix_experts"](call)
 
     def decode(self, call: DecoderCall) -> None:
         """Runs all layers of a decoder; see decoder.py. Where `has_dot`."""

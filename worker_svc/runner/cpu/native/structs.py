@@ -84,6 +84,17 @@ class ChoiceCall(ctypes.Structure):
     )
 
 
+class ExpertsCall(ctypes.Structure):
+    """Mirror of `Experts` in experts.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("gate_up", "down", "x", "chosen", "weights", "out")),
+        *((name, c_int64) for name in ("num_rows", "num_chosen", "num_experts")),
+        *((name, c_float) for name in ("alpha", "limit")),
+        *((name, c_int32) for name in ("activation", "is_bf16", "num_threads")),
+    )
+
+
 MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Attention": AttentionCall,
     "Rope": RopeCall,
@@ -91,6 +102,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Layer": LayerCall,
     "Decoder": DecoderCall,
     "Choice": ChoiceCall,
+    "Experts": ExpertsCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""
 

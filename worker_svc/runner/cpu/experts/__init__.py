@@ -1,0 +1,1 @@
+"""Mixtures of experts on the CPU: packed, and routed in one call."""
