@@ -3,7 +3,7 @@
 #   docker build --target scheduler -t signalbox-scheduler:0.1.0 .
 #   docker build --target frontend -t signalbox-frontend:0.1.0 .
 #   docker build --target worker -t signalbox-worker:0.1.0 .
-#   docker build --target worker -t signalbox-worker:0.1.0-cu130 \
+#   docker build --target worker-gpu -t signalbox-worker:0.1.0-cu130 \
 #     --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
 
 ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
@@ -33,11 +33,21 @@ FROM build AS frontend-build
 COPY --from=source / ./
 RUN pip install -c constraints.txt '.[frontend,telemetry]'
 
+# Kernels for every kind of CPU of this platform: images have no C++ compiler, and start at once.
+FROM build AS kernels
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/*
+# No more than they are made of, as they take a minute or two.
+COPY worker_svc/runner/cpu worker_svc/runner/cpu
+RUN python -m worker_svc.runner.cpu.shipped.make /kernels
+
 FROM build AS worker-build
 ARG TORCH_INDEX
 # A layer of its own: by far the largest, and a change of our source must not fetch it again.
 RUN pip install -c constraints.txt --index-url ${TORCH_INDEX} torch
 COPY --from=source / ./
+COPY --from=kernels /kernels worker_svc/runner/cpu/shipped/lib
 RUN pip install -c constraints.txt '.[worker,telemetry]'
 
 
@@ -62,15 +72,17 @@ EXPOSE 8000 7301
 ENTRYPOINT ["frontend-svc"]
 
 FROM runtime AS worker
-# The kernels for CPUs are compiled for the machine that they run on, when a worker starts there.
-USER root
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ \
-    && rm -rf /var/lib/apt/lists/*
-USER 10001:10001
 COPY --from=worker-build /opt/signalbox /opt/signalbox
 COPY signalbox/demo_model /models/demo
-# What the NVIDIA container runtime lets in, where there is one.
-ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 EXPOSE 7310 9310
 ENTRYPOINT ["worker-svc"]
+
+FROM worker AS worker-gpu
+# Triton compiles its way into the driver when it launches the first kernel.
+USER root
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
+# What the NVIDIA container runtime lets in.
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.benchmarks.plots --help`.
 FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 
-.PHONY: help install up test test-all lint soak rehearse plots protos clean FORCE
+.PHONY: help install up test test-all lint soak rehearse plots protos wheels clean FORCE
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,5 +61,8 @@ docs/figures/%.svg: docs/data/%.jsonl FORCE | $(STAMP)
 protos: install  ## write signalbox/v1 anew from protos/
 	$(BIN)/python protos/generate.py
 
+wheels: install  ## wheels in dist/, with compiled kernels; other machines in ARGS="--machine x86_64 aarch64"
+	$(BIN)/python -m tools.wheels $(ARGS)
+
 clean:  ## remove .venv and caches
-	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

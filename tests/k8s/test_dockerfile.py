@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,6 +19,7 @@ from packaging.utils import canonicalize_name
 from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.k8s.conftest import rendered
 from tools.rehearsal.environment import IMAGE_PATHS
+from worker_svc.runner.cpu.shipped.manifest import FOLDER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES = ("scheduler", "frontend", "worker")
@@ -103,8 +107,33 @@ def test_only_the_worker_needs_torch(service: str) -> None:
     assert bool(needed & HEAVY) == (service == "worker")
 
 
-def test_the_worker_has_a_compiler_for_its_kernels() -> None:
-    assert any("g++" in command for command in STAGES["worker"].all("RUN"))
+def test_the_worker_has_compiled_kernels_and_needs_no_compiler() -> None:
+    assert any("g++" in command for command in STAGES["kernels"].all("RUN"))
+    assert f"--from=kernels /kernels {FOLDER.relative_to(ROOT)}" in STAGES["worker-build"].all("COPY")
+    for stage in lineage("worker"):
+        assert not any("apt-get" in command for command in stage.all("RUN"))
+
+
+def test_the_kernels_are_made_of_what_their_stage_has(tmp_path: Path) -> None:
+    """No package, and no other file of ours, is there when they are compiled."""
+    (copy,) = STAGES["kernels"].all("COPY")
+    source, target = copy.split()
+    shutil.copytree(ROOT / source, tmp_path / target, ignore=shutil.ignore_patterns("__pycache__", "lib"))
+    command = STAGES["kernels"].all("RUN")[-1].split()
+    assert command[:2] == ["python", "-m"] and command[-1] == "/kernels"
+    nothing_else = [sys.executable, "-S", "-m", *command[2:-1], str(tmp_path / "kernels")]
+    environment = {"CXX": "no-such-compiler", "PATH": "/nowhere"}
+    done = subprocess.run(
+        nothing_else, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "make: there is no C++ compiler\n")
+
+
+def test_a_gpu_has_a_compiler_for_what_triton_compiles_at_its_first_launch() -> None:
+    install = STAGES["worker-gpu"].all("RUN")[-1].split()
+    assert {"gcc", "libc6-dev"} <= set(install)
+    assert STAGES["worker-gpu"].base == "worker"
+    assert STAGES["worker-gpu"].all("USER")[-1] == STAGES["runtime"].all("USER")[-1]
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -11,4 +11,7 @@ def cpu_flags() -> set[str]:
     """Instruction set extensions by their Linux names; empty where there is no /proc/cpuinfo."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
-    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
+    told = (
+        line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))
+    )  # x86, ARM
+    return set(next(told, ()))

@@ -133,16 +133,23 @@ class CudaRunner(TorchRunner):
             return False
         try:
             from worker_svc.runner.triton.batch import TritonBatch, check_usable  # noqa: PLC0415
-        except ImportError as error:
+            from worker_svc.runner.triton.launch import launch_error  # noqa: PLC0415
+        except ImportError as missing:
             if self._attention == "triton":
                 raise ModelLoadError(
                     "attention triton needs the package triton, which is not installed."
-                ) from error
+                ) from missing
             logger.warning("Triton is not installed: attention runs row by row, which is slow on a GPU.")
             return False
         check_usable(device)
-        self._batch_class = TritonBatch
-        return True
+        error = launch_error(device)
+        if error is None:
+            self._batch_class = TritonBatch
+            return True
+        if self._attention == "triton":
+            raise ModelLoadError(f"attention triton cannot launch a kernel: {error}")
+        logger.warning("Triton cannot launch a kernel (%s): attention runs row by row, which is slow.", error)
+        return False
 
     def _make_steps(self, sizes: tuple[int, ...]) -> Any:
         """The decode steps that run on the device's state alone; None without Triton."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from worker_svc.runner.attention.kv_cache import KVCache, LayerShape
-from worker_svc.runner.cpu.native import build
+from worker_svc.runner.cpu.native import build, library
 from worker_svc.runner.cpu.native.kernels import Activation, Kernels, load_kernels
 
 GARBAGE = 1e4
@@ -23,8 +23,7 @@ HALF_STEP = {torch.float32: 2e-6, torch.bfloat16: 2.0**-8}
 """Relative rounding of a result."""
 DTYPES = pytest.mark.parametrize("dtype", HALF_STEP)
 
-loaded = load_kernels()
-needs_compiler = pytest.mark.skipif(loaded is None, reason="there is no C++ compiler")
+needs_compiler = pytest.mark.skipif(load_kernels() is None, reason="there is no C++ compiler")
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, steps: float = 1.0) -> None:
@@ -144,9 +143,9 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     source.write_text('extern "C" int answer() { return 42; }\n')
     monkeypatch.setattr(build, "SOURCE", source)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    build.load_library.cache_clear()
+    library.load_library.cache_clear()
     yield tmp_path
-    build.load_library.cache_clear()
+    library.load_library.cache_clear()
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "/bin/false"])
@@ -155,7 +154,7 @@ def test_without_a_compiler_there_is_a_warning_that_says_what_it_costs(
 ) -> None:
     monkeypatch.setenv("CXX", compiler)
     with caplog.at_level(logging.WARNING):
-        assert build.load_library() is None
+        assert library.load_library() is None
     assert "six to eleven times as long" in caplog.text
 
 
@@ -175,9 +174,9 @@ def test_processes_that_start_together_build_one_whole_library(fresh_cache: Path
         process.join(timeout=60)
     assert len(paths) == 1
     assert [path.name for path in (fresh_cache / "signalbox").iterdir()] == [Path(paths.pop()).name]
-    library = build.load_library()
-    assert library is not None
-    assert library.answer() == 42
+    loaded = library.load_library()
+    assert loaded is not None
+    assert loaded.answer() == 42
 
 
 @needs_compiler
@@ -197,9 +196,9 @@ def test_cache_that_cannot_be_written_is_no_obstacle(
     elsewhere = fresh_cache / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
-    library = build.load_library()
-    assert library is not None
-    assert library.answer() == 42
+    loaded = library.load_library()
+    assert loaded is not None
+    assert loaded.answer() == 42
     assert not list(elsewhere.iterdir()), "it is loaded, and no file is left"
 
 
@@ -211,9 +210,9 @@ def test_what_others_could_have_planted_is_not_loaded(fresh_cache: Path, planted
     build.SOURCE.with_name("other.cpp").write_text('extern "C" int answer() { return 666; }\n')
     build.run(["g++", "-shared", "-fPIC", str(build.SOURCE.with_name("other.cpp")), "-o", str(planted)])
     planted.parent.chmod(planted_mode)
-    library = build.load_library()
-    assert library is not None
-    assert library.answer() == 42
+    loaded = library.load_library()
+    assert loaded is not None
+    assert loaded.answer() == 42
 
 
 @needs_compiler
@@ -221,6 +220,6 @@ def test_a_library_that_others_may_write_is_not_loaded(fresh_cache: Path) -> Non
     planted = build.built_library(build.find_compiler())
     planted.write_bytes(b"planted")
     planted.chmod(0o666)
-    library = build.load_library()
-    assert library is not None
-    assert library.answer() == 42
+    loaded = library.load_library()
+    assert loaded is not None
+    assert loaded.answer() == 42

@@ -1,23 +1,22 @@
-"""Compiles kernels.cpp at first start, in about three seconds, and keeps the library in the user's cache directory."""
+"""Compiles kernels.cpp at first start, in some seconds, and keeps the library in the user's cache directory."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import os
 import platform
 import shutil
 import stat
 import subprocess
 import tempfile
-from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "kernels.cpp"
+NATIVE = "-march=native"
 OPTIONS = (
     "-O3",
-    "-march=native",
+    NATIVE,
     "-std=c++20",
     "-fopenmp",
     "-shared",
@@ -28,28 +27,12 @@ OPTIONS = (
 BUILD_TIMEOUT_S = 120
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
-logger = logging.getLogger(__name__)
-
 
 class BuildError(Exception):
     """The kernels could not be built; the message says why."""
 
 
-@cache
-def load_library() -> ctypes.CDLL | None:
-    """The compiled kernels. None, and a warning that says what it costs, where they cannot be had."""
-    try:
-        return open_library()
-    except (BuildError, OSError) as error:
-        logger.warning(
-            "The native CPU kernels are not available (%s). Attention takes six to eleven times as long, and the "
-            "rest of steps of few tokens up to twice as long; install g++ to avoid that.",
-            error,
-        )
-        return None
-
-
-def open_library() -> ctypes.CDLL:
+def open_compiled() -> ctypes.CDLL:
     """The library for this source, compiler and CPU; compiles it if it is not there yet."""
     compiler = find_compiler()
     try:
@@ -90,6 +73,15 @@ def find_compiler() -> str:
     return compiler
 
 
+def has_compiler() -> bool:
+    """Whether anything can be compiled here."""
+    try:
+        find_compiler()
+    except BuildError:
+        return False
+    return True
+
+
 def cache_directory() -> Path:
     """$XDG_CACHE_HOME/signalbox, by default in the home directory. OSError if there is none."""
     base = os.environ.get("XDG_CACHE_HOME")
@@ -105,9 +97,18 @@ def build_key(compiler: str) -> str:
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.is_file() else []
     flags = [line for line in lines if line.startswith(("flags", "Features"))]  # of x86 and of ARM
-    sources = sorted((*SOURCE.parent.glob("*.h"), SOURCE))
-    parts = [*(source.read_text() for source in sources), version, platform.machine(), *flags[:1], *OPTIONS]
+    parts = [*source_texts(), version, platform.machine(), *flags[:1], *OPTIONS]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def source_key() -> str:
+    """Changes with the sources and the options."""
+    return hashlib.sha256("\0".join([*source_texts(), *OPTIONS]).encode()).hexdigest()
+
+
+def source_texts() -> list[str]:
+    """kernels.cpp and all that it includes, in one order."""
+    return [source.read_text() for source in sorted((*SOURCE.parent.glob("*.h"), SOURCE))]
 
 
 def compile_to(path: Path, compiler: str) -> None:
@@ -119,14 +120,14 @@ def compile_to(path: Path, compiler: str) -> None:
         built.replace(path)
 
 
-def run(command: list[str]) -> str:
+def run(command: list[str], timeout_s: float = BUILD_TIMEOUT_S) -> str:
     """What the command prints. BuildError if it fails."""
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            timeout=BUILD_TIMEOUT_S,
+            timeout=timeout_s,
             check=True,
             stdin=subprocess.DEVNULL,
         )

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from worker_svc.runner.attention.kv_cache import LayerCache
-from worker_svc.runner.cpu.native.build import load_library
 from worker_svc.runner.cpu.native.choices import Choices, choice_call
+from worker_svc.runner.cpu.native.library import load_library
 from worker_svc.runner.cpu.native.structs import (
     AttentionCall,
     ChoiceCall,
@@ -292,6 +292,6 @@ def can_attend(query: torch.Tensor, layer: LayerCache) -> bool:
 
 
 def load_kernels() -> Kernels | None:
-    """The kernels, or None where they cannot be built."""
+    """The kernels, or None where they cannot be had."""
     library = load_library()
     return None if library is None else Kernels(library)

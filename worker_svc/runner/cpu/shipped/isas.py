@@ -1,0 +1,67 @@
+"""The kinds of CPU that kernels are compiled for, and which of them this CPU is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+V3_FLAGS = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
+V4_FLAGS = V3_FLAGS | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+FLAG_OF_MACRO = {
+    "__AVX2__": "avx2",
+    "__F16C__": "f16c",
+    "__AVX512F__": "avx512f",
+    "__AVX512VNNI__": "avx512_vnni",
+    "__AVX512BF16__": "avx512_bf16",
+    "__ARM_FEATURE_DOTPROD": "asimddp",
+}
+"""What the kernels' sources distinguish, and Linux's names for it."""
+
+
+@dataclass(frozen=True)
+class Isa:
+    """A kind of CPU."""
+
+    name: str
+    machine: str
+    """As `platform.machine()` says."""
+    options: tuple[str, ...]
+    """Of the compiler."""
+    flags: frozenset[str]
+    """What a CPU must have to run it, by Linux's names."""
+
+
+ISAS = (
+    Isa(
+        "x86-64-v4-vnni-bf16",
+        "x86_64",
+        ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16"),
+        V4_FLAGS | {"avx512_vnni", "avx512_bf16"},
+    ),
+    Isa("x86-64-v4-vnni", "x86_64", ("-march=x86-64-v4", "-mavx512vnni"), V4_FLAGS | {"avx512_vnni"}),
+    Isa("x86-64-v4", "x86_64", ("-march=x86-64-v4",), V4_FLAGS),
+    Isa("x86-64-v3", "x86_64", ("-march=x86-64-v3",), V3_FLAGS),
+    Isa("x86-64", "x86_64", ("-march=x86-64",), frozenset()),
+    Isa(
+        "armv8.2-a-dotprod",
+        "aarch64",
+        ("-march=armv8.2-a+dotprod",),
+        frozenset({"asimddp", "atomics", "asimdrdm"}),
+    ),
+    Isa("armv8-a", "aarch64", ("-march=armv8-a",), frozenset()),
+)
+"""The best of each machine first. Nothing is there for what the sources do not use (AMX, SVE, ARM's bfloat16)."""
+
+
+def runnable(machine: str, flags: Collection[str]) -> list[Isa]:
+    """Those that a CPU with these flags runs, the best first."""
+    return [isa for isa in ISAS if isa.machine == machine and isa.flags.issubset(flags)]
+
+
+def unused(isa: Isa | None, flags: Collection[str]) -> list[str]:
+    """What the CPU has, the sources can use, and this library does not: a library compiled here would be better.
+
+    None: there is no library.
+    """
+    used = frozenset() if isa is None else isa.flags
+    return [flag for flag in FLAG_OF_MACRO.values() if flag in flags and flag not in used]
