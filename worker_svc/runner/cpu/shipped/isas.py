@@ -24,9 +24,9 @@ class Isa:
 
     name: str
     machine: str
-    """As `platform.machine()` says."""
+    """The kind of machine, as `platform.machine()` says."""
     options: tuple[str, ...]
-    """Of the compiler."""
+    """What the compiler is told."""
     flags: frozenset[str]
     """What a CPU must have to run it, by Linux's names."""
 
@@ -54,7 +54,7 @@ ISAS = (
 
 
 def runnable(machine: str, flags: Collection[str]) -> list[Isa]:
-    """Those that a CPU with these flags runs, the best first."""
+    """The kinds that a CPU with these flags runs, the best first."""
     return [isa for isa in ISAS if isa.machine == machine and isa.flags.issubset(flags)]
 
 

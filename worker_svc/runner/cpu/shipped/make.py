@@ -21,12 +21,12 @@ from worker_svc.runner.cpu.shipped.isas import ISAS, Isa
 from worker_svc.runner.cpu.shipped.manifest import FOLDER, Entry, Manifest, entry_of, library_path
 
 GLIBC = (2, 28)
-"""Of the oldest systems that libraries run on: those of torch's own wheels."""
+"""The version of the oldest systems that libraries run on: the one of torch's own wheels."""
 NEWEST = {"GLIBC": GLIBC, "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 """Newest versions of symbols that such a system has."""
 SUFFIXES = ("", "-12", "-13", "-14")
 COMPILE_TIMEOUT_S = 1800
-"""For one library: nobody waits for it, as at a first start."""
+"""The limit for one library; nobody waits for it, as at a first start."""
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A library."""
+    """What a library is known by."""
 
     bytes: int
     sha256: str
@@ -35,7 +35,7 @@ class Manifest:
     compiler: str
     """What it says of itself."""
     libraries: Mapping[str, Entry]
-    """By the names of their kinds of CPU."""
+    """The libraries by the names of their kinds of CPU."""
 
     def write(self, folder: Path) -> None:
         """Writes it beside the libraries."""
