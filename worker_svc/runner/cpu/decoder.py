@@ -12,18 +12,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.families import is_one_call_layer, window_of
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu import packed_linear
-from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, norm_epsilon, window_of
+from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, norm_epsilon
 from worker_svc.runner.cpu.kept_linear import join_biases, join_matrices, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, Kernels
 from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
 from worker_svc.runner.cpu.native_linear import PackedWeight
 from worker_svc.runner.cpu.packed_codes import PackedCodes
 from worker_svc.runner.cpu.packed_linear import weight_and_bias
-
-LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
-"""Classes that are norm, attention, sum, norm, gated MLP, sum; the probe checks their results."""
 
 
 @dataclass
@@ -104,7 +102,7 @@ class FusedDecoder(nn.Module):
 
 def is_decoder_layer(module: nn.Module) -> bool:
     """True for the layers that `FusedDecoder` is made for."""
-    return type(module).__name__ in LAYERS
+    return is_one_call_layer(module)
 
 
 def make_call(layer: Any) -> DecoderCall:

@@ -9,26 +9,13 @@ import torch
 from torch import nn
 
 from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.families import Family, attention_family, is_rotated, window_of
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.cpu.kept_linear import KeptLinear, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, Activation, Kernels
 from worker_svc.runner.cpu.packed_linear import PackedLinear, pack, probe_rows, relative_error
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
-ATTENTIONS = {
-    "GraniteAttention",
-    "LlamaAttention",
-    "MistralAttention",
-    "MixtralAttention",
-    "Qwen2Attention",
-    "Qwen3Attention",
-    "Qwen3MoeAttention",
-    "Gemma2Attention",
-    "Gemma3Attention",
-}
-"""Classes that project, normalize each head (if they do), rotate halves, attend and project back."""
-CONFIG_WINDOWS = {"MistralAttention", "MixtralAttention"}
-"""Families whose window is that of the configuration, not of the layer."""
 GATED_MLPS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ACTIVATIONS = {
     "SiLU": Activation.SILU,
@@ -116,20 +103,33 @@ class JoinedAttention(nn.Module):
         self._num_heads = attn.q_proj.out_features // self._dim
         if attn.v_proj.out_features != attn.k_proj.out_features:
             raise NotFusableError("its heads are not those that the kernel knows")
+        self._family = attention_family(attn) or Family()
+        self._is_rotated = is_rotated(attn)
+        self._whole_norms: list[tuple[slice, Any]] = []
         self._norms = self._take_norms(attn, fuse_norm)
         self._scores = Scores(
             scaling=attn.scaling,
             sliding_window=window_of(attn),
             softcap=getattr(attn, "attn_logit_softcapping", None),
+            sinks=attn.sinks.detach() if self._family.has_sinks else None,
         )
+        if self._family.is_scaled_by_position:
+            rope = attn.config.rope_parameters
+            self._growth = rope["llama_4_scaling_beta"], rope["original_max_position_embeddings"]
 
     def _take_norms(self, attn: Any, fuse_norm: Callable[[Any], Any]) -> dict[str, Any]:
+        """What the kernel is told of norms of single heads; norms of all heads at once are kept aside."""
         norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
         if norms == [None, None]:
             return {}
         query, key = (fuse_norm(norm) for norm in norms)
-        if len(query.weight) != self._dim or len(key.weight) != self._dim:
-            raise NotFusableError("its norms are not of single heads")
+        widths = attn.q_proj.out_features, attn.k_proj.out_features
+        lengths = len(query.weight), len(key.weight)
+        if lengths != (self._dim, self._dim):
+            if lengths != widths:
+                raise NotFusableError("its norms are neither of single heads nor of all")
+            self._whole_norms = [(slice(0, widths[0]), query), (slice(widths[0], sum(widths)), key)]
+            return {}
         return {
             "query_norm": query.weight,
             "key_norm": key.weight,
@@ -138,25 +138,48 @@ class JoinedAttention(nn.Module):
         }
 
     def forward(
-        self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        position_ids: torch.Tensor | None = None,
+        **_: Any,
     ) -> tuple[torch.Tensor, None]:
         """`[1, T, D]` to `[1, T, D]`; `position_embeddings` are cosines and sines `[1, T, rotary dim]`."""
         batch = attention.current()
         layer = batch.enter_layer(self.layer_idx)
         qkv = self.qkv_proj(hidden_states)[0]
+        for columns, norm in self._whole_norms:
+            qkv[:, columns] = norm(qkv[:, columns])
+        cosines, sines = self._angles(*position_embeddings)
         self._kernels.rope_and_write(
             qkv,
             layer,
-            cosines=position_embeddings[0].contiguous(),
-            sines=position_embeddings[1].contiguous(),
+            cosines=cosines,
+            sines=sines,
             block_ids=batch.block_ids,
             offsets=batch.offsets,
             num_heads=self._num_heads,
             **self._norms,
         )
         query = qkv.view(len(qkv), -1, self._dim)[:, : self._num_heads]
+        if self._family.is_scaled_by_position:
+            assert position_ids is not None
+            query = query * self._growth_at(position_ids[0]).to(query.dtype)
         out = attention.attend(query, layer, batch, self._scores)
         return self.o_proj(out.view(1, len(qkv), -1)), None
+
+    def _angles(self, cosines: torch.Tensor, sines: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines for both halves; those of no angle where the layer does not rotate."""
+        if not self._is_rotated:
+            return torch.ones_like(cosines), torch.zeros_like(sines)
+        if self._family.has_half_angles:
+            return torch.cat((cosines, cosines), dim=-1), torch.cat((sines, sines), dim=-1)
+        return cosines.contiguous(), sines.contiguous()
+
+    def _growth_at(self, positions: torch.Tensor) -> torch.Tensor:
+        """`[T, 1, 1]` what queries at `positions` `[T]` are multiplied by."""
+        rate, length = self._growth
+        return (1 + rate * torch.log(1 + torch.floor(positions / length)))[:, None, None]
 
 
 class FusedAttention(JoinedAttention):
@@ -181,12 +204,6 @@ def dtype_of(linear: Any) -> torch.dtype:
     return linear.dtype if isinstance(linear, QuantisedLinear) else linear.weight.dtype
 
 
-def window_of(attn: Any) -> int | None:
-    """The sliding window of an attention module, as it would pass it to an attention function."""
-    holder = attn.config if type(attn).__name__ in CONFIG_WINDOWS else attn
-    return getattr(holder, "sliding_window", None)
-
-
 def norm_epsilon(norm: Any) -> float:
     """The epsilon of a norm, under either name."""
     epsilon = getattr(norm, "variance_epsilon", None)
@@ -195,7 +212,7 @@ def norm_epsilon(norm: Any) -> float:
 
 def is_attention(module: nn.Module) -> bool:
     """True for the attention modules that `FusedAttention` is made for."""
-    return type(module).__name__ in ATTENTIONS
+    return attention_family(module) is not None
 
 
 def is_gated_mlp(module: nn.Module) -> bool:

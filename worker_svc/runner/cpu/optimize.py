@@ -11,6 +11,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.attention.families import FAMILIES
 from worker_svc.runner.cpu.decoder import FusedDecoder, is_decoder_layer
 from worker_svc.runner.cpu.experts.fused_experts import FusedExperts, is_experts
 from worker_svc.runner.cpu.experts.row_weight import is_router, with_row_weight
@@ -18,6 +19,7 @@ from worker_svc.runner.cpu.fused import (
     FusedAttention,
     FusedMLP,
     FusedNorm,
+    JoinedAttention,
     NotFusableError,
     is_attention,
     is_gated_mlp,
@@ -56,7 +58,32 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
         swaps = [*fused_swaps(kernels), kept_swap(kernels), swap_linear]
     for swap in swaps:
         swap_children(model, swap)
+    tell_unfused(model)
     gc.collect()
+
+
+def tell_unfused(model: nn.Module) -> None:
+    """Tells the log which layers run the attention of transformers."""
+    layers: dict[str, list[int]] = {}
+    for module in model.modules():
+        name = type(module).__name__
+        if (
+            name.endswith("Attention")
+            and hasattr(module, "layer_idx")
+            and not isinstance(module, JoinedAttention)
+        ):
+            layers.setdefault(name, []).append(int(module.layer_idx))  # type: ignore[arg-type]
+    for name, indices in layers.items():
+        reason = "which is none that the fused one is known to equal"
+        if name.removesuffix("Attention") in FAMILIES:
+            reason = "for the reason told above"
+        logger.info(
+            "attention is not fused in %d layers, the first is %d: they have %s, %s",
+            len(indices),
+            indices[0],
+            name,
+            reason,
+        )
 
 
 def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:

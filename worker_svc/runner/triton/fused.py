@@ -19,7 +19,7 @@ from worker_svc.runner.cpu.fused import (
     is_rms_norm,
     norm_epsilon,
 )
-from worker_svc.runner.cpu.optimize import Swap, swap_children
+from worker_svc.runner.cpu.optimize import Swap, swap_children, tell_unfused
 from worker_svc.runner.cpu.packed_linear import join_biases, probe_rows, relative_error, weight_and_bias
 from worker_svc.runner.triton.write import TritonKernels
 
@@ -102,3 +102,4 @@ def fuse(model: nn.Module) -> None:
     ]
     for swap in swaps:
         swap_children(model, swap)
+    tell_unfused(model)

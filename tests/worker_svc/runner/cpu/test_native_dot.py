@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MinistralConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+    SeedOssConfig,
+)
 
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
@@ -210,6 +218,15 @@ CONFIGS = {
     "qwen2": Qwen2Config(**SIZES),
     "qwen3": Qwen3Config(head_dim=32, **SIZES),
     "mistral": MistralConfig(head_dim=64, sliding_window=24, **SIZES),
+    "ministral": MinistralConfig(
+        head_dim=32,
+        sliding_window=24,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        **SIZES,
+    ),
+    "seed_oss": SeedOssConfig(
+        head_dim=32, attention_bias=True, attention_out_bias=True, pad_token_id=0, **SIZES
+    ),
 }
 
 

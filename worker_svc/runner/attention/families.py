@@ -1,0 +1,100 @@
+"""How the attention of each family departs from Llama's: one table for the fused modules of CPU and GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from torch import nn
+
+
+class Window(Enum):
+    """Where an attention module has its sliding window."""
+
+    LAYER = "the module's own attribute; None or missing: there is none"
+    CONFIG = "the configuration's, the same for all layers"
+    SLIDING = "the module's, where it `is_sliding`"
+
+
+class Rotated(Enum):
+    """Which layers rotate queries and keys."""
+
+    ALL = "all"
+    CHOSEN = "those that `use_rope`"
+    SLIDING = "those that slide, and all where none does"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Attention that projects, normalizes if it has norms, rotates halves, attends, projects back, but for this."""
+
+    window: Window = Window.LAYER
+    rotated: Rotated = Rotated.ALL
+    has_sinks: bool = False
+    """Each head has a position without value, `sinks`."""
+    has_half_angles: bool = False
+    """Cosines and sines are told once for both halves."""
+    is_scaled_by_position: bool = False
+    """Queries grow with their position, as in Llama 4."""
+    one_call: bool = False
+    """A layer is norm, attention, sum, norm, gated MLP, sum: all of them can be computed in one call."""
+
+
+FAMILIES = {
+    "Arcee": Family(),
+    "Exaone4": Family(window=Window.SLIDING, rotated=Rotated.SLIDING),
+    "Gemma2": Family(),
+    "Gemma3": Family(),
+    "Glm4Moe": Family(),
+    "GptOss": Family(has_sinks=True, has_half_angles=True),
+    "Granite": Family(),
+    "GraniteMoe": Family(),
+    "Llama": Family(one_call=True),
+    "MiniMaxM2": Family(),
+    "Ministral": Family(one_call=True),
+    "Ministral3": Family(window=Window.CONFIG, is_scaled_by_position=True),
+    "Mistral": Family(window=Window.CONFIG, one_call=True),
+    "Mixtral": Family(window=Window.CONFIG),
+    "Olmo2": Family(),
+    "Olmo3": Family(),
+    "Qwen2": Family(one_call=True),
+    "Qwen2Moe": Family(),
+    "Qwen3": Family(one_call=True),
+    "Qwen3Moe": Family(),
+    "SeedOss": Family(one_call=True),
+    "SmolLM3": Family(rotated=Rotated.CHOSEN),
+    "Starcoder2": Family(window=Window.CONFIG),
+}
+"""By how the names of transformers' classes begin. Norms of heads or of all heads at once are told by their sizes."""
+
+
+def attention_family(module: nn.Module) -> Family | None:
+    """The family whose attention `module` is; None: it is no attention, or one that is not known."""
+    name = type(module).__name__
+    return FAMILIES.get(name.removesuffix("Attention")) if name.endswith("Attention") else None
+
+
+def is_one_call_layer(module: nn.Module) -> bool:
+    """Whether `module` is a decoder layer of which all can be computed in one call."""
+    name = type(module).__name__
+    family = FAMILIES.get(name.removesuffix("DecoderLayer")) if name.endswith("DecoderLayer") else None
+    return family is not None and family.one_call
+
+
+def window_of(attn: Any) -> int | None:
+    """The sliding window of an attention module, as it would pass it to an attention function; None: there is none."""
+    family = attention_family(attn) or Family()
+    if family.window == Window.SLIDING and not attn.is_sliding:
+        return None
+    return getattr(attn.config if family.window == Window.CONFIG else attn, "sliding_window", None)
+
+
+def is_rotated(attn: Any) -> bool:
+    """Whether an attention module rotates queries and keys."""
+    family = attention_family(attn) or Family()
+    if family.rotated == Rotated.CHOSEN:
+        return bool(attn.use_rope)
+    if family.rotated == Rotated.SLIDING:
+        return attn.sliding_window is None or bool(attn.is_sliding)
+    return True
