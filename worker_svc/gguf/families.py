@@ -36,6 +36,23 @@ GEMMA = LLAMA | {
 }
 JOINED = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 PHI3 = {name: LLAMA[name] for name in ("attn_norm", "attn_output", "ffn_norm", "ffn_down")} | JOINED
+ATTENTION = {name: LLAMA[name] for name in LLAMA if not name.startswith("ffn_")}
+QWEN3_MOE = ATTENTION | {
+    **NORMED,
+    "ffn_norm": LLAMA["ffn_norm"],
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+}
+"""One tensor in the file has the matrices of all experts; {} is the number of one."""
+MIXTRAL = ATTENTION | {
+    "ffn_norm": LLAMA["ffn_norm"],
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
+    "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
+    "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
+}
 INNER_NAME = re.compile(r"blk\.([0-9]{1,6})\.(\w+)\.(weight|bias)")
 OUTER_NAME = re.compile(r"(\w+)\.(weight)")
 ROPE_TENSORS = ("rope_freqs.weight",)
@@ -59,6 +76,8 @@ class Family:
     common: Mapping[str, Any] = field(default_factory=dict)
     biased: tuple[str, ...] = ()
     """Tensors of a layer that have a bias, too."""
+    experts: str = ""
+    """The config's name of the number of experts; empty: there are none."""
 
 
 def check_tensors(family: Family, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) -> None:
@@ -90,6 +109,8 @@ def find_family(file: GgufFile) -> Family:
     name = file.text("general.architecture")
     if name not in FAMILIES:
         raise GgufError(f"GGUF of the architecture {name!r} is not served, only {', '.join(FAMILIES)}")
+    if name == "llama" and file.metadata.get("llama.expert_count"):
+        return MIXTRALS
     return FAMILIES[name]
 
 
@@ -132,12 +153,32 @@ def make_config(files: list[GgufFile]) -> dict[str, Any]:
     }
     if config["head_dim"] % 2 or num_heads % config["num_key_value_heads"]:
         raise GgufError(f"a {prefix} of {num_heads} heads cannot have these heads of keys, or of this length")
+    if family.experts:
+        config |= _experts(file, family, prefix)
     check_tensors(family, shapes, config)
     scaling = rope_scaling(files, prefix, config)
     if scaling is not None:
         config["rope_scaling"] = scaling
     own = family.settings(file, config)
     return config | dict(family.common) | own
+
+
+def _experts(file: GgufFile, family: Family, prefix: str) -> dict[str, Any]:
+    """What the config says of experts."""
+    count, used = file.size(f"{prefix}.expert_count"), file.size(f"{prefix}.expert_used_count")
+    if used > count:
+        raise GgufError(f"a {prefix} of {count} experts cannot take {used} of them")
+    width = file.size(f"{prefix}.expert_feed_forward_length", file.size(f"{prefix}.feed_forward_length"))
+    return {family.experts: count, "num_experts_per_tok": used, "moe_intermediate_size": width}
+
+
+def _qwen3_moe(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
+    every = {"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True}
+    return {"use_sliding_window": False, "attention_bias": False} | every
+
+
+def _mixtral(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
+    return {"intermediate_size": config.pop("moe_intermediate_size"), "sliding_window": None}
 
 
 def _llama(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
@@ -211,6 +252,9 @@ FAMILIES = {
         "qwen2", "Qwen2ForCausalLM", LLAMA, _qwen2, common=SILU, biased=("attn_q", "attn_k", "attn_v")
     ),
     "qwen3": Family("qwen3", "Qwen3ForCausalLM", LLAMA | NORMED, _qwen3, common=SILU),
+    "qwen3moe": Family(
+        "qwen3_moe", "Qwen3MoeForCausalLM", QWEN3_MOE, _qwen3_moe, common=SILU, experts="num_experts"
+    ),
     "phi3": Family("phi3", "Phi3ForCausalLM", PHI3, _phi3, common=SILU),
     "gemma2": Family("gemma2", "Gemma2ForCausalLM", GEMMA, _gemma2, are_norms_plus_one=True, common=GELU),
     "gemma3": Family(
@@ -218,6 +262,16 @@ FAMILIES = {
     ),
 }
 """Families by llama.cpp's names. Mistral's are llamas there."""
+MIXTRALS = Family(
+    "mixtral",
+    "MixtralForCausalLM",
+    MIXTRAL,
+    _mixtral,
+    has_neighbours=True,
+    common=SILU,
+    experts="num_local_experts",
+)
+"""The llamas that have experts."""
 
 
 def shortest(number: float) -> float:

@@ -10,6 +10,8 @@ def layer_shape(tensor: str, config: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of the weight that GGUF calls `tensor`, `attn_q` for one; rows first."""
     hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = (config[name] * head for name in ("num_attention_heads", "num_key_value_heads"))
+    experts = config.get("num_experts") or config.get("num_local_experts", 0)
+    width = config.get("moe_intermediate_size", inner)
     is_joined = config["model_type"] == "phi3"
     return {
         "attn_q": (queries, hidden),
@@ -22,4 +24,8 @@ def layer_shape(tensor: str, config: Mapping[str, Any]) -> tuple[int, ...]:
         "ffn_gate": (inner, hidden),
         "ffn_up": (2 * inner if is_joined else inner, hidden),
         "ffn_down": (hidden, inner),
+        "ffn_gate_inp": (experts, hidden),
+        "ffn_gate_exps": (experts, width, hidden),
+        "ffn_up_exps": (experts, width, hidden),
+        "ffn_down_exps": (experts, hidden, width),
     }.get(tensor, (hidden,))

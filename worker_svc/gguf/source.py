@@ -42,7 +42,24 @@ def _heads(file: GgufFile) -> tuple[int, int]:
 def _weights(file: GgufFile, family: Family, heads: tuple[int, int]) -> list[Weight]:
     mapped = MappedFile(file.path)
     named = [(name_of(family, tensor.name), tensor) for tensor in file.tensors.values()]
-    return [_weight(mapped, tensor, name, family, heads) for name, tensor in named if name is not None]
+    return [
+        _weight(mapped, part, own, family, heads)
+        for name, tensor in named
+        if name is not None
+        for own, part in _of_experts(name, tensor)
+    ]
+
+
+def _of_experts(name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
+    """The matrices of single experts, where the tensor has those of all; else the tensor itself."""
+    if "{}" not in name:
+        return [(name, tensor)]
+    num_experts, *shape = tensor.shape
+    part = replace(tensor, shape=tuple(shape))
+    return [
+        (name.format(expert), replace(part, offset=tensor.offset + expert * part.num_bytes))
+        for expert in range(num_experts)
+    ]
 
 
 def _weight(mapped: MappedFile, tensor: Tensor, name: str, family: Family, heads: tuple[int, int]) -> Weight:

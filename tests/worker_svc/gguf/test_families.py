@@ -13,6 +13,7 @@ import transformers
 
 from tests.worker_svc.gguf.tiny_gguf import METADATA, TOKENS, write_gguf
 from worker_svc.gguf.conversion import convert
+from worker_svc.gguf.errors import GgufError
 from worker_svc.runner.model.loading import load_model
 
 SHAPE: dict[str, Any] = {
@@ -27,7 +28,11 @@ SHAPE: dict[str, Any] = {
     "rms_norm_eps": 1e-5,
     "pad_token_id": None,
 }
+ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
+NEIGHBOURS = ("llama", "mixtral")
 NAMES = [
+    ("mlp.experts.down_proj", "ffn_down_exps.weight"),
+    ("mlp.gate.", "ffn_gate_inp."),
     ("model.layers.", "blk."),
     ("model.embed_tokens", "token_embd"),
     ("model.norm", "output_norm"),
@@ -90,6 +95,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "qwen3": ("qwen3", {}, {}),
+    "qwen3moe": (
+        "qwen3_moe",
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True},
+        {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 32},
+    ),
+    "mixtral": (
+        "mixtral",
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False},
+        {"expert_count": 4, "expert_used_count": 2, "rope.freq_base": 1_000_000.0},
+    ),
     "phi3": ("phi3", {"tie_word_embeddings": False}, {"rope.dimension_count": 16}),
     "gemma2": (
         "gemma2",
@@ -135,9 +150,14 @@ def as_gguf(model: Any) -> dict[str, Any]:
             gguf_name = gguf_name.replace(theirs, ours)
         if family.startswith("gemma") and "norm" in gguf_name:
             array = array + 1
-        if family == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+        if family in NEIGHBOURS and name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = SHAPE["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
             array = array.reshape(heads, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
+        if name.endswith("experts.gate_up_proj"):
+            for part, half in zip(("gate", "up"), np.split(array, 2, axis=1), strict=True):
+                block = gguf_name.removesuffix("mlp.experts.gate_up_proj")
+                weights[f"{block}ffn_{part}_exps.weight"] = np.ascontiguousarray(half)
+            continue
         weights[gguf_name] = np.ascontiguousarray(array)
     if getattr(model.config, "rope_parameters", {}).get("rope_type") == "llama3":
         whole = 1 / 500_000.0 ** (torch.arange(0, 16, 2) / 16)
@@ -162,12 +182,33 @@ def metadata_of(architecture: str, more: dict[str, Any]) -> dict[str, Any]:
     return {"general.architecture": architecture, **own, **tokenizer}
 
 
+@pytest.mark.parametrize("case", ["qwen3moe", "mixtral"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"expert_count": 3},
+        {"expert_count": 2**30},
+        {"expert_used_count": 5},
+        {"expert_used_count": 0},
+        {"expert_feed_forward_length": 48},
+    ],
+    ids=str,
+)
+def test_a_count_of_experts_that_lies_is_refused(tmp_path: Path, case: str, wrong: dict[str, int]) -> None:
+    family, changed, more = FAMILIES[case]
+    weights = as_gguf(make_model(family, changed | {"num_hidden_layers": 1}))
+    lying = metadata_of(ARCHITECTURES[family], {"block_count": 1} | more | wrong)
+    write_gguf(tmp_path / "model.gguf", lying, weights)
+    with pytest.raises(GgufError):
+        convert(tmp_path / "model.gguf", tmp_path / "served")
+
+
 @pytest.mark.parametrize("case", FAMILIES)
 @torch.inference_mode()
 def test_logits_are_transformers_own(tmp_path: Path, case: str) -> None:
     family, changed, more = FAMILIES[case]
     model = make_model(family, changed)
-    architecture = family.removesuffix("_text")
+    architecture = ARCHITECTURES.get(family, family)
     write_gguf(tmp_path / "model.gguf", metadata_of(architecture, more), as_gguf(model))
     convert(tmp_path / "model.gguf", tmp_path / "served")
     served = load_model(tmp_path / "served", dtype="float32").module
