@@ -84,6 +84,9 @@ def fill_weights(model: torch.nn.Module, generator: torch.Generator) -> None:
             parameter.uniform_(-0.2, 0.2, generator=generator)
         else:
             parameter.uniform_(0.8 * gain, 1.2 * gain, generator=generator)
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("e_score_correction_bias"):
+            buffer.normal_(std=0.1, generator=generator)
 
 
 def copy_tokenizer(source: Path, out_dir: Path) -> None:

@@ -9,6 +9,7 @@ from transformers import (
     ArceeConfig,
     Cohere2Config,
     CohereConfig,
+    DeepseekV2Config,
     DeepseekV3Config,
     Ernie4_5Config,
     Exaone4Config,
@@ -73,6 +74,18 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 128,
 }
+LATENT = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 48,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "n_group": 4,
+    "moe_intermediate_size": 32,
+}
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -117,23 +130,30 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         GptOssConfig,
         TINY | WINDOWS | {"num_local_experts": 4, "num_experts_per_tok": 2, "rope_parameters": YARN_ROPE},
     ),
+    "tiny-deepseek-v2": (
+        DeepseekV2Config,
+        {key: value for key, value in TINY.items() if key != "head_dim"}
+        | {
+            "q_lora_rank": None,
+            "first_k_dense_replace": 1,
+            "topk_group": 2,
+            "topk_method": "group_limited_greedy",
+            "routed_scaling_factor": 4.0,
+        }
+        | LATENT,
+    ),
     "tiny-deepseek-v3": (
         DeepseekV3Config,
         {key: value for key, value in TINY.items() if key != "head_dim"}
         | {
-            "num_key_value_heads": 4,
             "q_lora_rank": 32,
-            "kv_lora_rank": 16,
-            "qk_nope_head_dim": 8,
-            "qk_rope_head_dim": 8,
-            "v_head_dim": 32,
             "first_k_dense_replace": 1,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 2,
-            "n_group": 2,
-            "topk_group": 1,
-            "moe_intermediate_size": 32,
-        },
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "rope_parameters": YARN_ROPE | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        }
+        | LATENT,
     ),
     "tiny-gpt-neox": (
         GPTNeoXConfig,

@@ -20,6 +20,7 @@ from transformers import AttentionInterface
 
 from worker_svc.runner.attention import torch_attention
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
+from worker_svc.runner.attention.latent import absorbed_of
 from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
 
 IMPLEMENTATION = "signalbox_paged"
@@ -131,8 +132,13 @@ def record_shape(
     module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, None]:
     """An attention function that returns zeros; tensors as those of `paged_attention`."""
-    _shapes[int(module.layer_idx)] = LayerShape(key.shape[1], key.shape[3], value.shape[3])  # type: ignore[arg-type]
-    return query.new_zeros((1, query.shape[2], query.shape[1], value.shape[3])), None
+    absorbed = absorbed_of(module)
+    shape = (
+        LayerShape(key.shape[1], key.shape[3], value.shape[3]) if absorbed is None else absorbed.layer_shape
+    )
+    _shapes[int(module.layer_idx)] = shape  # type: ignore[arg-type]
+    value_dim = value.shape[3] if absorbed is None else absorbed.value_dim
+    return query.new_zeros((1, query.shape[2], query.shape[1], value_dim)), None
 
 
 def paged_attention(
@@ -149,8 +155,9 @@ def paged_attention(
 ) -> tuple[torch.Tensor, None]:
     """An attention function as transformers calls it: writes the KV of the query tokens, then attends.
 
-    `query` is `[1, Hq, T, D]`, `key` and `value` `[1, Hkv, T, D]`, roped, KV heads not repeated.
-    Returns `[1, T, Hq, Dv]`. The model makes no mask for an implementation that it does not know.
+    `query` is `[1, Hq, T, D]`, `key` and `value` `[1, Hkv, T, D]`, roped, KV heads not repeated; of a layer with
+    `AbsorbedProjections` they are what it keeps. Returns `[1, T, Hq, Dv]`. The model makes no mask for an
+    implementation that it does not know.
     """
     assert attention_mask is None
     batch = current()
@@ -162,7 +169,10 @@ def paged_attention(
         softcap=softcap,
         sinks=s_aux,
     )
-    return attend(query[0].transpose(0, 1), layer, batch, scores)[None], None
+    queries, absorbed = query[0].transpose(0, 1), absorbed_of(module)
+    if absorbed is None:
+        return attend(queries, layer, batch, scores)[None], None
+    return absorbed.outputs(attend(absorbed.queries(queries), layer, batch, scores))[None], None
 
 
 def attend(

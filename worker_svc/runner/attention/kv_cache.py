@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,11 +18,13 @@ class LayerShape:
     num_kv_heads: int
     key_dim: int
     value_dim: int
+    values_in_keys: bool = False
+    """A value is the first `value_dim` elements of its key, and kept only there (latent.py)."""
 
     @property
     def elements(self) -> int:
-        """Elements per position, K and V together."""
-        return self.num_kv_heads * (self.key_dim + self.value_dim)
+        """Elements that are kept per position, K and V together."""
+        return self.num_kv_heads * (self.key_dim + (0 if self.values_in_keys else self.value_dim))
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,21 @@ class LayerCache:
     keys: torch.Tensor
     """[num_blocks, num_kv_heads, block_size, key_dim]"""
     values: torch.Tensor
-    """[num_blocks, num_kv_heads, block_size, value_dim]"""
+    """[num_blocks, num_kv_heads, block_size, value_dim]; where `values_in_keys`, a part of the keys."""
+    values_in_keys: bool = False
+
+    @property
+    def stored(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that have memory of their own."""
+        return (self.keys,) if self.values_in_keys else (self.keys, self.values)
 
     def write(
         self, key: torch.Tensor, value: torch.Tensor, block_ids: torch.Tensor, offsets: torch.Tensor
     ) -> None:
         """Stores `[T, num_kv_heads, dim]` keys and values at `offsets` of the blocks `block_ids`, `[T]`."""
         self.keys[block_ids, :, offsets] = key
-        self.values[block_ids, :, offsets] = value
+        if not self.values_in_keys:
+            self.values[block_ids, :, offsets] = value
 
 
 class KVCache:
@@ -55,26 +65,26 @@ class KVCache:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self._shapes = shapes
         self.host_layers: list[LayerCache] = []
         self.layers = [
-            LayerCache(
-                keys=allocate((num_blocks, s.num_kv_heads, block_size, s.key_dim), dtype, device),
-                values=allocate((num_blocks, s.num_kv_heads, block_size, s.value_dim), dtype, device),
+            make_layer(
+                shape, lambda heads, dim: allocate((num_blocks, heads, block_size, dim), dtype, device)
             )
-            for s in shapes
+            for shape in shapes
         ]
 
     def add_host_tier(self, num_blocks: int) -> None:
         """Takes host memory for `num_blocks` blocks that the device's cache may have to evict."""
-        pinned = self.layers[0].keys.is_cuda
+        first = self.layers[0].keys
         self.host_layers = [
-            LayerCache(
-                *(
-                    torch.empty((num_blocks, *cache.shape[1:]), dtype=cache.dtype, pin_memory=pinned)
-                    for cache in (layer.keys, layer.values)
-                )
+            make_layer(
+                shape,
+                lambda heads, dim: torch.empty(
+                    (num_blocks, heads, self.block_size, dim), dtype=first.dtype, pin_memory=first.is_cuda
+                ),
             )
-            for layer in self.layers
+            for shape in self._shapes
         ]
 
     def copy_block(self, copy: BlockCopy) -> None:
@@ -82,14 +92,22 @@ class KVCache:
         sources = self.host_layers if copy.source_is_host else self.layers
         targets = self.host_layers if copy.target_is_host else self.layers
         for source, target in zip(sources, targets, strict=True):
-            target.keys[copy.target].copy_(source.keys[copy.source], non_blocking=True)
-            target.values[copy.target].copy_(source.values[copy.source], non_blocking=True)
+            for to, of in zip(target.stored, source.stored, strict=True):
+                to[copy.target].copy_(of[copy.source], non_blocking=True)
 
     def fill(self, value: float) -> None:
         """Sets every position of every block, so that a read of a position that was never written shows."""
         for layer in self.layers:
-            layer.keys.fill_(value)
-            layer.values.fill_(value)
+            for stored in layer.stored:
+                stored.fill_(value)
+
+
+def make_layer(shape: LayerShape, make: Callable[[int, int], torch.Tensor]) -> LayerCache:
+    """A layer's cache; `make` takes memory for so many heads of so many elements per position."""
+    keys = make(shape.num_kv_heads, shape.key_dim)
+    if shape.values_in_keys:
+        return LayerCache(keys, keys[..., : shape.value_dim], values_in_keys=True)
+    return LayerCache(keys, make(shape.num_kv_heads, shape.value_dim))
 
 
 def bytes_per_block(shapes: list[LayerShape], block_size: int, dtype: torch.dtype) -> int:

@@ -12,6 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.attention.families import FAMILIES
+from worker_svc.runner.attention.latent import AbsorbedProjections, drop_expansion
 from worker_svc.runner.cpu.decoder import FusedDecoder, is_decoder_layer
 from worker_svc.runner.cpu.experts.fused_experts import FusedExperts, is_experts
 from worker_svc.runner.cpu.experts.row_weight import is_router, with_row_weight
@@ -26,6 +27,7 @@ from worker_svc.runner.cpu.fused import (
     is_rms_norm,
 )
 from worker_svc.runner.cpu.kept_linear import KeptLinear
+from worker_svc.runner.cpu.latent import NativeProjections
 from worker_svc.runner.cpu.native.kernels import DTYPES, Kernels
 from worker_svc.runner.cpu.native_linear import NativeLinear
 from worker_svc.runner.cpu.packed_linear import PackingError, pack
@@ -42,6 +44,7 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
 
     Every swapped part but attention was compared with the original; the probe compares the whole.
     """
+    drop_expansion(model)
     if dtype not in DTYPES:
         return
     kernels = native_kernels()
@@ -52,6 +55,7 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
             decoder_swap(kernels),
             *fused_swaps(kernels),
             kept_swap(kernels),
+            latent_swap(kernels),
             native_linear_swap(kernels),
         ]
     else:
@@ -106,6 +110,11 @@ def decoder_swap(kernels: Kernels) -> Swap:
 def kept_swap(kernels: Kernels) -> Swap:
     """A quantised layer with our own kernel."""
     return lambda module: KeptLinear([module], kernels) if isinstance(module, QuantisedLinear) else None
+
+
+def latent_swap(kernels: Kernels) -> Swap:
+    """A layer's absorbed projections with our own kernel."""
+    return lambda module: NativeProjections(module, kernels) if type(module) is AbsorbedProjections else None
 
 
 def native_linear_swap(kernels: Kernels) -> Swap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from types import EllipsisType
 
 import torch
@@ -24,12 +25,20 @@ TOLD_SHARE = 0.1
 class LazyWeights:
     """The weights of a source, of which one is in memory only once the model wants it."""
 
-    def __init__(self, source: WeightSource, dtype: torch.dtype, kept: KeptWeights | None = None) -> None:
-        """`kept` takes those aside that stay whole numbers; None: none do."""
+    def __init__(
+        self,
+        source: WeightSource,
+        dtype: torch.dtype,
+        kept: KeptWeights | None = None,
+        float32_parts: Iterable[str] = (),
+    ) -> None:
+        """`kept` takes those aside that stay whole numbers; None: none do. A weight whose name has one of the
+        `float32_parts` is not rounded to `dtype`."""
         self.failure: ModelLoadError | None = None
         """The first weight that could not be read; transformers tells of such things in its own words."""
         self._dtype = dtype
         self._kept = kept
+        self._float32_parts = tuple(float32_parts)
         self._progress = _Progress(source.stored_bytes)
         self._weights = source.weights
 
@@ -40,11 +49,12 @@ class LazyWeights:
     def read(self, weight: Weight) -> torch.Tensor:
         """The weight in the form in which it is served. Called by several threads."""
         try:
-            made = weight.read(self._dtype)
+            dtype = torch.float32 if any(part in weight.name for part in self._float32_parts) else self._dtype
+            made = weight.read(dtype)
             if self._kept is not None:
-                made = self._kept.form(weight.name, made, self._dtype)
+                made = self._kept.form(weight.name, made, dtype)
             elif isinstance(made, QuantisedMatrix):
-                made = served_form(made, self._dtype)
+                made = served_form(made, dtype)
         except ModelLoadError as error:
             self.failure = self.failure or error
             raise

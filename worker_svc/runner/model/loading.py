@@ -12,6 +12,7 @@ import transformers
 
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import LayerShape
+from worker_svc.runner.attention.latent import absorb_projections
 from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.cpu.packed_codes import fits
 from worker_svc.runner.errors import ModelLoadError
@@ -22,7 +23,7 @@ from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.memory import check_weights_fit
 from worker_svc.runner.model.rope import fix_rope
 from worker_svc.runner.model.scored_model import with_label_head
-from worker_svc.runner.model.support import OWN_ATTENTION, RECURRENT, check_config
+from worker_svc.runner.model.support import OTHER_NAMES, OWN_ATTENTION, RECURRENT, check_config
 from worker_svc.weights.source import WeightSource, open_weights
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,9 @@ def load_model(
     if head is not None:
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
+    num_latent = absorb_projections(module)
+    if num_latent:
+        logger.info("%d layers keep latents instead of keys and values", num_latent)
     config = module.config
     fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
@@ -198,7 +202,7 @@ def _load_module(
         model_class = _model_class(config, kind)
         if quantization != Quantization.NONE:
             kept = KeptWeights(quantization, _without_numbers(model_class, config), fits)
-        weights = LazyWeights(source, dtype, kept)
+        weights = LazyWeights(source, dtype, kept, model_class._keep_in_fp32_modules_strict or ())
         module, report = model_class.from_pretrained(
             None,
             config=config,
@@ -232,8 +236,10 @@ def _without_numbers(model_class: Any, config: Any) -> Any:
 def _read_config(model_dir: Path, text_config: dict[str, Any]) -> Any:
     """transformers' config, without what it would do about quantised weights: they are read here."""
     auto: Any = transformers.AutoConfig
-    if wrapper.is_wrapper(checkpoint.read_json(model_dir / checkpoint.CONFIG)):
-        config = auto.for_model(**text_config)
+    raw_config = checkpoint.read_json(model_dir / checkpoint.CONFIG)
+    family = OTHER_NAMES.get(text_config["model_type"])
+    if wrapper.is_wrapper(raw_config) or family is not None:
+        config = auto.for_model(**text_config | ({"model_type": family} if family is not None else {}))
     else:
         config = auto.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
     if hasattr(config, "quantization_config"):

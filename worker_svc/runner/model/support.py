@@ -22,18 +22,33 @@ from worker_svc.weights.scheme import read_scheme
 
 OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
 CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
+INDEXER = "picks the positions that a query looks at, which the paged attention does not know"
 RECURRENT = "has recurrent or convolution layers, whose state is not kept in blocks"
 REFUSED_FAMILIES = {
     **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
     **dict.fromkeys(("llama4", "llama4_text"), CHUNKED_ATTENTION),
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), INDEXER),
     **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "lfm2_moe", "mamba"), RECURRENT),
     **dict.fromkeys(("mamba2", "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv", "zamba"), RECURRENT),
 }
 """Families known not to work, with the reason. All others are tried: what decides is the probe."""
+OTHER_NAMES = {"kimi_k2": "deepseek_v3"}
+"""Names of published models that transformers' code knows by another one."""
 COMPARED_FAMILIES = frozenset(
     (
-        *("apertus", "arcee", "cohere", "cohere2", "deepseek_v3", "ernie4_5", "exaone4", "gemma2"),
-        *("gemma3_text", "glm", "glm4", "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "granitemoe"),
+        *("apertus", "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4"),
+        *(
+            "gemma2",
+            "gemma3_text",
+            "glm",
+            "glm4",
+            "glm4_moe",
+            "gpt2",
+            "gpt_neox",
+            "gpt_oss",
+            "granite",
+            "granitemoe",
+        ),
         *("hunyuan_v1_dense", "llama", "minimax_m2", "ministral", "ministral3", "mistral", "mixtral", "olmo"),
         *("olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
         *("stablelm", "starcoder2"),

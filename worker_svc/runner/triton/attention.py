@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -45,9 +46,17 @@ def decode_tile(group: int) -> int:
     return max(SMALLEST_TILE, round_up(group))
 
 
-def chunk_tile(group: int) -> int:
-    """Rows of a prefill tile."""
-    return max(CHUNK_TILE, round_up(group))
+def chunk_tile(group: int, *, latent: bool = False) -> int:
+    """Rows of a prefill tile; few of latents, whose sums would fill the registers."""
+    return decode_tile(group) if latent else max(CHUNK_TILE, round_up(group))
+
+
+def heads_per_program(query: torch.Tensor, layer: LayerCache) -> int:
+    """Query heads `[T, Hq, D]` of a program: those of a KV head, of which a latent has more than a program can take."""
+    num_heads = query.shape[1]
+    if layer.values_in_keys:
+        return math.gcd(num_heads, SMALLEST_TILE)
+    return num_heads // layer.keys.shape[1]
 
 
 def keys_per_step(layer: LayerCache) -> int:
@@ -96,9 +105,9 @@ def launch_tiles(
     shared: dict[str, int | bool],
 ) -> None:
     """Runs all items: chunks write to `out`, decode rows to `out` or, if they have splits, to `parts`."""
-    num_kv_heads, block_size, dim = layer.keys.shape[1:]
-    group = query.shape[1] // num_kv_heads
-    attend_kernel[(len(work.items), num_kv_heads)](
+    block_size, dim = layer.keys.shape[2:]
+    group = heads_per_program(query, layer)
+    attend_kernel[(len(work.items), query.shape[1] // group)](
         out,
         *parts,
         query,
@@ -121,13 +130,14 @@ def launch_tiles(
         GROUP=group,
         BLOCK_SIZE=block_size,
         D=dim,
-        PAD_D=pad(dim),
-        CHUNK_TILE=chunk_tile(group),
+        PAD_D=pad(dim - layer.values.shape[3] if layer.values_in_keys else dim),
+        CHUNK_TILE=chunk_tile(group, latent=layer.values_in_keys),
         DECODE_TILE=decode_tile(group),
         KEYS=keys_per_step(layer),
         HAS_CHUNKS=work.num_chunk_items > 0,
         PARTIAL=work.num_splits > 1,
         HAS_CAP=scores.softcap is not None,
+        LATENT=layer.values_in_keys,
         WIDEN=INTERPRETED,
         num_warps=NUM_WARPS,
         num_stages=2,

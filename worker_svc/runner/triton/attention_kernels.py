@@ -1,9 +1,9 @@
 """The Triton kernels of paged attention: tiles of query tokens, and the joining of split contexts.
 
-A program computes one item, a tile of one row's query tokens, for one KV head; the query heads of that head are folded
-into the tile's rows. Decode rows always take small tiles and cut the context at fixed positions, whatever else is in
-the batch, so that a token's result depends on its own row alone. The softmax is that of Milakov and Gimelshein (2018),
-the split one that of Dao et al., "Flash-Decoding" (2023).
+A program computes one item, a tile of one row's query tokens, for one KV head, or for some of the query heads that
+share a latent; these query heads are folded into the tile's rows. Decode rows always take small tiles and cut the
+context at fixed positions, whatever else is in the batch, so that a token's result depends on its own row alone. The
+softmax is that of Milakov and Gimelshein (2018), the split one that of Dao et al., "Flash-Decoding" (2023).
 """
 
 # ruff: noqa: N803
@@ -38,15 +38,16 @@ def _finish(acc, best, total, sinks):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _attend_tile(  # type: ignore[no-untyped-def]
-    q, keys, values, table, positions, key_start, key_end, key_stride, value_stride, scale, softcap, window,
+    q, q_rest, keys, values, table, positions, key_start, key_end, key_stride, value_stride, scale, softcap, window,
     BLOCK_SIZE: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PAD_D: tl.constexpr, PAD_DV: tl.constexpr,
     TILE: tl.constexpr, KEYS: tl.constexpr, HAS_CAP: tl.constexpr, HAS_WINDOW: tl.constexpr,
-    WIDEN: tl.constexpr,
+    LATENT: tl.constexpr, WIDEN: tl.constexpr,
 ):
-    """Sums `acc`, `best`, `total` of `q` [TILE, PAD_D] at `positions` [TILE] over one head's keys [key_start, key_end).
+    """Sums `acc`, `best`, `total` of `q` at `positions` [TILE] over one head's keys [key_start, key_end).
 
     Strides are from block to block; a head's positions of a block are contiguous. Steps begin at multiples of KEYS,
-    so that a query's sums do not depend on where its tile begins.
+    so that a query's sums do not depend on where its tile begins. `q` is [TILE, PAD_D]. LATENT: the first DV elements
+    of a key are its value; `q` [TILE, PAD_DV] is for these, `q_rest` [TILE, PAD_D] for the others.
     """
     d, dv = tl.arange(0, PAD_D), tl.arange(0, PAD_DV)
     best = tl.full([TILE], float("-inf"), tl.float32)
@@ -58,12 +59,23 @@ def _attend_tile(  # type: ignore[no-untyped-def]
         block = tl.load(table + n // BLOCK_SIZE, mask=there, other=0).to(tl.int64)
         inside = n % BLOCK_SIZE
         k_at = block * key_stride + inside * D
-        k = tl.load(keys + k_at[None, :] + d[:, None], mask=there[None, :] & (d < D)[:, None], other=0.0)
-        v_at = block * value_stride + inside * DV
+        v_at = k_at
+        if LATENT:
+            k_at += DV
+        else:
+            v_at = block * value_stride + inside * DV
         v = tl.load(values + v_at[:, None] + dv[None, :], mask=there[:, None] & (dv < DV)[None, :], other=0.0)
+        k = tl.load(
+            keys + k_at[None, :] + d[:, None], mask=there[None, :] & (d < (D - DV if LATENT else D))[:, None],
+            other=0.0,
+        )
         if WIDEN:
             k, v = k.to(tl.float32), v.to(tl.float32)
-        products = tl.dot(q, k, input_precision="ieee") * scale
+        if LATENT:
+            products = tl.dot(q_rest, k, input_precision="ieee")
+            products = tl.dot(q, tl.trans(v), products, input_precision="ieee") * scale
+        else:
+            products = tl.dot(q, k, input_precision="ieee") * scale
         if HAS_CAP:
             products = softcap * (1.0 - 2.0 / (tl.exp2(products * (2.0 * LOG2_E / softcap)) + 1.0))
         seen = there[None, :] & (n[None, :] <= positions[:, None])
@@ -87,7 +99,7 @@ def _run_item(  # type: ignore[no-untyped-def]
     NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_SIZE: tl.constexpr, D: tl.constexpr,
     DV: tl.constexpr, PAD_D: tl.constexpr, PAD_DV: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr,
     SPLIT: tl.constexpr, PARTIAL: tl.constexpr, HAS_CAP: tl.constexpr, HAS_WINDOW: tl.constexpr,
-    HAS_SINKS: tl.constexpr, WIDEN: tl.constexpr,
+    HAS_SINKS: tl.constexpr, LATENT: tl.constexpr, WIDEN: tl.constexpr,
 ):
     """One tile, or, if SPLIT, one split of its context; PARTIAL: its sums go to `part_acc` and `part_sums`."""
     row = tl.load(items + item * 4)
@@ -108,14 +120,22 @@ def _run_item(  # type: ignore[no-untyped-def]
         valid = m // GROUP < count
         d, dv = tl.arange(0, PAD_D), tl.arange(0, PAD_DV)
         q_at = tokens.to(tl.int64) * q_token + heads * q_head
-        q = tl.load(query + q_at[:, None] + d[None, :], mask=valid[:, None] & (d < D)[None, :], other=0.0)
+        key_head, value_head = kv_head.to(tl.int64) * BLOCK_SIZE * D, kv_head.to(tl.int64) * BLOCK_SIZE * DV
+        if LATENT:  # one key for all heads
+            key_head, value_head = key_head * 0, value_head * 0
+            q = tl.load(query + q_at[:, None] + dv[None, :], mask=valid[:, None] & (dv < DV)[None, :], other=0.0)
+            rest = query + q_at[:, None] + DV + d[None, :]
+            q_rest = tl.load(rest, mask=valid[:, None] & (d < D - DV)[None, :], other=0.0)
+        else:
+            q = tl.load(query + q_at[:, None] + d[None, :], mask=valid[:, None] & (d < D)[None, :], other=0.0)
+            q_rest = q
         if WIDEN:
-            q = q.to(tl.float32)
+            q, q_rest = q.to(tl.float32), q_rest.to(tl.float32)
         acc, best, total = _attend_tile(
-            q, keys + kv_head.to(tl.int64) * BLOCK_SIZE * D, values + kv_head.to(tl.int64) * BLOCK_SIZE * DV,
+            q, q_rest, keys + key_head, values + value_head,
             tables + row.to(tl.int64) * table_width, first_position + m // GROUP, key_start, key_end,
             key_stride, value_stride, scale, softcap, window,
-            BLOCK_SIZE, D, DV, PAD_D, PAD_DV, TILE, KEYS, HAS_CAP, HAS_WINDOW, WIDEN,
+            BLOCK_SIZE, D, DV, PAD_D, PAD_DV, TILE, KEYS, HAS_CAP, HAS_WINDOW, LATENT, WIDEN,
         )
         at_dv = valid[:, None] & (dv < DV)[None, :]
         if PARTIAL:
@@ -140,9 +160,10 @@ def attend_kernel(  # type: ignore[no-untyped-def]
     DV: tl.constexpr, PAD_D: tl.constexpr, PAD_DV: tl.constexpr, CHUNK_TILE: tl.constexpr,
     DECODE_TILE: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr, HAS_CHUNKS: tl.constexpr,
     PARTIAL: tl.constexpr, HAS_CAP: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SINKS: tl.constexpr,
-    WIDEN: tl.constexpr,
+    LATENT: tl.constexpr, WIDEN: tl.constexpr,
 ):
-    """Grid: (items, KV heads). The first `num_chunk_items` items are tiles of chunks, the others of decode rows."""
+    """Grid: (items, KV heads, or LATENT groups of heads). The first `num_chunk_items` items are tiles of chunks, the
+    others of decode rows."""
     item, kv_head = tl.program_id(0), tl.program_id(1)
     if HAS_CHUNKS:  # noqa: SIM102 (this one is decided when the kernel is compiled)
         if item < num_chunk_items:
@@ -151,7 +172,7 @@ def attend_kernel(  # type: ignore[no-untyped-def]
                 item, kv_head, q_token, q_head, out_token, table_width, key_stride, value_stride,
                 num_splits, scale, softcap, window,
                 NUM_HEADS, GROUP, BLOCK_SIZE, D, DV, PAD_D, PAD_DV, CHUNK_TILE, KEYS, 0, False,
-                HAS_CAP, HAS_WINDOW, HAS_SINKS, WIDEN,
+                HAS_CAP, HAS_WINDOW, HAS_SINKS, LATENT, WIDEN,
             )
     if item >= num_chunk_items:
         _run_item(
@@ -159,7 +180,7 @@ def attend_kernel(  # type: ignore[no-untyped-def]
             item, kv_head, q_token, q_head, out_token, table_width, key_stride, value_stride,
             num_splits, scale, softcap, window,
             NUM_HEADS, GROUP, BLOCK_SIZE, D, DV, PAD_D, PAD_DV, DECODE_TILE, KEYS, SPLIT, PARTIAL,
-            HAS_CAP, HAS_WINDOW, HAS_SINKS, WIDEN,
+            HAS_CAP, HAS_WINDOW, HAS_SINKS, LATENT, WIDEN,
         )
 
 

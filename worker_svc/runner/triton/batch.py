@@ -26,7 +26,7 @@ class TritonBatch(PagedBatch):
 
     split: int = SPLIT
     """Positions of a split of a decode row's context; a power of two."""
-    _works: dict[int, AttentionWork] = field(default_factory=dict, init=False)
+    _works: dict[tuple[int, int], AttentionWork] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Brings the columns to the device in one transfer that nobody waits for: the step before may still run."""
@@ -47,14 +47,15 @@ class TritonBatch(PagedBatch):
 
     def attend_at_once(self, query: torch.Tensor, layer: LayerCache, scores: Scores) -> torch.Tensor:
         """Attention of all rows, `[T, Hq, Dv]`."""
-        group = query.shape[1] // layer.keys.shape[1]
-        if group not in self._works:
-            self._works[group] = self._make_work(group)
-        return attention.attend(query, layer, self._works[group], scores)
+        group = attention.heads_per_program(query, layer)
+        key = group, chunk_tile(group, latent=layer.values_in_keys)
+        if key not in self._works:
+            self._works[key] = self._make_work(*key)
+        return attention.attend(query, layer, self._works[key], scores)
 
-    def _make_work(self, group: int) -> AttentionWork:
+    def _make_work(self, group: int, tile: int) -> AttentionWork:
         num_decode = self.num_decode_rows
-        chunks = chunk_items(self.query_starts, self.positions, num_decode, chunk_tile(group) // group)
+        chunks = chunk_items(self.query_starts, self.positions, num_decode, tile // group)
         decodes = decode_items(
             self.query_starts[: num_decode + 1], self.positions, decode_tile(group) // group, self.split
         )

@@ -21,15 +21,17 @@ from worker_svc.runner.triton.attention import round_up
 def write_kernel(  # type: ignore[no-untyped-def]
     key, value, keys, values, block_ids, offsets, k_token, k_head, v_token, v_head, HEADS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PAD_D: tl.constexpr, PAD_DV: tl.constexpr,
+    LATENT: tl.constexpr,
 ):
     """Grid: (tokens, KV heads)."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d, dv = tl.arange(0, PAD_D), tl.arange(0, PAD_DV)
     at = (tl.load(block_ids + token) * HEADS + head) * BLOCK_SIZE + tl.load(offsets + token)
     k = tl.load(key + token * k_token + head * k_head + d, mask=d < D)
-    v = tl.load(value + token * v_token + head * v_head + dv, mask=dv < DV)
     tl.store(keys + at * D + d, k, mask=d < D)
-    tl.store(values + at * DV + dv, v, mask=dv < DV)
+    if not LATENT:  # else the value is in the key
+        v = tl.load(value + token * v_token + head * v_head + dv, mask=dv < DV)
+        tl.store(values + at * DV + dv, v, mask=dv < DV)
 
 
 def write_kv(
@@ -42,7 +44,8 @@ def write_kv(
     write_kernel[(len(block_ids), heads)](
         key, value, layer.keys, layer.values, block_ids, offsets, key.stride(0), key.stride(1),
         value.stride(0), value.stride(1), HEADS=heads, BLOCK_SIZE=block_size, D=dim, DV=value_dim,
-        PAD_D=round_up(dim), PAD_DV=round_up(value_dim), num_warps=1,
+        PAD_D=round_up(dim), PAD_DV=round_up(value_dim), LATENT=layer.values_in_keys,
+        num_warps=1,
     )
 
 

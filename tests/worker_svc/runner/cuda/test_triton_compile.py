@@ -20,9 +20,22 @@ pytestmark = pytest.mark.skipif(
 HEADS = {"NUM_HEADS": 28, "GROUP": 7}
 DIMS = {"D": 128, "DV": 96, "PAD_D": 128, "PAD_DV": 128}
 TILES = {"CHUNK_TILE": 64, "DECODE_TILE": 16, "KEYS": 32, "SPLIT": 512, "BLOCK_SIZE": 16, "WIDEN": False}
+DENSE = {"LATENT": False}
 PLAIN = {"HAS_CAP": False, "HAS_WINDOW": False, "HAS_SINKS": False}
 ALL = {"HAS_CAP": True, "HAS_WINDOW": True, "HAS_SINKS": True}
-ATTEND = {**HEADS, **DIMS, **TILES}
+ATTEND = {**HEADS, **DIMS, **TILES, **DENSE}
+LATENT = {
+    "NUM_HEADS": 128,
+    "GROUP": 16,
+    "D": 576,
+    "DV": 512,
+    "PAD_D": 64,
+    "PAD_DV": 512,
+    "KEYS": 16,
+    "CHUNK_TILE": 16,
+    "LATENT": True,
+}
+"""Of DeepSeek V3."""
 FLOATS = {"scale", "softcap", "epsilon", "weight_offset"}
 TYPED = {"part_acc": "*fp32", "part_sums": "*fp32", "items": "*i32", "positions": "*i32", "tables": "*i32"}
 POINTERS = {
@@ -42,12 +55,17 @@ KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
         ATTEND | ALL | {"HAS_CHUNKS": True, "PARTIAL": True},
         4,
     ),
+    "latent": (
+        attention_kernels.attend_kernel,
+        ATTEND | PLAIN | LATENT | {"HAS_CHUNKS": True, "PARTIAL": True},
+        4,
+    ),
     "join": (
         attention_kernels.join_kernel,
         {"NUM_HEADS": 28, "DV": 96, "PAD_DV": 128, "SPLIT": 512, "HAS_WINDOW": True, "HAS_SINKS": True},
         1,
     ),
-    "write": (write.write_kernel, {"HEADS": 4, "BLOCK_SIZE": 16, **DIMS}, 1),
+    "write": (write.write_kernel, {"HEADS": 4, "BLOCK_SIZE": 16, "LATENT": False, **DIMS}, 1),
     "rope": (
         write.rope_kernel,
         {"HEADS": 28, "KV_HEADS": 4, "BLOCK_SIZE": 16, "D": 128, "HALF": 48, "PAD_HALF": 64}

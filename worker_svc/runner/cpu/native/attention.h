@@ -11,6 +11,7 @@ struct Attention {
     const float* sinks;
     int64_t query_stride, out_stride;
     int64_t num_rows, table_width, num_heads, num_kv_heads, key_dim, value_dim, block_size, window;
+    int64_t value_stride;  // from position to position of a block: value_dim, or key_dim where values are parts of keys
     float scaling, softcap;
     int32_t is_bf16, num_threads;
 };
@@ -53,14 +54,14 @@ inline void score_keys(const T* keys, const T* query, int64_t dim, int64_t count
 
 // out[g] += sum over j of weights[g][j] * values[j], for `HEADS` heads and 16 * `CHUNKS` elements of a value.
 template <int HEADS, int CHUNKS, class T>
-inline void add_values(const T* values, int64_t dim, int64_t low, int64_t high, const float* weights,
+inline void add_values(const T* values, int64_t stride, int64_t dim, int64_t low, int64_t high, const float* weights,
                        int64_t weight_stride, float* out) {
     vec total[HEADS][CHUNKS];
     for (int g = 0; g < HEADS; g++)
         for (int c = 0; c < CHUNKS; c++) total[g][c] = load(out + g * dim + c * LANES);
     for (int64_t j = low; j < high; j++) {
         for (int c = 0; c < CHUNKS; c++) {
-            vec v = load(values + j * dim + c * LANES);
+            vec v = load(values + j * stride + c * LANES);
             for (int g = 0; g < HEADS; g++) total[g][c] += weights[g * weight_stride + j] * v;
         }
     }
@@ -68,13 +69,13 @@ inline void add_values(const T* values, int64_t dim, int64_t low, int64_t high, 
         for (int c = 0; c < CHUNKS; c++) store(out + g * dim + c * LANES, total[g][c]);
 }
 template <int HEADS, class T>
-inline void add_values_of_heads(const T* values, int64_t dim, int64_t low, int64_t high, const float* weights,
-                                int64_t weight_stride, float* out) {
+inline void add_values_of_heads(const T* values, int64_t stride, int64_t dim, int64_t low, int64_t high,
+                                const float* weights, int64_t weight_stride, float* out) {
     int64_t d = 0;
     for (; d + 4 * LANES <= dim; d += 4 * LANES)
-        add_values<HEADS, 4>(values + d, dim, low, high, weights, weight_stride, out + d);
+        add_values<HEADS, 4>(values + d, stride, dim, low, high, weights, weight_stride, out + d);
     for (; d < dim; d += LANES)
-        add_values<HEADS, 1>(values + d, dim, low, high, weights, weight_stride, out + d);
+        add_values<HEADS, 1>(values + d, stride, dim, low, high, weights, weight_stride, out + d);
 }
 
 struct Task {
@@ -122,7 +123,7 @@ void attend_split(const Attention& a, const Task& task, float* partials) {
     const int64_t group = a.num_heads / a.num_kv_heads, bs = a.block_size;
     const int64_t base = task.start / SPLIT * SPLIT, width = SPLIT + bs + LANES;
     const int64_t stride = a.value_dim + 2, key_bytes = bs * a.key_dim * sizeof(T);
-    const int64_t value_bytes = bs * a.value_dim * sizeof(T);
+    const int64_t value_bytes = bs * a.value_stride * sizeof(T);
     const int32_t* table = a.block_tables + task.row * a.table_width;
     const T *keys = (const T*)a.keys, *values = (const T*)a.values;
     const int64_t first_block = task.start / bs, last_block = (task.end - 1) / bs;
@@ -131,7 +132,7 @@ void attend_split(const Attention& a, const Task& task, float* partials) {
         return keys + (table[b] * a.num_kv_heads + h) * bs * a.key_dim;
     };
     auto value_block = [&](int64_t b, int64_t h) {
-        return values + (table[b] * a.num_kv_heads + h) * bs * a.value_dim;
+        return values + (table[b] * a.num_kv_heads + h) * bs * a.value_stride;
     };
     for (int64_t b = first_block; b <= last_block; b++) {
         // A block larger than a split is looked at in the parts that belong to the split.
@@ -176,11 +177,11 @@ void attend_split(const Attention& a, const Task& task, float* partials) {
                 auto weights = [&] { return &scores[(t * a.num_heads + g) * width] + b * bs - base; };
                 auto out = [&] { return &sums[g * a.value_dim]; };
                 for (; g + 4 <= end; g += 4)
-                    add_values_of_heads<4>(block, a.value_dim, j0, j1, weights(), width, out());
+                    add_values_of_heads<4>(block, a.value_stride, a.value_dim, j0, j1, weights(), width, out());
                 for (; g + 2 <= end; g += 2)
-                    add_values_of_heads<2>(block, a.value_dim, j0, j1, weights(), width, out());
+                    add_values_of_heads<2>(block, a.value_stride, a.value_dim, j0, j1, weights(), width, out());
                 for (; g < end; g++)
-                    add_values_of_heads<1>(block, a.value_dim, j0, j1, weights(), width, out());
+                    add_values_of_heads<1>(block, a.value_stride, a.value_dim, j0, j1, weights(), width, out());
             }
         }
         for (int64_t g = 0; g < a.num_heads; g++)

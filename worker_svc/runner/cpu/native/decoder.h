@@ -130,7 +130,7 @@ class Forward {
         const int64_t width = d_.num_heads * d_.dim;
         return {s_.qkv.data(), l.keys, l.values, s_.attended.data(), d_.query_starts, d_.positions, d_.block_tables,
                 nullptr, qkv_width_, width, d_.num_rows, d_.table_width, d_.num_heads, d_.num_kv_heads, d_.dim,
-                d_.dim, d_.block_size, l.window, d_.scaling, 0.0f, 1, 1};
+                d_.dim, d_.block_size, l.window, d_.dim, d_.scaling, 0.0f, 1, 1};
     }
 
     void run_layer(const Layer& l, Team& team, Clock& clock) const {

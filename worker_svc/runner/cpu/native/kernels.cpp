@@ -6,6 +6,7 @@
 #include "decoder.h"
 #include "draw.h"
 #include "experts.h"
+#include "heads.h"
 #include "linear.h"
 #include "philox.h"
 #include "plain.h"
@@ -171,6 +172,12 @@ void signalbox_linear(const Packed* w, const void* x, void* out, int64_t rows, i
             memcpy((bf16*)out + r * w->outputs + t * TILE, columns,
                    std::min(TILE, w->outputs - t * TILE) * sizeof(bf16));
         });
+}
+
+// Part `head` of each row of `x` [rows, heads, inputs] times that head's matrix, rounded, to `out`.
+void signalbox_linear_heads(const Packed* w, const void* x, void* out, int64_t rows, int64_t heads, int64_t x_row,
+                            int64_t x_head, int64_t out_row, int64_t out_head, int32_t threads) {
+    linear_heads(*w, (const bf16*)x, (bf16*)out, rows, heads, x_row, x_head, out_row, out_head, threads);
 }
 
 // Like signalbox_attend, but for prompts too: bfloat16, dimensions in multiples of 32.

@@ -57,6 +57,7 @@ SIGNATURES: dict[str, list[Any]] = {
 }
 DOT_SIGNATURES: dict[str, list[Any]] = {
     "signalbox_linear": [POINTER(PackedCall), c_void_p, c_void_p, c_int64, c_int32],
+    "signalbox_linear_heads": [POINTER(PackedCall), *[c_void_p] * 2, *[c_int64] * 6, c_int32],
     "signalbox_attend_all": [POINTER(AttentionCall)],
     "signalbox_decode": [POINTER(DecoderCall)],
 }
@@ -120,6 +121,7 @@ class Kernels:
             layer.values.shape[3],
             block_size,
             sliding_window or 0,
+            layer.values.stride(2),
             scaling,
             softcap or 0.0,
             query.dtype == torch.bfloat16,
@@ -220,6 +222,16 @@ class Kernels:
         rows = x.numel() // packed.inputs
         self._functions["linear"](packed, x.data_ptr(), out.data_ptr(), rows, torch.get_num_threads())
         return out
+
+    def linear_heads(self, x: torch.Tensor, packed: PackedCall, out: torch.Tensor) -> None:
+        """Writes `x` `[T, H, inputs or more]` bfloat16 times a matrix for each head to `out` `[T, H, outputs or more]`,
+        of both the first elements. `packed` are the matrices' outputs, 32 or a multiple of it, head by head. Where
+        `has_dot`."""
+        assert x.stride(2) == out.stride(2) == 1
+        strides = (x.stride(0), x.stride(1), out.stride(0), out.stride(1))
+        self._functions["linear_heads"](
+            packed, x.data_ptr(), out.data_ptr(), *x.shape[:2], *strides, torch.get_num_threads()
+        )
 
     def linear_quantised(self, x: torch.Tensor, packed: PackedCall) -> torch.Tensor:
         """`x` `[..., inputs]` times weights kept as whole numbers: `[..., outputs]`."""

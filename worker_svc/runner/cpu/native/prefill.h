@@ -45,7 +45,7 @@ struct Step {
         }
         for (int64_t j = 0; j < end - first; j++) {
             const int64_t at = (table[(first + j) / bs] * a.num_kv_heads + chunk.kv_head) * bs + (first + j) % bs;
-            const bf16 *key = (const bf16*)a.keys + at * dim, *value = (const bf16*)a.values + at * value_dim;
+            const bf16 *key = (const bf16*)a.keys + at * dim, *value = (const bf16*)a.values + at * a.value_stride;
             bf16* to = &keys[j / TILE * TILE * dim + j % TILE * 2];
             for (int64_t d = 0; d < dim; d += 2) memcpy(to + d * TILE, key + d, 4);
             to = &values[j / 2 * 2 * TILE + j % 2];

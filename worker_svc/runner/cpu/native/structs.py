@@ -18,7 +18,7 @@ class AttentionCall(ctypes.Structure):
         *((name, c_void_p) for name in ("query_starts", "positions", "block_tables", "sinks")),
         *((name, c_int64) for name in ("query_stride", "out_stride", "num_rows", "table_width")),
         *((name, c_int64) for name in ("num_heads", "num_kv_heads", "key_dim", "value_dim")),
-        *((name, c_int64) for name in ("block_size", "window")),
+        *((name, c_int64) for name in ("block_size", "window", "value_stride")),
         *((name, c_float) for name in ("scaling", "softcap")),
         *((name, c_int32) for name in ("is_bf16", "num_threads")),
     )

@@ -25,6 +25,7 @@ class Heads:
     num_kv_heads: int
     dim: int
     value_dim: int
+    values_in_keys: bool = False
 
 
 class Case:
@@ -47,7 +48,7 @@ class Case:
         width = -(-max(lengths) // block_size) + 1
         order = np.random.default_rng(seed).permutation(len(rows) * width).astype(np.int32)
         self.cache = KVCache(
-            [LayerShape(heads.num_kv_heads, heads.dim, heads.value_dim)],
+            [LayerShape(heads.num_kv_heads, heads.dim, heads.value_dim, heads.values_in_keys)],
             num_blocks=len(rows) * width,
             block_size=block_size,
             dtype=dtype,
@@ -60,6 +61,8 @@ class Case:
         # Widely spread scores, so that a key too many or too few shows.
         self.keys = [(2 * torch.randn(n, heads.num_kv_heads, heads.dim)).to(dtype) for n in lengths]
         self.values = [torch.randn(n, heads.num_kv_heads, heads.value_dim).to(dtype) for n in lengths]
+        if heads.values_in_keys:
+            self.values = [keys[..., : heads.value_dim] for keys in self.keys]
         self.queries = [torch.randn(n, heads.num_heads, heads.dim).to(dtype) for _, n in rows]
         for i, n in enumerate(lengths):
             blocks = torch.from_numpy(self.block_tables[i]).long()[torch.arange(n) // block_size]

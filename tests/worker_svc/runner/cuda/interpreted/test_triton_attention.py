@@ -20,6 +20,8 @@ SHAPES = [
     Heads(14, 2, 64, 16),
     Heads(4, 1, 128, 96),
     Heads(2, 2, 96, 128),
+    Heads(12, 1, 80, 64, values_in_keys=True),
+    Heads(32, 1, 72, 40, values_in_keys=True),
 ]
 TOLERANCES = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 

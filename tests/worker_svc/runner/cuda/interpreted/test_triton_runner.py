@@ -15,15 +15,19 @@ from worker_svc.runner.triton.fused import TritonAttention, TritonMLP, TritonNor
 
 ModelDir = Callable[[str], Path]
 COUNT = 4
-FUSED = {"tiny-qwen3": {TritonAttention, TritonMLP, TritonNorm}, "tiny-gpt-oss": {TritonNorm}}
+FUSED = {
+    "tiny-qwen3": {TritonAttention, TritonMLP, TritonNorm},
+    "tiny-gpt-oss": {TritonNorm},
+    "tiny-deepseek-v3": {TritonMLP, TritonNorm},
+}
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("preset", ["tiny-qwen3", "tiny-gemma2", "tiny-gpt-oss"])
+@pytest.mark.parametrize("preset", ["tiny-qwen3", "tiny-gemma2", "tiny-gpt-oss", "tiny-deepseek-v3"])
 def test_greedy_output_equals_generate(
     model_dir: ModelDir, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Norms of heads; windows and capped scores; sinks."""
+    """Norms of heads; windows and capped scores; sinks; latents."""
     path = model_dir(preset)
     runner = CudaRunner(
         path,
