@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation.counts import FULL_COUNTS
 from tests.simulation.ring.checks import Checks
 from tests.simulation.ring.hunt import Found, explain, shrink, try_plot
 from tests.simulation.ring.profiles import PROFILES
@@ -17,9 +18,9 @@ from tests.simulation.ring.ring import Outcome, Ring
 from tests.simulation.ring.scenario import CALM, draw
 from tests.simulation.ring.setup import Fault
 
-SEEDS_PER_TEST = 50
-SEEDS = {**dict.fromkeys(PROFILES, 50), "any": 150}
-"""By profile: 1,000 together."""
+SEEDS_PER_TEST = 50 if FULL_COUNTS else 15
+SEEDS = dict.fromkeys(PROFILES, SEEDS_PER_TEST) | {"any": 3 * SEEDS_PER_TEST}
+"""By profile: 300 together, or 1,000."""
 RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in range(0, seeds, SEEDS_PER_TEST)]
 
 

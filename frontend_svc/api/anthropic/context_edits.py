@@ -20,6 +20,7 @@ from frontend_svc.api.openai.schema import Body
 
 PLACEHOLDER = "[This result was cleared to save context.]"
 """Stands where the result of a tool was."""
+MAX_EDITS = 16
 Messages = Sequence[InputMessage]
 
 
@@ -80,7 +81,8 @@ class ClearToolUses(Body):
         """None: there is nothing to clear."""
         calls = _calls(messages)
         old = calls[: max(0, len(calls) - self.keep.value)]
-        names = {call.id: call.name for call in old if call.name not in (self.exclude_tools or ())}
+        excluded = frozenset(self.exclude_tools or ())
+        names = {call.id: call.name for call in old if call.name not in excluded}
         cleared: set[str] = set()
 
         def clear(block: AnyBlock) -> AnyBlock:
@@ -169,16 +171,20 @@ class ContextManagement(Body):
     """Edits of the history, one on what the one before it left."""
 
     edits: (
-        list[
-            Annotated[
-                Annotated[ClearToolUses, Tag("as tool uses")]
-                | Annotated[ClearThinking, Tag("as thinking")]
-                | Annotated[OtherEdit, Tag("as other")],
-                Discriminator(_edit_kind),
-            ]
+        Annotated[
+            list[
+                Annotated[
+                    Annotated[ClearToolUses, Tag("as tool uses")]
+                    | Annotated[ClearThinking, Tag("as thinking")]
+                    | Annotated[OtherEdit, Tag("as other")],
+                    Discriminator(_edit_kind),
+                ]
+            ],
+            Field(max_length=MAX_EDITS),
         ]
         | None
     ) = None
+    """Each may have the whole prompt rendered and counted."""
 
     @property
     def unknown(self) -> list[str]:

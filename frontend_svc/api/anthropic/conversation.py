@@ -51,14 +51,15 @@ def make_history(
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
     if told := [text for text in texts if text and not text.startswith(BILLING)]:
         history.say("system", told)
+    untold = dict(tools or {})
     for index, message in enumerate(messages):
-        _add(history, message, f"messages[{index}].content", tools or {})
+        _add(history, message, f"messages[{index}].content", untold)
     if not history.messages:
         raise InvalidRequestError("messages have nothing that the model can be told", field="messages")
     return history
 
 
-def _add(history: History, message: InputMessage, path: str, tools: Mapping[str, ClientTool]) -> None:
+def _add(history: History, message: InputMessage, path: str, untold: dict[str, ClientTool]) -> None:
     history.end_turn()
     content = message.content
     if isinstance(content, str):
@@ -72,12 +73,12 @@ def _add(history: History, message: InputMessage, path: str, tools: Mapping[str,
             history.speak(texts) if message.role == "assistant" else history.say(message.role, texts)
         else:
             for index, block in enumerate(blocks, start):
-                _add_block(history, message.role, block, f"{path}[{index}]", tools)
+                _add_block(history, message.role, block, f"{path}[{index}]", untold)
         start += len(blocks)
 
 
 def _add_block(
-    history: History, role: str, block: AnyBlock, path: str, tools: Mapping[str, ClientTool]
+    history: History, role: str, block: AnyBlock, path: str, untold: dict[str, ClientTool]
 ) -> None:
     wanted = {ThinkingBlock: "assistant", ToolUseBlock: "assistant", ToolResultBlock: "user"}.get(type(block))
     if wanted is not None and role != wanted:
@@ -89,24 +90,24 @@ def _add_block(
         case ToolUseBlock():
             history.call(block.id, block.name, _to_json(block.input, f"{path}.input"))
         case ToolResultBlock():
-            history.answer(block.tool_use_id, _result_of(block, tools))
+            history.answer(block.tool_use_id, _result_of(block, untold))
 
 
-def _result_of(block: ToolResultBlock, tools: Mapping[str, ClientTool]) -> str:
+def _result_of(block: ToolResultBlock, untold: dict[str, ClientTool]) -> str:
     """A failure that does not say so itself is called one."""
     content = block.content or ""
-    text = content if isinstance(content, str) else _text_of(content, tools)
+    text = content if isinstance(content, str) else _text_of(content, untold)
     if block.is_error and "error" not in text[:100].lower():
         return f"Error: {text}" if text else "Error"
     return text
 
 
-def _text_of(parts: Sequence[ResultBlock], tools: Mapping[str, ClientTool]) -> str:
+def _text_of(parts: Sequence[ResultBlock], untold: dict[str, ClientTool]) -> str:
     texts: list[str] = []
     for kind, group in groupby(parts, type):
         if kind is ReferenceBlock:
             names = [part.tool_name for part in group if isinstance(part, ReferenceBlock)]
-            texts.append(_describe(names, tools))
+            texts.append(_describe(names, untold))
         else:
             texts += [
                 f"[{part.type}: it cannot be shown here]" if isinstance(part, UnseenBlock) else part.text
@@ -116,12 +117,12 @@ def _text_of(parts: Sequence[ResultBlock], tools: Mapping[str, ClientTool]) -> s
     return "\n".join(texts)
 
 
-def _describe(names: Sequence[str], tools: Mapping[str, ClientTool]) -> str:
+def _describe(names: Sequence[str], untold: dict[str, ClientTool]) -> str:
     """Tools as they come to be known, in the form in which Claude Code announces them. It stands where they were found,
-    so that all in front of it stays as it was, for the prefix cache."""
+    so that all in front of it stays as it was, for the prefix cache; where they are found again, by name alone."""
     lines = []
     for name in names:
-        tool = tools.get(name)
+        tool = untold.pop(name, None)
         told = (
             {"name": name}
             if tool is None

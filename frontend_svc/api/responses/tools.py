@@ -62,7 +62,8 @@ class NamespaceTool(Body):
     """Tools under a common name."""
 
     type: Literal["namespace"]
-    name: str
+    name: Annotated[str, Field(max_length=256)]
+    """A part of the name of each of its tools."""
     description: str | None = None
     tools: Annotated[
         list[

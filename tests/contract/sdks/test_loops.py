@@ -1,4 +1,4 @@
-"""Tool loops of SDKs, each in a process of its own: the model calls, the tool answers, the model says what it was."""
+"""Tool loops of SDKs, each SDK in its own process: the model calls, the tool answers, the model says what it was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +36,69 @@ LOOPS = [(program, api) for program, apis in APIS.items() for api in apis]
 TURNS = (think("I have to look.") + "I look.\n" + write_call("weather", city="Bonn"), "It is sunny in Bonn.")
 
 
+class Program:
+    """An SDK that has been imported, which takes ten seconds and more, and runs one loop after the other."""
+
+    def __init__(self, python: Path, name: str, log: Path) -> None:
+        self._log = log
+        # Without bytecode each program would compile all its packages anew.
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [python, PROGRAMS / f"{name}.py"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    async def run(self, *arguments: str) -> dict[str, Any]:
+        """What it tells of one loop; it fails with its log where that raised, or takes too long."""
+        try:
+            async with asyncio.timeout(PROGRAM_TIMEOUT_S):
+                return await asyncio.to_thread(self._run, arguments)
+        except TimeoutError:
+            pytest.fail(self._log.read_text())
+        finally:
+            if sys.exc_info()[0] is not None:
+                self.kill()
+
+    def _run(self, arguments: Sequence[str]) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(json.dumps(arguments).encode() + b"\n")
+        stdin.flush()
+        for line in stdout:
+            if line.startswith(b'{"asked"'):
+                return dict(json.loads(line))
+        self._process.wait()
+        raise AssertionError(self._log.read_text())
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+Run = Callable[..., Awaitable[dict[str, Any]]]
+
+
 @pytest.fixture(scope="module")
-def python() -> Path:
-    return get_python()
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Has an SDK run a loop."""
+    python, programs = get_python(), dict[str, Program]()
 
+    async def run_one(name: str, *arguments: str) -> dict[str, Any]:
+        if name not in programs or not programs[name].is_running:
+            programs[name] = Program(python, name, tmp_path_factory.mktemp(name) / "log")
+        return await programs[name].run(*arguments)
 
-async def run(python: Path, program: str, *arguments: str) -> dict[str, Any]:
-    """What it prints last."""
-    pipe = asyncio.subprocess.PIPE
-    environment = {
-        **os.environ,
-        "PYTHONDONTWRITEBYTECODE": "",
-    }  # else each program compiles all its packages anew
-    process = await asyncio.create_subprocess_exec(
-        python, PROGRAMS / f"{program}.py", *arguments, stdout=pipe, stderr=pipe, env=environment
-    )
-    try:
-        told, log = await asyncio.wait_for(process.communicate(), PROGRAM_TIMEOUT_S)
-    except TimeoutError:
-        process.kill()
-        told, log = await process.communicate()
-    assert process.returncode == 0, log.decode()
-    return dict(json.loads(told.decode().strip().splitlines()[-1]))
+    yield run_one
+    for program in programs.values():
+        program.kill()
 
 
 # ---- a model that calls by itself
@@ -70,9 +113,9 @@ async def model(tmp_path: Path) -> AsyncIterator[ScriptedModel]:
 
 @pytest.mark.parametrize("is_streamed", ["no", "yes"])
 @pytest.mark.parametrize(("program", "api"), LOOPS)
-async def test_a_loop(python: Path, model: ScriptedModel, program: str, api: str, is_streamed: str) -> None:
+async def test_a_loop(run: Run, model: ScriptedModel, program: str, api: str, is_streamed: str) -> None:
     """LM1, LM5: the call arrives, its result is told to the model, and the answer is the loop's."""
-    told = await run(python, program, model.url, MODEL, api, is_streamed, "no")
+    told = await run(program, model.url, MODEL, api, is_streamed, "no")
     assert told["asked"] == ["Bonn"]
     assert told["said"].strip().endswith("It is sunny in Bonn.")
     first, second = model.prompts
@@ -83,14 +126,12 @@ async def test_a_loop(python: Path, model: ScriptedModel, program: str, api: str
 
 @pytest.mark.parametrize("is_streamed", ["no", "yes"])
 @pytest.mark.parametrize("api", APIS["agents_sdk"])
-async def test_a_loop_to_a_typed_answer(
-    python: Path, model: ScriptedModel, api: str, is_streamed: str
-) -> None:
+async def test_a_loop_to_a_typed_answer(run: Run, model: ScriptedModel, api: str, is_streamed: str) -> None:
     """LM15: the model calls, though its answer has a form; the form is told with each turn."""
     call = think("I have to look.") + write_call("weather", city="Bonn")
     turns = (call, think("Now I know.") + '{"city": "Bonn", "sunny": true}')
     model.serve(lambda prompt: turns[min(prompt.count("<|im_start|>assistant"), len(turns)) - 1])
-    told = await run(python, "agents_sdk", model.url, MODEL, api, is_streamed, "no", "yes")
+    told = await run("agents_sdk", model.url, MODEL, api, is_streamed, "no", "yes")
     assert (told["asked"], told["said"]) == (["Bonn"], "city='Bonn' sunny=True")
 
 
@@ -107,8 +148,8 @@ def ring(start_ring: StartRing) -> RunningRing:
 
 
 @pytest.mark.parametrize(("program", "api"), LOOPS)
-async def test_a_forced_loop(python: Path, ring: RunningRing, program: str, api: str) -> None:
+async def test_a_forced_loop(run: Run, ring: RunningRing, program: str, api: str) -> None:
     """SmolLM2 has no words for calls: a grammar makes it call, and it answers when it is asked without tools."""
-    told = await run(python, program, ring.url, "smollm2", api, "yes", "yes")
+    told = await run(program, ring.url, "smollm2", api, "yes", "yes")
     assert told["asked"] and all(isinstance(city, str) for city in told["asked"])
     assert told["said"].strip()

@@ -196,3 +196,10 @@ async def test_an_edit_that_is_not_done_is_told_and_changes_nothing(
     wrong = body | {"context_management": {"edits": [{"type": TOOL_USES, "keeps": 3}]}}
     refused = await http.post("/v1/messages", json=wrong)
     assert refused.status_code == 400 and "context_management.edits[0].keeps" in refused.text
+
+
+async def test_more_edits_than_anybody_needs_are_refused(claude: anthropic.AsyncAnthropic) -> None:
+    """Each of them may have the prompt rendered and counted."""
+    edits = [{"type": TOOL_USES, "trigger": {"type": "tool_uses", "value": 0}}] * 17
+    with pytest.raises(anthropic.BadRequestError, match="edits"):
+        await ask(claude, history(4), *edits)

@@ -1,4 +1,5 @@
-"""The OpenAI Agents SDK's loop: python agents_sdk.py URL MODEL API STREAMED FORCED [TYPED]. Prints one JSON object."""
+"""The OpenAI Agents SDK's loop. Reads arrays [URL, MODEL, API, STREAMED, FORCED, TYPED], TYPED may be missing, one a
+line, and prints a JSON object for each."""
 
 from __future__ import annotations
 
@@ -42,6 +43,7 @@ def weather(city: City) -> str:
 
 async def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: bool, is_typed: bool) -> None:
     set_tracing_disabled(True)
+    asked.clear()
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120)
     kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
     agent = Agent(
@@ -61,10 +63,14 @@ async def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: 
         kinds = [event.type async for event in result.stream_events()]
     else:
         result = await Runner.run(agent, question)
-    print(json.dumps({"asked": asked, "said": str(result.final_output), "events": sorted(set(kinds))}))
+    print(
+        json.dumps({"asked": asked, "said": str(result.final_output), "events": sorted(set(kinds))}),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
-    url, model, api, *switches = sys.argv[1:]
-    is_streamed, is_forced, is_typed = (switch == "yes" for switch in [*switches, "no"][:3])
-    asyncio.run(main(url, model, api, is_streamed=is_streamed, is_forced=is_forced, is_typed=is_typed))
+    for line in sys.stdin:
+        url, model, api, *switches = json.loads(line)
+        is_streamed, is_forced, is_typed = (switch == "yes" for switch in [*switches, "no"][:3])
+        asyncio.run(main(url, model, api, is_streamed=is_streamed, is_forced=is_forced, is_typed=is_typed))

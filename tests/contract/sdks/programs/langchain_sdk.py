@@ -1,4 +1,4 @@
-"""LangChain's loop: python langchain_sdk.py URL MODEL API STREAMED FORCED. Prints one JSON object."""
+"""LangChain's loop. Reads arrays [URL, MODEL, API, STREAMED, FORCED], one a line, and prints a JSON object for each."""
 
 from __future__ import annotations
 
@@ -68,10 +68,14 @@ def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: bool) 
         # A model whose template knows no tools can only be forced to call: it answers without them.
         answer = ask(chat if is_forced else calling, messages)
     said = answer.text if isinstance(answer.text, str) else answer.text()
-    print(json.dumps({"asked": asked, "said": said, "tokens": answer.usage_metadata["output_tokens"]}))
+    print(
+        json.dumps({"asked": asked, "said": said, "tokens": answer.usage_metadata["output_tokens"]}),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
-    url, model, api, *switches = sys.argv[1:]
-    is_streamed, is_forced = (switch == "yes" for switch in switches)
-    main(url, model, api, is_streamed=is_streamed, is_forced=is_forced)
+    for line in sys.stdin:
+        url, model, api, *switches = json.loads(line)
+        is_streamed, is_forced = (switch == "yes" for switch in switches)
+        main(url, model, api, is_streamed=is_streamed, is_forced=is_forced)

@@ -1,4 +1,4 @@
-"""litellm's loop: python litellm_sdk.py URL MODEL API STREAMED FORCED. Prints one JSON object."""
+"""litellm's loop. Reads arrays [URL, MODEL, API, STREAMED, FORCED], one a line, and prints a JSON object for each."""
 
 from __future__ import annotations
 
@@ -84,10 +84,11 @@ def main(url: str, model: str, api: str, *, is_streamed: bool, is_forced: bool) 
     options |= {"num_retries": 0, "max_output_tokens" if api == "responses" else "max_tokens": 200}
     loop = loop_of_responses if api == "responses" else loop_of_chat
     asked, said = loop(options, is_streamed=is_streamed, is_forced=is_forced)
-    print(json.dumps({"asked": asked, "said": said}))
+    print(json.dumps({"asked": asked, "said": said}), flush=True)
 
 
 if __name__ == "__main__":
-    url, model, api, *switches = sys.argv[1:]
-    is_streamed, is_forced = (switch == "yes" for switch in switches)
-    main(url, model, api, is_streamed=is_streamed, is_forced=is_forced)
+    for line in sys.stdin:
+        url, model, api, *switches = json.loads(line)
+        is_streamed, is_forced = (switch == "yes" for switch in switches)
+        main(url, model, api, is_streamed=is_streamed, is_forced=is_forced)
