@@ -12,7 +12,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = ThreadPoolExecutor(8, thread_name_prefix="batches")
-"""Of their own: what waits for a disk, or reads a large input slowly, must not keep prompts from being tokenized."""
+"""Threads of files and batches alone: what waits for a disk, or reads a large input slowly, must not keep prompts from
+being tokenized."""
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -16,7 +16,7 @@ ANYTHING = r"(.|\n)*"
 SPACE = r"[ \t\r\n]*"
 _NOT_PLAIN = re.compile(r'[^0-9A-Za-z_ <>=:,"]')
 MAX_REMEMBERED_CHARS = 128
-"""Of tags and names; what is longer is a client's, and would fill the memory."""
+"""Characters of tags and names; what is longer is a client's, and would fill the memory."""
 LINE = r"\n{0,2}"
 """What may stand between tags."""
 

@@ -79,7 +79,7 @@ def kinds_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _named_kinds(schema: Mapping[str, Any]) -> set[str]:
-    """Those of one schema, without what it refers to or has as alternatives."""
+    """Types that one schema names itself, without what it refers to or has as alternatives."""
     kinds: set[str] = set()
     named = schema.get("type")
     if isinstance(named, str):
