@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -18,6 +19,8 @@ from signalbox.protocol.enums import LossCause, WorkerReach
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import span_counts
 from signalbox.telemetry.spans import SpanCounts
+
+logger = logging.getLogger(__name__)
 
 # Buckets of the GenAI semantic conventions.
 _DURATION_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -60,6 +63,9 @@ class Metrics:
             names.METRIC_TOKEN_USAGE, "Tokens of ended requests.", [*_GEN_AI, names.LABEL_TOKEN_TYPE]
         )
         self._losses = self._counter(names.METRIC_LOSSES, "Attempts lost, by cause.", ["cause"])
+        self._other_identities = self._counter(
+            names.METRIC_OTHER_IDENTITIES, "Outputs that went on under another identity of the model."
+        )
         self._open = Gauge(names.METRIC_OPEN_SESSIONS, "Open requests.", registry=self._registry)
         self._duration_s = self._histogram(
             names.METRIC_REQUEST_DURATION,
@@ -132,6 +138,11 @@ class Metrics:
     def on_lost(self, cause: LossCause) -> None:
         """Counts a lost attempt by its cause."""
         self._losses.labels(cause.name.lower()).inc()
+
+    def on_other_identity(self, session: Session, identity: str) -> None:
+        """Counts and logs an output that goes on with other weights, or in another form."""
+        self._other_identities.inc()
+        logger.warning("%s goes on under %s: no worker of its own is left", session.request_id, identity)
 
     def on_end(self, session: Session, finished: Finished) -> None:
         """A request ended: by its finish reason, or by the error that ended it."""

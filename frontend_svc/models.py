@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from signalbox.errors import UnavailableError, UnknownModelError
 from signalbox.protocol.enums import ModelTask
+from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 
 log = logging.getLogger(__name__)
+
+MAX_IDENTITIES = 4
+"""Most identities of a model that prompts are hashed for: one, and two while weights are replaced."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Worker:
     """Hash of the worker's tokenizer.json; empty: unknown."""
     tasks: tuple[ModelTask, ...] = ()
     """What can be asked of it; empty: it does not say."""
+    identity: ModelIdentity = UNSAID
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Model:
     num_workers: int
     tasks: tuple[ModelTask, ...] = ()
     """What can be asked of one of its workers at least; empty: not all of them say."""
+    identities: tuple[bytes, ...] = (b"",)
+    """Keys of its workers' identities, those of the most workers first; at most `MAX_IDENTITIES`."""
 
     @property
     def max_tokens(self) -> int:
@@ -63,6 +71,7 @@ class ModelDirectory:
         self._served_model_name, *further = [name.strip() for name in served_model_name.split(",")]
         self._further_names = tuple(name for name in further if name)
         self._workers: tuple[Worker, ...] = ()
+        self._identities: dict[str, ModelIdentity] = {}
         self._misfits: set[str] = set()
         self._models: dict[str, Model] = {}
         self._known: set[str] = set()
@@ -82,6 +91,7 @@ class ModelDirectory:
     def replace(self, workers: Iterable[Worker]) -> None:
         """Takes a whole new directory."""
         workers = tuple(workers)
+        self._identities = {worker.worker_id: worker.identity for worker in workers}
         self._misfits = {worker.worker_id for worker in workers if not self._fits(worker)}
         self._workers = tuple(worker for worker in workers if self._is_served(worker))
         by_name: dict[str, list[Worker]] = {}
@@ -93,6 +103,10 @@ class ModelDirectory:
     def is_misfit(self, worker_id: str) -> bool:
         """The worker has another tokenizer than ours: its tokens are not our text."""
         return worker_id in self._misfits
+
+    def identity_of(self, worker_id: str) -> ModelIdentity:
+        """What the results of that worker depend on."""
+        return self._identities.get(worker_id, UNSAID)
 
     def resolve(self, name: str) -> Model:
         """The model of that name, by the name that its workers have; an empty name is the only model.
@@ -135,4 +149,10 @@ def _join(name: str, workers: list[Worker]) -> Model:
         tasks=tuple(sorted({task for worker in workers for task in worker.tasks}))
         if all(worker.tasks for worker in workers)
         else (),
+        identities=_identities(workers),
     )
+
+
+def _identities(workers: list[Worker]) -> tuple[bytes, ...]:
+    counts = Counter(worker.identity.key for worker in workers)
+    return tuple(sorted(counts, key=lambda key: (-counts[key], key))[:MAX_IDENTITIES])

@@ -54,6 +54,7 @@ class TracedSessions:
         self.on_output: Callable[[Session, int, float], None] = observer.on_output
         self.on_delivered: Callable[[float], None] = observer.on_delivered
         self.on_lost: Callable[[LossCause], None] = observer.on_lost
+        self.on_other_identity: Callable[[Session, str], None] = observer.on_other_identity
 
     def on_end(self, session: Session, finished: Finished) -> None:
         """The terminal event is out."""

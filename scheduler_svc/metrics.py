@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
+from scheduler_svc.core.cluster.identities import identities_of
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
@@ -84,6 +85,12 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         names.METRIC_VIOLATIONS,
         "Contradictions that were found while idle, by worker; those of the list of requests without one.",
         [({"worker_id": worker_id}, count) for worker_id, count in loop.idle_check.counts.items()],
+    )
+    identities = identities_of(loop.core.workers.values())
+    yield gauge(
+        names.METRIC_IDENTITIES,
+        "Identities that the workers of a model have: weights, their form, the class of kernels.",
+        [({"model": model}, len(found)) for model, found in identities.items()],
     )
     yield from _safe_mode(loop)
     for name, documentation, value in _GAUGES:

@@ -96,6 +96,8 @@ class WorkerSettings(Settings):
     """Sim runner: duration of a block's copy between device and host tier, in milliseconds."""
     sim_vocab_size: int = Field(4096, ge=2)
     """Sim runner: number of different tokens."""
+    sim_weights: str = Field("", max_length=64)
+    """Sim runner: name of its weights; workers with other names make other tokens. Empty: they have none."""
     sim_max_draft_tokens: int = Field(0, ge=0, le=32)
     """Sim runner: draft tokens that it makes and verifies per step."""
     sim_acceptance: float = Field(0.7, ge=0, le=1)

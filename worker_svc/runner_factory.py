@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from signalbox.errors import StartupError
+from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.cores import threads_per_worker
 from signalbox.runtime.process import collector_off
@@ -61,11 +62,14 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         tokenizer_fingerprint=hashlib.sha256(tokenizer.read_bytes()).hexdigest()
         if tokenizer and known
         else "",
+        identity=ModelIdentity(settings.sim_weights),
     )
     timing = SimTiming(
         settings.sim_base_ms, settings.sim_token_ms, settings.sim_context_ms, settings.sim_copy_ms_per_block
     )
-    drafter = SimDrafter(info.vocab_size, settings.sim_acceptance) if info.max_draft_tokens else None
+    drafter = (
+        SimDrafter(info.vocab_size, settings.sim_acceptance, info.identity) if info.max_draft_tokens else None
+    )
     failures = SimFailures(
         fail_token=settings.sim_fail_token,
         fail_step=settings.sim_fail_step,

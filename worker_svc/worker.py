@@ -187,6 +187,11 @@ def _hello(
             vocab_size=info.vocab_size,
             tokenizer_fingerprint=info.tokenizer_fingerprint,
             tasks=[int(task) for task in info.tasks],  # type: ignore[misc]
+            identity=scheduler_pb2.ModelIdentity(
+                weights=info.identity.weights,
+                form=info.identity.form,
+                number_class=info.identity.number_class,
+            ),
         ),
         num_slots=settings.num_slots,
         num_blocks=info.num_blocks,

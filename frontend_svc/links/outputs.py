@@ -11,21 +11,28 @@ from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.errors import InternalError, SignalboxError, from_code
 from signalbox.protocol.columns import ATTEMPTS, I32, unpack
 from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from signalbox.v1 import worker_pb2 as worker
 
 log = logging.getLogger(__name__)
 
 
-def feed(batch: worker.OutputBatch, table: SessionTable, now: float, worker_id: str) -> None:
-    """Hands every token and every end of `batch`, which `worker_id` made, to its session. A session that fails on it
-    fails alone."""
+def feed(
+    batch: worker.OutputBatch,
+    table: SessionTable,
+    now: float,
+    worker_id: str,
+    identity: ModelIdentity = UNSAID,
+) -> None:
+    """Hands every token and every end of `batch`, which `worker_id` of that identity made, to its session. A session
+    that fails on it fails alone."""
     _feed_prompts(batch, table)
     logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
     for attempt, start, token_ids in read_outputs(batch):
         session = table.by_attempt(attempt)
         if session is not None:
             if session.worker_id != worker_id:
-                session.on_heard_from(worker_id)
+                session.on_heard_from(worker_id, identity)
             try:
                 session.on_outputs(attempt, start, token_ids, logprobs.get(attempt, ()), now)
             except Exception:

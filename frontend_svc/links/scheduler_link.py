@@ -19,6 +19,7 @@ from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.protocol.enums import LossCause, ModelTask
+from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
@@ -170,7 +171,8 @@ class SchedulerLink:
         if self._directory.is_misfit(placed.worker_id):
             session.fail(UnavailableError(f"the worker {placed.worker_id} has another tokenizer"))
         else:
-            session.on_placed(placed.ref.attempt, placed.worker_id, placed.num_cached_tokens)
+            identity = self._directory.identity_of(placed.worker_id)
+            session.on_placed(placed.ref.attempt, placed.worker_id, placed.num_cached_tokens, identity)
 
     async def _keep_expiring(self) -> None:
         while True:
@@ -204,4 +206,5 @@ def _worker_of(entry: scheduler.WorkerEntry) -> Worker:
         vocab_size=model.vocab_size,
         tokenizer_fingerprint=model.tokenizer_fingerprint,
         tasks=tuple(ModelTask(number) for number in map(int, model.tasks) if number in KNOWN_TASKS),
+        identity=ModelIdentity(model.identity.weights, model.identity.form, model.identity.number_class),
     )

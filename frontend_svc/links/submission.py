@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from frontend_svc.models import Worker
+from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.request import CheckedRequest, Pooling, PoolingMode, StructuredOutput
 from frontend_svc.requests.sessions.session import Session
 from signalbox.grammar.form import FormKind
@@ -70,14 +71,18 @@ def make_submit(session: Session, now: float) -> Operation:
 def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.RequestMeta:
     """What the scheduler may see: counts, hashes and policy."""
     request, hashes = session.request, session.hashes
+    names = make_names(hashes, token_ids) if hashes else [scheduler.BlockNames()]
     return scheduler.RequestMeta(
         model=request.model,
         num_prompt_tokens=request.num_prompt_tokens,
         num_prior_output_tokens=len(session.output),
         max_tokens=request.max_tokens,
-        block_hashes=hashes.extend(token_ids) if hashes else b"",
+        block_hashes=names[0].block_hashes,
         hash_block_size=hashes.block_size if hashes else 0,
-        root_hash=hashes.root if hashes else b"",
+        root_hash=names[0].root_hash,
+        identity=names[0].identity,
+        other_names=names[1:],
+        output_identity=session.origin.prior,
         tenant=request.tenant,
         priority=request.priority,
         kind=generation.REQUEST_KIND_GENERATE if request.pooling is None else generation.REQUEST_KIND_POOLING,
@@ -89,6 +94,14 @@ def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.Reque
         num_losses=session.losses.num_losses,
         num_crashes=session.losses.num_crashes,
     )
+
+
+def make_names(hashes: BlockHashes, token_ids: bytes) -> list[scheduler.BlockNames]:
+    """The names of the full blocks of `token_ids`, once for each identity."""
+    return [
+        scheduler.BlockNames(identity=key, root_hash=hashes.roots[key], block_hashes=names)
+        for key, names in hashes.extend(token_ids).items()
+    ]
 
 
 def make_check(session: Session, worker_id: str, worker_instance: str) -> Operation:

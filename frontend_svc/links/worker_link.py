@@ -188,7 +188,7 @@ class WorkerLink:
             self.process.sequence = batch.sequence
             self._has_news.set()
             try:
-                outputs.feed(batch, self._table, now, self.worker_id)
+                outputs.feed(batch, self._table, now, self.worker_id, self.process.worker.identity)
             except ValueError as error:
                 self._recover(f"sent a broken message: {error}")
         if response.batches:

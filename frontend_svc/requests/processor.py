@@ -194,7 +194,9 @@ def prepare_prompt(
     prompt = validation.check_prompt_tokens(request, token_ids, model)
     if not model.block_size:
         return prompt, None
-    hashes = BlockHashes(model.name, request.cache_salt, model.block_size, request.cache_tenant)
+    hashes = BlockHashes(
+        model.name, request.cache_salt, model.block_size, request.cache_tenant, model.identities
+    )
     hashes.extend(prompt)
     return prompt, hashes
 

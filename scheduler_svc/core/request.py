@@ -60,6 +60,18 @@ class RequestKey(NamedTuple):
     request_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class BlockNames:
+    """Names of the full blocks of the known tokens, on workers of one identity."""
+
+    identity: bytes
+    """Its key; empty: workers that do not say theirs."""
+    root: bytes
+    """Root of the chain."""
+    hashes: bytes
+    """16 bytes each."""
+
+
 @dataclass(slots=True)
 class Request:
     """One attempt of one request."""
@@ -78,6 +90,12 @@ class Request:
     """Chained hashes of the full blocks of the known tokens, 16 bytes each."""
     root_hash: bytes = b""
     hash_block_size: int = 0
+    identity: bytes = b""
+    """Key of the identity of workers that these names are for."""
+    other_names: tuple[BlockNames, ...] = ()
+    """The same blocks, for workers of other identities."""
+    output_identity: bytes = b""
+    """Key of the identity that made the last of the prior output; empty: there is none, or nobody knows."""
     priority: int = 0
     tenant: str = ""
     wants_prompt_logprobs: bool = False
@@ -127,7 +145,18 @@ class Request:
     @property
     def num_bytes(self) -> int:
         """What it takes while it waits."""
-        return len(self.meta) + len(self.block_hashes) + len(self.payload) + OVERHEAD_BYTES
+        names = len(self.block_hashes) + sum(len(names.hashes) for names in self.other_names)
+        return len(self.meta) + names + len(self.payload) + OVERHEAD_BYTES
+
+    def names_on(self, identity: bytes, block_size: int) -> BlockNames:
+        """What a worker of that identity and size of blocks calls its blocks; empty: it has no names for them."""
+        if self.hash_block_size == block_size:
+            if self.identity == identity:
+                return BlockNames(identity, self.root_hash, self.block_hashes)
+            for names in self.other_names:
+                if names.identity == identity:
+                    return names
+        return BlockNames(identity, b"", b"")
 
     @property
     def needs_every_position(self) -> bool:

@@ -56,8 +56,8 @@ class Scheduler:
         self.queues = Queues(config, tenants or Tenants(), self._num_cached)
         self.safe_mode = SafeMode(config)
         self.register = Register(self.queues, self.safe_mode, self.workers, self.frontends)
-        self._maker = StepMaker(config, self.workers, self.queues, self.register)
         self.admission = Admission(config, self.workers, self.queues, now)
+        self._maker = StepMaker(config, self.workers, self.queues, self.register, self.admission.continuation)
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
         may_hear = self.liveness.evidence.may_hear
@@ -302,7 +302,7 @@ class Scheduler:
         has_begun = draining and not worker.draining
         worker.draining = draining
         if has_begun:
-            self.admission.worker_went(worker.info.model, now)
+            self.admission.worker_went(worker, now)
         self._suspend_on(worker)
         self._refuse_waiting(self._queue_of(worker), now)
         return len(worker.requests())
@@ -359,7 +359,7 @@ class Scheduler:
         if not self.config.enable_prefix_caching or request.needs_every_position:
             return 0
         workers = [w for w in self.workers.values() if w.info.model == request.model]
-        counts = (w.pool.prefix_length(request.block_hashes) * w.info.block_size for w in workers)
+        counts = (w.pool.prefix_length(w.names_of(request).hashes) * w.info.block_size for w in workers)
         return max(counts, default=0)
 
     def _end_attempt(self, key: RequestKey, attempt: int, status: RequestStatus) -> None:
@@ -387,7 +387,7 @@ class Scheduler:
         self.num_removed += 1
         self.unaccounted.worker_spoke(worker.info.worker_id)
         self.liveness.lose_all(worker, departure)
-        self.admission.worker_went(worker.info.model, now)
+        self.admission.worker_went(worker, now)
         self._refuse_waiting(self._queue_of(worker), now)
 
     def _refuse_unreachable(self, now: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, Blocks
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
-from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.request import BlockNames, Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from signalbox.links.outbox import split
@@ -17,6 +17,7 @@ from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
 from signalbox.protocol.enums import SlotStatus
 from signalbox.protocol.hash_chain import HASH_BYTES
+from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 MAX_AGE_MS = 24 * 3600 * 1000
@@ -86,12 +87,12 @@ def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) 
 def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequestData:
     """The request with its payload, for its worker; the caller then drops the payload."""
     assert request.slot is not None
-    usable = request.hash_block_size == worker.info.block_size
+    names = worker.names_of(request)
     return scheduler_pb2.NewRequestData(
         slot=request.slot,
         ref=scheduler_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
         frontend_instance=request.key.frontend_instance,
-        chain_hash=(request.block_hashes[-HASH_BYTES:] or request.root_hash) if usable else b"",
+        chain_hash=names.hashes[-HASH_BYTES:] or names.root,
         scheduler_meta=request.meta,
         payload=request.payload,
         traceparent=request.traceparent,
@@ -162,6 +163,7 @@ def parse_hello(
 
 def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
     """What a worker says of itself."""
+    identity = message.model.identity
     return WorkerInfo(
         worker_id=message.worker_id,
         instance=message.worker_instance,
@@ -177,6 +179,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         # A worker that names no kinds generates.
         serves_generation=not message.kinds or generation_pb2.REQUEST_KIND_GENERATE in message.kinds,
         serves_pooling=generation_pb2.REQUEST_KIND_POOLING in message.kinds,
+        identity=ModelIdentity(identity.weights, identity.form, identity.number_class),
     )
 
 
@@ -237,6 +240,11 @@ def _request(
         block_hashes=meta.block_hashes,
         root_hash=meta.root_hash,
         hash_block_size=meta.hash_block_size,
+        identity=meta.identity,
+        other_names=tuple(
+            BlockNames(names.identity, names.root_hash, names.block_hashes) for names in meta.other_names
+        ),
+        output_identity=meta.output_identity,
         priority=meta.priority,
         tenant=meta.tenant,
         wants_prompt_logprobs=meta.wants_prompt_logprobs,

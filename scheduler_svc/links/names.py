@@ -24,3 +24,11 @@ def check_worker_names(hello: scheduler_pb2.WorkerHello) -> None:
     check_name("hello.worker_instance", hello.worker_instance)
     check_name("hello.address", hello.address)
     check_name("hello.model.model", hello.model.model)
+    identity = hello.model.identity
+    for field, part in (
+        ("weights", identity.weights),
+        ("form", identity.form),
+        ("number_class", identity.number_class),
+    ):
+        if part:
+            check_name(f"hello.model.identity.{field}", part)

@@ -2,7 +2,7 @@
 
 Part of the protocol: frontends hash the full blocks of prompts, workers go on with the blocks of the output, and the
 scheduler compares the names without ever seeing a token. Two blocks have the same name exactly when every token from
-the start of their sequences to the end of the blocks is the same, and model, adapter and salt are too.
+the start of their sequences to the end of the blocks is the same, and model, identity, adapter and salt are too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ TOKEN_BYTES = 4
 """Tokens are hashed as little-endian int32."""
 
 
-def root_hash(model: str, adapter: str = "", salt: str = "", tenant: str = "") -> bytes:
-    """The parent of a sequence's first block. No salt makes the root of one tenant that of another, or of none."""
+def root_hash(
+    model: str, adapter: str = "", salt: str = "", tenant: str = "", identity: bytes = b""
+) -> bytes:
+    """The parent of a sequence's first block. No salt makes the root of one tenant that of another, or of none.
+
+    `identity`: the key of a `ModelIdentity`; empty: that of workers that do not say theirs."""
     parts = [VERSION, model.encode(), adapter.encode(), salt.encode()]
-    if tenant:
+    if tenant or identity:
         parts.append(tenant.encode())
+    if identity:
+        parts.append(identity)
     framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
     return blake2b(framed, digest_size=HASH_BYTES).digest()
 

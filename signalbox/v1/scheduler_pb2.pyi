@@ -152,7 +152,7 @@ class SubmitRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., meta: _Optional[_Union[RequestMeta, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class RequestMeta(_message.Message):
-    __slots__ = ("model", "num_prompt_tokens", "num_prior_output_tokens", "max_tokens", "block_hashes", "hash_block_size", "root_hash", "adapter", "tenant", "priority", "kind", "has_grammar", "wants_prompt_logprobs", "traceparent", "tracestate", "arrival_ms", "age_ms", "num_losses", "num_crashes")
+    __slots__ = ("model", "num_prompt_tokens", "num_prior_output_tokens", "max_tokens", "block_hashes", "hash_block_size", "root_hash", "adapter", "tenant", "priority", "kind", "has_grammar", "wants_prompt_logprobs", "traceparent", "tracestate", "arrival_ms", "age_ms", "num_losses", "num_crashes", "identity", "other_names", "output_identity")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_PRIOR_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +172,9 @@ class RequestMeta(_message.Message):
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     NUM_LOSSES_FIELD_NUMBER: _ClassVar[int]
     NUM_CRASHES_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    OTHER_NAMES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_IDENTITY_FIELD_NUMBER: _ClassVar[int]
     model: str
     num_prompt_tokens: int
     num_prior_output_tokens: int
@@ -191,7 +194,20 @@ class RequestMeta(_message.Message):
     age_ms: int
     num_losses: int
     num_crashes: int
-    def __init__(self, model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_prior_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., block_hashes: _Optional[bytes] = ..., hash_block_size: _Optional[int] = ..., root_hash: _Optional[bytes] = ..., adapter: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., has_grammar: bool = ..., wants_prompt_logprobs: bool = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., arrival_ms: _Optional[int] = ..., age_ms: _Optional[int] = ..., num_losses: _Optional[int] = ..., num_crashes: _Optional[int] = ...) -> None: ...
+    identity: bytes
+    other_names: _containers.RepeatedCompositeFieldContainer[BlockNames]
+    output_identity: bytes
+    def __init__(self, model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_prior_output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., block_hashes: _Optional[bytes] = ..., hash_block_size: _Optional[int] = ..., root_hash: _Optional[bytes] = ..., adapter: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., has_grammar: bool = ..., wants_prompt_logprobs: bool = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., arrival_ms: _Optional[int] = ..., age_ms: _Optional[int] = ..., num_losses: _Optional[int] = ..., num_crashes: _Optional[int] = ..., identity: _Optional[bytes] = ..., other_names: _Optional[_Iterable[_Union[BlockNames, _Mapping]]] = ..., output_identity: _Optional[bytes] = ...) -> None: ...
+
+class BlockNames(_message.Message):
+    __slots__ = ("identity", "root_hash", "block_hashes")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ROOT_HASH_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_HASHES_FIELD_NUMBER: _ClassVar[int]
+    identity: bytes
+    root_hash: bytes
+    block_hashes: bytes
+    def __init__(self, identity: _Optional[bytes] = ..., root_hash: _Optional[bytes] = ..., block_hashes: _Optional[bytes] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("ref",)
@@ -292,7 +308,7 @@ class WorkerEntry(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ...) -> None: ...
 
 class ModelEntry(_message.Message):
-    __slots__ = ("model", "max_model_len", "block_size", "max_request_tokens", "vocab_size", "tokenizer_fingerprint", "tasks")
+    __slots__ = ("model", "max_model_len", "block_size", "max_request_tokens", "vocab_size", "tokenizer_fingerprint", "tasks", "identity")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -300,6 +316,7 @@ class ModelEntry(_message.Message):
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     model: str
     max_model_len: int
     block_size: int
@@ -307,7 +324,18 @@ class ModelEntry(_message.Message):
     vocab_size: int
     tokenizer_fingerprint: str
     tasks: _containers.RepeatedScalarFieldContainer[_generation_pb2.ModelTask]
-    def __init__(self, model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_size: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[_generation_pb2.ModelTask, str]]] = ...) -> None: ...
+    identity: ModelIdentity
+    def __init__(self, model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_size: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[_generation_pb2.ModelTask, str]]] = ..., identity: _Optional[_Union[ModelIdentity, _Mapping]] = ...) -> None: ...
+
+class ModelIdentity(_message.Message):
+    __slots__ = ("weights", "form", "number_class")
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_CLASS_FIELD_NUMBER: _ClassVar[int]
+    weights: str
+    form: str
+    number_class: str
+    def __init__(self, weights: _Optional[str] = ..., form: _Optional[str] = ..., number_class: _Optional[str] = ...) -> None: ...
 
 class AttachWorkerRequest(_message.Message):
     __slots__ = ("hello", "snapshot_part", "outputs", "events")

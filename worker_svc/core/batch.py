@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.protocol.enums import ModelTask, RequestKind
+from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from worker_svc.core.requests.masks import Masks
 from worker_svc.core.requests.pooling import Activation, PoolingMode, PoolingParams
 from worker_svc.core.requests.sampling import SamplingTable
@@ -178,6 +179,8 @@ class RunnerInfo:
     """Activation of the head for SCORE."""
     reads_both_ways: bool = False
     """Each position sees those behind it, too, so that a prompt is computed at once: where its last chunk is."""
+    identity: ModelIdentity = UNSAID
+    """What its results depend on besides the input."""
 
     @property
     def kinds(self) -> tuple[RequestKind, ...]:

@@ -39,6 +39,7 @@ from worker_svc.runner.model.memory import (
     gpu_cache_bytes,
 )
 from worker_svc.runner.model.memory_profile import step_bytes
+from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
@@ -125,6 +126,14 @@ class TorchRunner:
             has_prompt_logprobs=self._head is not None and head is None,
             embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
             pooling_mode=pooling_mode or PoolingMode.LAST,
+            identity=identify(
+                path,
+                self.model.module,
+                self.model.dtype,
+                self.model.device,
+                kept=self.model.kept,
+                attention=self._batch_class.__name__,
+            ),
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)

@@ -19,11 +19,13 @@ from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
 from frontend_svc.requests.request import CheckedRequest
 from frontend_svc.requests.sessions.delta_queue import DeltaQueue
 from frontend_svc.requests.sessions.losses import Losses
+from frontend_svc.requests.sessions.output_origin import OutputOrigin
 from frontend_svc.text.certain import Certain
 from frontend_svc.text.prompt_logprobs import PromptLogprobs
 from frontend_svc.text.text_stream import OutputStream
 from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
 from signalbox.protocol.enums import FinishReason, LossCause
+from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from signalbox.telemetry.attributes import EVENT_LOST, LOSS_CAUSE, REASON
 from signalbox.telemetry.spans import Span
 
@@ -76,6 +78,9 @@ class Observer(Protocol):
     def on_lost(self, cause: LossCause) -> None:
         """Hears that an attempt was lost, and why."""
 
+    def on_other_identity(self, session: Session, identity: str) -> None:
+        """An output goes on under another identity of the model than it was begun with: none of that is left (I9)."""
+
     def on_end(self, session: Session, finished: Finished) -> None:
         """The terminal event is out."""
 
@@ -124,6 +129,7 @@ class Session:
         self.status = SessionStatus.WAITING
         self.worker_id = ""
         """Worker that has the current attempt; empty: not known."""
+        self.origin = OutputOrigin()
         self.losses = Losses()
         self.output = array("i")
         """Output tokens so far, of all attempts."""
@@ -200,12 +206,14 @@ class Session:
 
     # ---- the services' side
 
-    def on_placed(self, attempt: int, worker_id: str, num_cached_tokens: int) -> None:
+    def on_placed(
+        self, attempt: int, worker_id: str, num_cached_tokens: int, identity: ModelIdentity = UNSAID
+    ) -> None:
         """A worker has the request."""
         if not self._is_current(attempt):
             return
         self.status = SessionStatus.RUNNING
-        self.worker_id = worker_id
+        self.on_heard_from(worker_id, identity)
         if self.losses.num_losses == 0:
             self.num_cached_tokens = min(num_cached_tokens, self.request.num_prompt_tokens)
         self._deltas.accept()
@@ -286,9 +294,11 @@ class Session:
         else:
             self._end(FinishReason.ERROR, error=error)
 
-    def on_heard_from(self, worker_id: str) -> None:
-        """Output of the current attempt came from this worker, which so has it, whoever was told."""
+    def on_heard_from(self, worker_id: str, identity: ModelIdentity = UNSAID) -> None:
+        """This worker has the current attempt: so the scheduler says, or output of it came from there."""
         self.worker_id = worker_id
+        if self.origin.moves_to(identity):
+            self._table.observer.on_other_identity(self, str(identity))
 
     def on_lost(self, attempt: int, reason: str, cause: LossCause) -> None:
         """Nobody has the current attempt any more: goes on with a new one, unless it was lost too often."""
@@ -321,6 +331,7 @@ class Session:
 
     def begin_attempt(self) -> None:
         """Submits prompt plus output so far under a new attempt."""
+        self.origin.begin_attempt(len(self.output))
         self._table.renumber(self)
         self.submitted = False
         self.status, self.worker_id = SessionStatus.WAITING, ""

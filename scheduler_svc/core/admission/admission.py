@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler_svc.core.admission.continuation import Continuation
 from scheduler_svc.core.admission.refusal import malformation_of, refusal_of, refuse, refuse_for_now
 from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.config import SchedulerConfig
@@ -22,9 +23,12 @@ class Admission:
         self._started_at = started_at
         self._gone_at: dict[str, float] = {}
         """When the last worker of a model went, by model."""
+        self.continuation = Continuation(config, workers, started_at)
 
-    def worker_went(self, model: str, now: float) -> None:
-        """A worker of the model has just been removed, or takes nothing new."""
+    def worker_went(self, gone: Worker, now: float) -> None:
+        """A worker has just been removed, or takes nothing new."""
+        self.continuation.worker_went(gone, now)
+        model = gone.info.model
         if not any(worker.info.model == model and not worker.draining for worker in self._workers.values()):
             self._gone_at[model] = now
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from scheduler_svc.core.admission.continuation import Continuation
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 
 
 def candidates(
-    worker: Worker, others: Sequence[Worker], waiting: Iterable[Request], config: SchedulerConfig, now: float
+    worker: Worker,
+    others: Sequence[Worker],
+    waiting: Iterable[Request],
+    config: SchedulerConfig,
+    now: float,
+    continuation: Continuation,
 ) -> Iterator[Request]:
     """The waiting requests that `worker`, whose step is being built, should take, in order. After
     `placement_lookahead` requests that it leaves to others it looks no further."""
     left = 0
     for request in waiting:
-        if not worker.can_run(request):
+        if not worker.can_run(request) or not continuation.may_take(worker, request, now):
             continue
-        if not others or _should_take(worker, others, request, config, now):
+        rivals = others
+        if request.output_identity:
+            rivals = [other for other in others if continuation.may_take(other, request, now)]
+        if not rivals or _should_take(worker, rivals, request, config, now):
             yield request
             continue
         left += 1
@@ -64,7 +73,7 @@ def _preferred(
 def _best_prefix(workers: Sequence[Worker], request: Request, config: SchedulerConfig) -> str | None:
     """The worker with the longest cached prefix, if it saves enough against the others."""
     lengths = {
-        w.info.worker_id: w.pool.prefix_length(request.block_hashes) * w.info.block_size
+        w.info.worker_id: w.pool.prefix_length(w.names_of(request).hashes) * w.info.block_size
         for w in workers
         if w.can_run(request)
     }

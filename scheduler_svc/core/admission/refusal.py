@@ -7,12 +7,15 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.request import BlockNames, Request
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.hash_chain import HASH_BYTES
 
 MAX_REQUEST_BYTES = 48 << 20
 """Largest metadata and payload of a request together: it has to fit into one message to its worker."""
+
+MAX_OTHER_NAMES = 3
+"""Identities of its model that a request may have names of blocks for, besides the first."""
 
 QUEUE_RETRY_S = 1.0
 """Seconds until a client should try again after a queue was full: it moves with every step."""
@@ -33,19 +36,31 @@ def malformation_of(request: Request) -> Rejected | None:
     """What contradicts itself in `request`, whoever might run it; None: nothing."""
     if not request.num_prompt_tokens:
         return refuse(request, "InvalidRequestError", "a prompt has at least one token", "num_prompt_tokens")
-    num_bytes, size = len(request.block_hashes), request.hash_block_size
+    own = BlockNames(request.identity, request.root_hash, request.block_hashes)
+    for names in (own, *request.other_names):
+        malformation = _malformation_of_names(request, names)
+        if malformation is not None:
+            return malformation
+    if len(request.meta) + len(request.payload) > MAX_REQUEST_BYTES:
+        message = f"meta and payload have more than {MAX_REQUEST_BYTES} bytes"
+        return refuse(request, "InvalidRequestError", message, "payload")
+    return None
+
+
+def _malformation_of_names(request: Request, names: BlockNames) -> Rejected | None:
+    num_bytes, size = len(names.hashes), request.hash_block_size
     most = request.num_known_tokens // size if size else 0
     if num_bytes % HASH_BYTES or num_bytes // HASH_BYTES > most:
         message = (
             f"block_hashes has {num_bytes} bytes, not {HASH_BYTES} for each of at most {most} full blocks"
         )
         return refuse(request, "InvalidRequestError", message, "block_hashes")
-    if len(request.root_hash) not in (0, HASH_BYTES):
-        message = f"root_hash has {len(request.root_hash)} bytes, not {HASH_BYTES}"
+    if len(names.root) not in (0, HASH_BYTES):
+        message = f"root_hash has {len(names.root)} bytes, not {HASH_BYTES}"
         return refuse(request, "InvalidRequestError", message, "root_hash")
-    if len(request.meta) + len(request.payload) > MAX_REQUEST_BYTES:
-        message = f"meta and payload have more than {MAX_REQUEST_BYTES} bytes"
-        return refuse(request, "InvalidRequestError", message, "payload")
+    if len(request.other_names) > MAX_OTHER_NAMES:
+        message = f"other_names are {len(request.other_names)}; {MAX_OTHER_NAMES} are allowed"
+        return refuse(request, "InvalidRequestError", message, "other_names")
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler_svc.core.request import Request
+from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class WorkerInfo:
     num_host_blocks: int = 0
     serves_generation: bool = True
     serves_pooling: bool = False
+    identity: ModelIdentity = UNSAID
+    """What its results depend on: workers of one model that differ in it share no blocks (I7)."""
 
     @property
     def max_request_tokens(self) -> int:

@@ -15,7 +15,7 @@ from signalbox.protocol.enums import WorkerHealth
 def reason_to_wait(core: Scheduler, request: Request, order: Order) -> tuple[QueuePlace, Obstacle]:
     """Its place among all that wait for the same workers, and what it lacks there."""
     workers = [w for w in core.workers.values() if w.info.model == request.model]
-    able = [worker for worker in workers if _unfit(worker, request) is None]
+    able = [worker for worker in workers if _unfit(core, worker, request, order.now) is None]
     kinds = {True for worker in able if worker.info.serves_pooling}
     kinds |= {False for worker in able if worker.info.serves_generation}
     place = place_of(request, order, kinds or {request.is_pooling})
@@ -30,7 +30,7 @@ def reason_to_wait(core: Scheduler, request: Request, order: Order) -> tuple[Que
     return place, _on_any(core, request, able, place, order)
 
 
-def _unfit(worker: Worker, request: Request) -> str | None:
+def _unfit(core: Scheduler, worker: Worker, request: Request, now: float) -> str | None:
     """Why a worker of its model does not take the request at present; None: it might."""
     if not worker.attached:
         return "is away"
@@ -46,6 +46,8 @@ def _unfit(worker: Worker, request: Request) -> str | None:
         return f"serves no {'pooling' if request.is_pooling else 'generation'} requests"
     if not worker.can_run(request):
         return f"takes {worker.max_known_tokens(request.is_pooling)} tokens at most"
+    if not core.admission.continuation.may_take(worker, request, now):
+        return f"has {worker.info.identity}, and others have begun its output"
     return None
 
 
@@ -56,7 +58,7 @@ def _no_worker(core: Scheduler, request: Request, workers: Sequence[Worker], now
             f"no worker serves the model {request.model!r}; it is refused in {left_s:.1f} s if none comes"
         )
         return Obstacle(Reason.NO_WORKER, sentence)
-    unfit = ", ".join(f"{worker.info.worker_id} {_unfit(worker, request)}" for worker in workers)
+    unfit = ", ".join(f"{worker.info.worker_id} {_unfit(core, worker, request, now)}" for worker in workers)
     return Obstacle(Reason.NO_WORKER, f"no worker takes it now: {unfit}")
 
 

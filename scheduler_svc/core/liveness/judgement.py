@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.identities import difference_to
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.liveness.evidence import Evidence, Exit, Process
@@ -68,6 +69,8 @@ class Liveness:
         """A worker has said hello. `old`: what was known of its name before."""
         worker.vitals.unheard_by = self.evidence.unheard_by(worker.process)
         self._records.setdefault(worker.process, Record()).start_link()
+        if told := difference_to(worker, self._workers.values()):
+            self.news.append(told)
         if old is None:
             return
         if old.process == worker.process:
@@ -232,7 +235,8 @@ class Liveness:
                 self.closing.append(name)
 
     def _move(self, worker: Worker, reason: str, cause: LossCause) -> int:
-        """Takes requests back, the oldest first, as far as others have room for them; returns how many."""
+        """Takes requests back, the oldest first, as far as others have room for them; returns how many. What has output
+        moves within its identity only (I9)."""
         others = [
             other
             for other in self._workers.values()
@@ -241,7 +245,8 @@ class Liveness:
         rooms, table, moved = Rooms(others, self._config.watermark_blocks_per_seq), worker.table, 0
         for request in sorted(worker.requests(), key=lambda request: request.order):
             num_tokens = int(table.num_prompt[request.slot] + table.num_output[request.slot])
-            if rooms.take(request, num_tokens):
+            origin = worker.info.identity if table.num_output[request.slot] else None
+            if rooms.take(request, num_tokens, origin):
                 self._register.take_back(request, reason, cause)
                 moved += 1
         return moved

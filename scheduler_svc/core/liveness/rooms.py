@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.model_identity import ModelIdentity
 
 
 @dataclass
@@ -31,9 +32,11 @@ class Rooms:
             for worker in workers
         ]
 
-    def take(self, request: Request, num_tokens: int) -> bool:
-        """Takes room for a request of so many tokens on the worker with the most places; False: there is none."""
-        fitting = [room for room in self._rooms if self._fits(room, request, num_tokens)]
+    def take(self, request: Request, num_tokens: int, origin: ModelIdentity | None = None) -> bool:
+        """Takes room for a request of so many tokens on the worker with the most places; False: there is none.
+        `origin`: the identity that it has to go on under; None: any."""
+        rooms = [room for room in self._rooms if origin in (None, room.worker.info.identity)]
+        fitting = [room for room in rooms if self._fits(room, request, num_tokens)]
         if not fitting:
             return False
         best = max(fitting, key=lambda room: room.num_places)

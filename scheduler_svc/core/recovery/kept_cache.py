@@ -29,7 +29,8 @@ def keep_cache(
 def is_same_cache(worker: Worker, old: Worker) -> bool:
     """Both are one process, with the same blocks."""
     info, other = worker.info, old.info
-    return info.instance == other.instance and (info.num_blocks, info.num_host_blocks, info.block_size) == (
+    is_same = info.instance == other.instance and info.identity == other.identity
+    return is_same and (info.num_blocks, info.num_host_blocks, info.block_size) == (
         other.num_blocks,
         other.num_host_blocks,
         other.block_size,

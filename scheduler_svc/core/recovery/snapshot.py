@@ -154,8 +154,8 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
     num_tokens = snapshot.request.num_prompt_tokens + snapshot.num_output_tokens
     if num_tokens > info.max_request_tokens:
         return f"it has {num_tokens} tokens, and {info.max_request_tokens} are allowed"
-    usable = snapshot.request.hash_block_size == info.block_size
-    num_hashes = len(snapshot.request.block_hashes) // HASH_BYTES if usable else 0
+    names = snapshot.request.names_on(info.identity.key, info.block_size)
+    num_hashes = len(names.hashes) // HASH_BYTES
     num_sealed, rest = divmod(len(snapshot.sealed_hashes), HASH_BYTES)
     if rest or num_hashes + num_sealed > num_tokens // info.block_size:
         return f"{num_hashes} hashes and {len(snapshot.sealed_hashes)} bytes more for {num_tokens} tokens"

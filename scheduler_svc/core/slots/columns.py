@@ -29,7 +29,9 @@ def cells(slots: Slots, lengths: Slots) -> tuple[Slots, Slots]:
 class SlotColumns:
     """Columns of `num_slots` rows; block tables of up to `max_blocks` blocks."""
 
-    def __init__(self, num_slots: int, max_blocks: int, block_size: int) -> None:
+    def __init__(self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"") -> None:
+        self.identity = identity
+        """Key of the worker's: which names of blocks are meant here."""
         self.num_slots = num_slots
         self.max_blocks = max_blocks
         self.block_size = block_size
@@ -139,9 +141,9 @@ class SlotColumns:
     # -- hashes --
 
     def hashes_of(self, request: Request) -> Hashes:
-        """Content hashes that `request` came with. Those of blocks of another size name other content."""
-        usable = request.block_hashes if request.hash_block_size == self.block_size else b""
-        return np.frombuffer(usable, HASH_DTYPE)
+        """Content hashes that `request` came with for this worker. Those of blocks of another size, or for workers of
+        another identity, name other content (I8)."""
+        return np.frombuffer(request.names_on(self.identity, self.block_size).hashes, HASH_DTYPE)
 
     def hashes(self, slot: int, start: int, end: int) -> Hashes:
         """Content hashes of blocks `[start, end)` of `slot`."""

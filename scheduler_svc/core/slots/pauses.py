@@ -19,8 +19,8 @@ from scheduler_svc.core.step.step import StepDecision
 class PausedSlots(SlotColumns):
     """The part of `SlotTable` that is about slots with blocks. The lists hold slot numbers."""
 
-    def __init__(self, num_slots: int, max_blocks: int, block_size: int) -> None:
-        super().__init__(num_slots, max_blocks, block_size)
+    def __init__(self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"") -> None:
+        super().__init__(num_slots, max_blocks, block_size, identity)
         self.state = np.zeros(num_slots, np.uint8)
         self.paused = np.zeros(num_slots, np.uint8)
         self.effective_priority = np.zeros(num_slots, np.int64)

@@ -31,8 +31,9 @@ from scheduler_svc.core.step.step import Chunk, StepDecision
 class SlotTable(PausedSlots):
     """Columns and lists over `num_slots` slots. The lists hold slot numbers."""
 
-    def __init__(self, num_slots: int, max_blocks: int, block_size: int) -> None:
-        super().__init__(num_slots, max_blocks, block_size)
+    def __init__(self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"") -> None:
+        """`identity`: key of the worker's."""
+        super().__init__(num_slots, max_blocks, block_size, identity)
         self.num_running = 0
         """Slots that hold blocks: prefilling, decoding, paused."""
         self.preempted: list[int] = []

@@ -18,7 +18,7 @@ from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.config import WorkerLimits
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.vitals import Vitals
-from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.request import BlockNames, Request, RequestStatus
 from scheduler_svc.core.slots.state import ENDED, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
@@ -72,7 +72,9 @@ class Worker:
     def __post_init__(self) -> None:
         block_size = self.info.block_size
         # Not by our limits: a request that was placed under other settings may be longer.
-        self.table = SlotTable(self.info.num_slots, self.info.max_blocks_per_request, block_size)
+        self.table = SlotTable(
+            self.info.num_slots, self.info.max_blocks_per_request, block_size, self.info.identity.key
+        )
         self.pool = BlockPool(self.info.num_blocks)
         self.host = HostCache(self.info.num_host_blocks)
         if self.info.num_host_blocks:
@@ -191,6 +193,10 @@ class Worker:
             and request.num_known_tokens <= self.max_known_tokens(request.is_pooling)
             and request.key.frontend_instance not in self.vitals.unheard_by
         )
+
+    def names_of(self, request: Request) -> BlockNames:
+        """What the full blocks of `request` are called here; empty where its frontend has no names for them."""
+        return request.names_on(self.table.identity, self.info.block_size)
 
     # -- changes --
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+from scheduler_svc.core.admission.continuation import Continuation
 from scheduler_svc.core.admission.placement import candidates
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.cluster.register import Register
@@ -24,9 +25,14 @@ class StepMaker:
     """Makes the steps of all workers."""
 
     def __init__(
-        self, config: SchedulerConfig, workers: Mapping[str, Worker], queues: Queues, register: Register
+        self,
+        config: SchedulerConfig,
+        workers: Mapping[str, Worker],
+        queues: Queues,
+        register: Register,
+        continuation: Continuation,
     ) -> None:
-        self._config, self._workers = config, workers
+        self._config, self._workers, self._continuation = config, workers, continuation
         self._queues, self._register = queues, register
 
     def is_offered(self, worker: Worker) -> bool:
@@ -91,7 +97,8 @@ class StepMaker:
             queues.placed(request)
 
         queues = self._queues
-        taken = candidates(worker, others, waiting, self._config, now) if self.is_offered(worker) else ()
+        offered = waiting if self.is_offered(worker) else ()
+        taken = candidates(worker, others, offered, self._config, now, self._continuation)
         return WaitingCursor(
             iter(taken), take, queues.charge_input, queues.service_received, queues.version, suspects
         )

@@ -40,6 +40,7 @@ class Recorder:
         self.said: list[tuple[Any, ...]] = []
         self.ended: list[Finished] = []
         self.losses: list[LossCause] = []
+        self.moves: list[str] = []
 
     def submit(self, session: Session) -> None:
         self.said.append(("submit", session.attempt, len(session.output)))
@@ -67,6 +68,9 @@ class Recorder:
 
     def on_lost(self, cause: LossCause) -> None:
         self.losses.append(cause)
+
+    def on_other_identity(self, session: Session, identity: str) -> None:
+        self.moves.append(identity)
 
     def on_end(self, session: Session, finished: Finished) -> None:
         self.ended.append(finished)

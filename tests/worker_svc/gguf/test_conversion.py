@@ -31,6 +31,7 @@ from worker_svc.gguf.conversion import convert
 from worker_svc.gguf.errors import GgufError
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.loading import load_model
+from worker_svc.weights.digest import digest_of
 
 LARGEST_ERROR = {F32: 0.0, Q8_0: 0.004, Q4_1: 0.03}
 """Of one number of about 0.1, by how it is stored."""
@@ -167,6 +168,14 @@ def test_a_model_in_parts_is_one(tmp_path: Path) -> None:
     convert(split(tmp_path, 3), tmp_path / "model")
     whole, parts = loaded(converted(tmp_path / "whole")), loaded(tmp_path / "model")
     assert all(torch.equal(parts[name], weight) for name, weight in whole.items())
+
+
+def test_parts_and_whole_have_one_digest_and_another_form_has_another(tmp_path: Path) -> None:
+    """I7."""
+    convert(split(tmp_path, 3), tmp_path / "model")
+    whole = digest_of(converted(tmp_path / "whole"))
+    assert digest_of(tmp_path / "model") == whole
+    assert digest_of(converted(tmp_path / "rounded", Q8_0)) != whole
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:

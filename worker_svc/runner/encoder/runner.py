@@ -18,6 +18,7 @@ from worker_svc.core.requests.pooling import LABEL_TASKS, TOKEN_TASKS, PoolingMo
 from worker_svc.runner.encoder.loading import LoadedEncoder, load_encoder
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.label_head import HeadKind
+from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import has_pooling_config
 from worker_svc.runner.sampling.finite import with_bad_readings
 from worker_svc.runner.sampling.prompt_results import params_of
@@ -88,6 +89,7 @@ class EncoderRunner:
             embedding_size=self.encoder.module.config.hidden_size,
             pooling_mode=mode,
             reads_both_ways=True,
+            identity=identify(path, self.encoder.module, self.encoder.dtype, self.encoder.device),
             **label_settings(self.encoder.head),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
@@ -61,6 +62,15 @@ class KeptWeights:
             if matrix is not None:
                 self._matrices[self._head] = matrix
         return served_form(made, dtype) if isinstance(made, QuantisedMatrix) else made
+
+    @property
+    def told(self) -> str:
+        """How many weights are kept in which form, in a few words: `168 int4/32, 1 int8/32`."""
+        forms = Counter(
+            f"int{matrix.bits}/{matrix.group_size}{'' if matrix.offsets is None else '+'}"
+            for matrix in self._matrices.values()
+        )
+        return ", ".join(f"{count} {form}" for form, count in sorted(forms.items()))
 
     def put_into(self, model: nn.Module, dtype: torch.dtype) -> int:
         """Swaps the layers whose weights were kept; how many."""

@@ -54,6 +54,8 @@ class LoadedModel:
     """Its classification head; None: it is a language model."""
     num_kept: int = 0
     """Linear layers whose weights are whole numbers; their products round rows to 16 bits."""
+    kept: str = ""
+    """How many of them in which form; empty: none."""
 
 
 def load_model(
@@ -81,7 +83,7 @@ def load_model(
     check_weights_fit(model_dir, source.num_elements, chosen_dtype, chosen_device)
     head = read_label_head(model_dir, text_config)
     kind = head.kind if head else HeadKind.WORDS
-    module, num_kept = _load_module(model_dir, text_config, source, chosen_dtype, kind, quantization)
+    module, num_kept, told = _load_module(model_dir, text_config, source, chosen_dtype, kind, quantization)
     if head is not None:
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
@@ -101,6 +103,7 @@ def load_model(
         sliding_window=getattr(config, "sliding_window", None),
         head=head,
         num_kept=num_kept,
+        kept=told,
     )
 
 
@@ -191,9 +194,9 @@ def _load_module(
     dtype: torch.dtype,
     kind: HeadKind,
     quantization: Quantization,
-) -> tuple[Any, int]:
+) -> tuple[Any, int, str]:
     """The module by transformers' own code: only that knows how a family's checkpoint becomes its parameters. And how
-    many of its layers have kept their whole numbers."""
+    many of its layers have kept their whole numbers, and in which form."""
     transformers_logging: Any = transformers.utils.logging
     transformers_logging.disable_progress_bar()
     kept = weights = None
@@ -224,7 +227,9 @@ def _load_module(
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
-    return module, kept.put_into(module, dtype) if kept is not None else 0
+    if kept is None:
+        return module, 0, ""
+    return module, kept.put_into(module, dtype), kept.told
 
 
 def _without_numbers(model_class: Any, config: Any) -> Any:

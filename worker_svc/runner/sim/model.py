@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.runner.sim.failures import FailingModel, SimFailures
@@ -41,13 +42,20 @@ def next_token(total: U64, vocab_size: int) -> I32:
     return (mix(total) % np.uint64(vocab_size)).astype(np.int32)
 
 
-def continuation(tokens: list[int], count: int, vocab_size: int) -> list[int]:
+def seed_of(identity: ModelIdentity) -> U64:
+    """What the weights of the simulated model add to all that it reads; 0 where they have no name."""
+    return np.frombuffer(identity.key[:8] or bytes(8), np.uint64)
+
+
+def continuation(
+    tokens: list[int], count: int, vocab_size: int, identity: ModelIdentity = UNSAID
+) -> list[int]:
     """What an undisturbed run would output after `tokens`."""
-    known = np.array(tokens, np.int32)
+    known, seed = np.array(tokens, np.int32), seed_of(identity)
     total = content(known, np.arange(len(known), dtype=np.int32)).sum(dtype=np.uint64, keepdims=True)
     output: list[int] = []
     for position in range(len(tokens), len(tokens) + count):
-        token = next_token(total, vocab_size)
+        token = next_token(total + seed, vocab_size)
         output.append(int(token[0]))
         total += content(token, np.array([position], np.int32))
     return output
@@ -76,6 +84,7 @@ class SimRunner:
         self, info: RunnerInfo, timing: SimTiming | None = None, failures: SimFailures | None = None
     ) -> None:
         self.info = info
+        self._seed = seed_of(info.identity)
         self._failing = FailingModel(failures) if failures else None
         self._timing = timing or SimTiming()
         self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
@@ -95,7 +104,7 @@ class SimRunner:
             length = int(batch.positions[query]) + 1
             read = self._cache[batch.block_tables[row, : -(-length // size)]].reshape(-1)[:length]
             totals[sample] = read.sum(dtype=np.uint64)
-        sampled = Sampled(next_token(totals, self.info.vocab_size))
+        sampled = Sampled(next_token(totals + self._seed, self.info.vocab_size))
         if self._failing is not None:
             sampled.bad_rows = self._failing.bad_rows(batch)
         rest = self._timing.seconds(batch) - (time.monotonic() - started)
@@ -130,13 +139,14 @@ class SimRunner:
 class SimDrafter(Drafter):
     """Guesses for the simulated model: right with a given probability each, decided by a hash of the sequence."""
 
-    def __init__(self, vocab_size: int, acceptance: float) -> None:
-        self._vocab_size = vocab_size
+    def __init__(self, vocab_size: int, acceptance: float, identity: ModelIdentity = UNSAID) -> None:
+        self._vocab_size, self._identity = vocab_size, identity
         self._acceptance = acceptance
 
     def propose(self, slot: int, tokens: I32, limit: int) -> I32:
         """`limit` guesses for what follows `tokens`."""
-        guesses = np.array(continuation(tokens.tolist(), max(limit, 0), self._vocab_size), np.int32)
+        count = max(limit, 0)
+        guesses = np.array(continuation(tokens.tolist(), count, self._vocab_size, self._identity), np.int32)
         luck = mix(guesses.astype(np.uint64) + np.uint64(len(tokens))) >> np.uint64(11)
         right = luck < np.uint64(int(self._acceptance * 2**53))
         return np.where(right, guesses, (guesses + 1) % self._vocab_size).astype(np.int32)
