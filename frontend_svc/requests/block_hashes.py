@@ -24,7 +24,7 @@ class BlockHashes:
         self.roots = {
             key: root_hash(model, salt=cache_salt, tenant=tenant, identity=key) for key in identities
         }
-        """By identity."""
+        """The root of each chain, by the key of its identity."""
         self._hashes = dict.fromkeys(self.roots, b"")
 
     @property

@@ -93,7 +93,7 @@ class Request:
     identity: bytes = b""
     """Key of the identity of workers that these names are for."""
     other_names: tuple[BlockNames, ...] = ()
-    """The same blocks, for workers of other identities."""
+    """Names of these blocks on workers of other identities."""
     output_identity: bytes = b""
     """Key of the identity that made the last of the prior output; empty: there is none, or nobody knows."""
     priority: int = 0

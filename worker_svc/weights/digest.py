@@ -50,7 +50,7 @@ class Extent:
 
 
 def digest_of(model_dir: Path) -> str:
-    """Of the checkpoint in a model directory, in hexadecimal. ModelLoadError for one that cannot be read."""
+    """A digest of the checkpoint in a model directory, in hexadecimal. ModelLoadError for one that cannot be read."""
     extents = sorted(_extents(model_dir), key=lambda extent: extent.label)
     num_pieces = min(max(MAX_PIECES // max(len(extents), 1), LEAST_PIECES), MOST_PIECES)
     with ExitStack() as stack:

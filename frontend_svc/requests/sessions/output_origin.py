@@ -6,7 +6,7 @@ from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 
 
 class OutputOrigin:
-    """Of one session, over its attempts."""
+    """The identities behind one session's output, over its attempts."""
 
     def __init__(self) -> None:
         self.prior = b""

@@ -9,7 +9,7 @@ from signalbox.protocol.model_identity import ModelIdentity
 
 
 def identities_of(workers: Iterable[Worker]) -> dict[str, set[ModelIdentity]]:
-    """By model; one each, but while weights are replaced."""
+    """Identities by model; one each, but while weights are replaced."""
     found: dict[str, set[ModelIdentity]] = {}
     for worker in workers:
         found.setdefault(worker.info.model, set()).add(worker.info.identity)
