@@ -18,9 +18,6 @@ from worker_svc.runner.cpu.packed_codes import PackedCodes
 EMULATOR = "qemu-aarch64-static"
 COMPILERS = ("aarch64-linux-gnu-g++", "aarch64-linux-gnu-g++-12")
 CPUS = {"plain": "armv8-a", "dot product": "armv8.2-a+dotprod", "bfloat16": "armv8.6-a+bf16+i8mm"}
-OPTIMISED = "bfloat16"
-"""What is compiled as it is for use; for the others a compiler needs a seventh of the time without its last efforts,
-which change no number."""
 compiler = next(filter(shutil.which, COMPILERS), None)
 pytestmark = [
     pytest.mark.slow,
@@ -37,8 +34,6 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     assert compiler is not None
     built = tmp_path_factory.mktemp("aarch64") / "one_product"
     options = [each for each in build.OPTIONS if each not in ("-march=native", "-shared", "-fPIC")]
-    if request.param != OPTIMISED:
-        options[options.index("-O3")] = "-O1"
     source = Path(__file__).with_name("one_product.cpp")
     cpu = f"-march={CPUS[request.param]}"
     build.run([compiler, *options, cpu, "-static", f"-I{build.SOURCE.parent}", str(source), "-o", str(built)])
