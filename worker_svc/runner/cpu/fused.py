@@ -115,7 +115,10 @@ class JoinedAttention(nn.Module):
         )
         if self._family.is_scaled_by_position:
             rope = attn.config.rope_parameters
-            self._growth = rope["llama_4_scaling_beta"], rope["original_max_position_embeddings"]
+            self._growth: tuple[float, float] = (
+                rope["llama_4_scaling_beta"],
+                rope["original_max_position_embeddings"],
+            )
 
     def _take_norms(self, attn: Any, fuse_norm: Callable[[Any], Any]) -> dict[str, Any]:
         """What the kernel is told of norms of single heads; norms of all heads at once are kept aside."""
@@ -179,7 +182,8 @@ class JoinedAttention(nn.Module):
     def _growth_at(self, positions: torch.Tensor) -> torch.Tensor:
         """`[T, 1, 1]` what queries at `positions` `[T]` are multiplied by."""
         rate, length = self._growth
-        return (1 + rate * torch.log(1 + torch.floor(positions / length)))[:, None, None]
+        growth: torch.Tensor = 1 + rate * torch.log(1 + torch.floor(positions / length))
+        return growth[:, None, None]
 
 
 class FusedAttention(JoinedAttention):
