@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+MATRIX_UNITS_FLAG = "amx_bf16"
 
 
 def cpu_flags() -> set[str]:

@@ -91,8 +91,8 @@ def tell_unfused(model: nn.Module) -> None:
 
 
 def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
-    """Our own products serve bfloat16. On matrix units (AMX) oneDNN computes prompts in half the time, but steps of few
-    rows in twice to three times (docs/performance.md), and a row then depends on how many others there are."""
+    """Our own products serve bfloat16: a row's result does not depend on how many others there are, where oneDNN has
+    other routines for few rows than for many on matrix units (AMX)."""
     return kernels.has_dot and dtype == torch.bfloat16
 
 

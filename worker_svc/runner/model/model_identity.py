@@ -52,7 +52,8 @@ def _machine(device: torch.device) -> str:
         major, minor = torch.cuda.get_device_capability(device)
         return f"cuda sm_{major}{minor}"
     flags = " ".join(sorted(NUMBER_FLAGS & cpu_flags()))
-    kernels = "native" if native_kernels() is not None else "torch"
+    native = native_kernels()
+    kernels = "torch" if native is None else "native on matrix units" if native.has_matrix_units else "native"
     return f"cpu {platform.machine()} {flags or 'baseline'} {kernels}"
 
 

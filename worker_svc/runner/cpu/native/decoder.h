@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 
+#include "matrix_units.h"
 #include "prefill.h"
 #include "quantised.h"
 #include "rope.h"
@@ -192,7 +193,7 @@ class Forward {
         team.share(parts, [&](int64_t i) {
             const int64_t first = i * tiles / parts, end = (i + 1) * tiles / parts;
             if (is_quantised(w)) for (int64_t t = first; t < end; t++) multiply_all(w, t, rows, d_.num_tokens, take);
-            else multiply_all(w, first, end, x, d_.num_tokens, take);
+            else multiply_packed(w, first, end, x, d_.num_tokens, take);
         });
     }
 

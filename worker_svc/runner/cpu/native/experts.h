@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "matrix_units.h"
 #include "plain.h"
 #include "quantised.h"
 
@@ -87,7 +88,7 @@ struct ExpertRows {
         }
 #ifdef __AVX512BF16__
         if constexpr (std::is_same_v<T, bf16>)
-            if (w.bits == 16) return multiply_all(w, tile, tile + 1, x, rows, take);
+            if (w.bits == 16) return multiply_packed(w, tile, tile + 1, x, rows, take);
 #endif
         multiply_all_plain(w, tile, x, rows, take);
     }

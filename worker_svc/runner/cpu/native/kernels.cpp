@@ -149,6 +149,17 @@ void signalbox_linear_plain(const Packed* w, const void* x, void* out, int64_t r
 
 void signalbox_mix_experts(const Experts* e) { e->is_bf16 ? mix_experts<bf16>(*e) : mix_experts<float>(*e); }
 
+// Whether products with bfloat16 are to be computed by matrix units from now on. 1 if so; the system may not let us. Only
+// where the CPU has them may they be wanted.
+int32_t signalbox_use_matrix_units([[maybe_unused]] int32_t wanted) {
+#ifdef SIGNALBOX_MATRIX_UNITS
+    uses_matrix_units = wanted && ask_for_matrix_units();
+    return uses_matrix_units;
+#else
+    return 0;
+#endif
+}
+
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {
 #ifdef __AVX512BF16__
@@ -165,7 +176,7 @@ void signalbox_linear(const Packed* w, const void* x, void* out, int64_t rows, i
     const int64_t tiles = num_tiles(*w), parts = num_parts(tiles, rows, threads);
 #pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < parts; i++)
-        multiply_all(*w, i * tiles / parts, (i + 1) * tiles / parts, (const bf16*)x, rows, [&](int64_t r, int64_t t, vec low, vec high) {
+        multiply_packed(*w, i * tiles / parts, (i + 1) * tiles / parts, (const bf16*)x, rows, [&](int64_t r, int64_t t, vec low, vec high) {
             bf16 columns[TILE];
             store(columns, low);
             store(columns + LANES, high);

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from worker_svc.runner.attention.kv_cache import LayerCache
+from worker_svc.runner.cpu.flags import MATRIX_UNITS_FLAG, cpu_flags
 from worker_svc.runner.cpu.native.choices import Choices, choice_call
 from worker_svc.runner.cpu.native.library import load_library
 from worker_svc.runner.cpu.native.structs import (
@@ -73,6 +74,10 @@ class Kernels:
         self.library = library
         self._functions: dict[str, Any] = {}
         self.has_dot = bool(library.signalbox_has_dot())
+        self.has_matrix_units = MATRIX_UNITS_FLAG in cpu_flags() and bool(
+            library.signalbox_use_matrix_units()
+        )
+        """Products with bfloat16 run on matrix units, with sums of their own: other numbers than without."""
         for name, argtypes in (SIGNATURES | (DOT_SIGNATURES if self.has_dot else {})).items():
             function = getattr(library, name)
             function.argtypes = argtypes

@@ -33,7 +33,7 @@ inline int64_t num_tiles(const Packed& w) { return (w.outputs + TILE - 1) / TILE
 
 // Parts into which a product's tiles are divided among threads. Of few rows they have several tiles each.
 inline int64_t num_parts(int64_t tiles, int64_t rows, int64_t threads) {
-    const int64_t together = rows <= 2 ? 4 : rows <= FEW_ROWS ? 2 : 1, parts = (tiles + together - 1) / together;
+    const int64_t together = rows <= 2 ? 4 : rows <= 2 * ROWS ? 2 : 1, parts = (tiles + together - 1) / together;
     return std::min(tiles, (parts + threads - 1) / threads * threads);
 }
 

@@ -50,7 +50,8 @@ ISAS = (
     ),
     Isa("armv8-a", "aarch64", ("-march=armv8-a",), frozenset()),
 )
-"""The best of each machine first. Nothing is there for what the sources do not use (AMX, SVE, ARM's bfloat16)."""
+"""The best of each machine first. The first one uses matrix units (AMX), too, where it finds them.
+Nothing is there for what the sources do not use (SVE, ARM's bfloat16)."""
 
 
 def runnable(machine: str, flags: Collection[str]) -> list[Isa]:
