@@ -85,8 +85,9 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
 def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     if settings.model is None:
         raise StartupError("--model is missing: the torch runner needs the directory of a model")
-    # Read when OpenMP is loaded, with torch: threads that spin between two operations starve the event loops.
+    # Read when OpenMP is loaded, with torch: threads that spin between two steps starve the event loops.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     # Imported here: the sim runner does without torch, and importing it takes seconds.
     with collector_off():
         from worker_svc.runner.encoder.loading import is_encoder  # noqa: PLC0415

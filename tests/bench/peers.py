@@ -5,8 +5,9 @@
             --http 127.0.0.1:{port} --grpc 127.0.0.1:{other}' \
         --server 'llama=llama-server -m FILE.gguf --port {port} -t 2 -np 32 -c 8192 -kvu'
 
-A server is a name and a command; it has to answer at http://127.0.0.1:{port}, /health and /v1/completions with prompts
-of token ids. `{other}` is a second free port. One JSON object per line: name, round, streams and what clients saw.
+A server is a name and a command; it has to answer at http://127.0.0.1:{port}: /health, /v1/models, and /v1/completions
+with prompts of token ids. `{other}` is a second free port. One JSON object per line: name, round, streams and what
+clients saw.
 """
 
 from __future__ import annotations
@@ -79,9 +80,13 @@ def wait_until_healthy(process: subprocess.Popen[bytes] | subprocess.Popen[str],
     while process.poll() is None and time.monotonic() < give_up:
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
+                pass
+            with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as answer:
+                if json.load(answer)["data"]:
+                    return
         except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
+            pass
+        time.sleep(0.5)
     raise RuntimeError(f"{url} did not come up")
 
 

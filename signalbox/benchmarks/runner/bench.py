@@ -4,8 +4,8 @@
 
 All streams start together: prompts are computed in chunks of whole prompts, then all decode at once, without an
 end-of-sequence token; greedily unless sampling settings are given. With `--transformers`, `generate` runs the same
-greedily in the same process. With more than one thread set OMP_WAIT_POLICY=PASSIVE on a machine that does anything
-else, as the worker service does for itself.
+greedily in the same process. With more than one thread set OMP_WAIT_POLICY=PASSIVE and
+GOMP_SPINCOUNT=2000 on a machine that does anything else, as the worker service does for itself.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ class Team {
     }
 
   private:
-    static constexpr int SPINS = 100;  // about 2 us: who waits longer waits for somebody who was interrupted
+    // 20 to 150 us: who waits longer waits for somebody who was interrupted. Sleeping costs more than it seems: on a
+    // virtual machine a core without work is given away, and a wake-up has to get it back.
+    static constexpr int SPINS = 2000;
     std::atomic<int> size_{1};
     alignas(64) std::atomic<int64_t> next_{0};
     alignas(64) std::atomic<int> arrived_{0};
