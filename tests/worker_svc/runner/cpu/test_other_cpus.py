@@ -21,6 +21,7 @@ CPUS = {"plain": "armv8-a", "dot product": "armv8.2-a+dotprod", "bfloat16": "arm
 compiler = next(filter(shutil.which, COMPILERS), None)
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         compiler is None or shutil.which(EMULATOR) is None or native_kernels() is None,
         reason="there is no cross compiler for aarch64, no emulator of it, or no compiler at all",
@@ -66,7 +67,7 @@ def product_of(program: Path, folder: Path, packed: PackedCodes, x: torch.Tensor
     parts = (head, packed.packed.numpy(), x.view(torch.uint8).numpy())
     (folder / "call").write_bytes(b"".join(part.tobytes() for part in parts))
     subprocess.run(
-        [EMULATOR, str(program), str(folder / "call"), str(folder / "out")], check=True, timeout=60
+        [EMULATOR, str(program), str(folder / "call"), str(folder / "out")], check=True, timeout=300
     )
     out = bytearray((folder / "out").read_bytes())
     return torch.frombuffer(out, dtype=x.dtype).view(len(x), -1)

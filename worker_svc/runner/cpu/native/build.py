@@ -24,7 +24,8 @@ OPTIONS = (
     "-fno-math-errno",
     "-Wno-psabi",
 )
-BUILD_TIMEOUT_S = 120
+BUILD_TIMEOUT_S = 600
+"""Half a minute of a core; a machine that starts many things at once may take long for that."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
