@@ -35,6 +35,7 @@ NOT_FUSED = {
         "apertus",
         "cohere",
         "cohere2",
+        "deepseek-v2",
         "deepseek-v3",
         "ernie4-5",
         "glm",

@@ -91,10 +91,13 @@ def load_model(
     if num_latent:
         logger.info("%d layers keep latents instead of keys and values", num_latent)
     config = module.config
+    shapes = layer_shapes(
+        module, chosen_device
+    )  # first of all: what has no such attention is refused with that reason
     fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
         module=module,
-        layer_shapes=layer_shapes(module, chosen_device),
+        layer_shapes=shapes,
         dtype=chosen_dtype,
         device=chosen_device,
         vocab_size=config.vocab_size,
