@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.weights.decoders.bits import signed
 from worker_svc.weights.decoders.parts import (
     FLOAT_DTYPES,
     Tensors,
@@ -56,7 +55,7 @@ def _matrix(
     half = 1 << BITS - 1
     offsets = (half - _by_output(zeros.load()).float()) * by_output
     return QuantisedMatrix(
-        codes=signed(_by_output(words.load()), BITS),
+        codes=_by_output(words.load()).sub_(half).view(torch.int8),  # in place: a matrix less in memory
         scales=by_output,
         offsets=offsets,
         bits=BITS,
@@ -69,5 +68,7 @@ def _by_output(words: torch.Tensor) -> torch.Tensor:
     turned = words.T.contiguous()
     made = torch.empty(turned.shape[0], PER_WORD, turned.shape[1], dtype=torch.uint8)
     for number, place in enumerate(PLACES):
-        made[:, number] = turned >> BITS * place & 15
+        part = turned >> BITS * place
+        part &= 15
+        made[:, number] = part
     return made.flatten(0, 1)

@@ -117,7 +117,7 @@ def test_rms_norm(width: int, rounds: bool, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", [Activation.SILU, Activation.GELU_TANH])
 @pytest.mark.parametrize("width", [16, 1500])
 def test_gate(width: int, activation: Activation, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
