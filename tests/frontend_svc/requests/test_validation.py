@@ -190,7 +190,7 @@ async def test_an_open_session_has_everything_filled_in(tokenizer: Tokenizer) ->
     assert request.request_id.startswith("cmpl-")
     assert request.max_tokens == 16
     assert session.hashes is not None
-    assert session.hashes.extend(prompt) == chain_hashes(root_hash("toy", salt="tenant"), prompt, 4)
+    assert session.hashes.extend(prompt) == {b"": chain_hashes(root_hash("toy", salt="tenant"), prompt, 4)}
 
 
 async def test_hashes_go_on_over_prior_output(tokenizer: Tokenizer) -> None:
@@ -198,7 +198,7 @@ async def test_hashes_go_on_over_prior_output(tokenizer: Tokenizer) -> None:
     session.on_outputs(1, 0, (6, 7, 8, 9), (), 1.0)
     known = session.request.prompt + session.output.tobytes()
     assert session.hashes is not None
-    assert session.hashes.extend(known) == chain_hashes(root_hash("toy"), known, 4)
+    assert session.hashes.extend(known) == {b"": chain_hashes(root_hash("toy"), known, 4)}
 
 
 async def test_seeds_are_drawn_unless_given(tokenizer: Tokenizer) -> None:
