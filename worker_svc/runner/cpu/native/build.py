@@ -1,4 +1,4 @@
-"""Compiles kernels.cpp at first start, in some seconds, and keeps the library in the user's cache directory."""
+"""Compiles kernels.cpp at first start, in half a minute, and keeps the library in the user's cache directory."""
 
 from __future__ import annotations
 
