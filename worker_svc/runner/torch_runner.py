@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from signalbox.protocol.enums import ModelTask
+from signalbox.protocol.model_identity import ModelIdentity
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
@@ -126,14 +127,7 @@ class TorchRunner:
             has_prompt_logprobs=self._head is not None and head is None,
             embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
             pooling_mode=pooling_mode or PoolingMode.LAST,
-            identity=identify(
-                path,
-                self.model.module,
-                self.model.dtype,
-                self.model.device,
-                kept=self.model.kept,
-                attention=self._batch_class.__name__,
-            ),
+            identity=self._identify(path),
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
@@ -230,6 +224,12 @@ class TorchRunner:
     def num_cache_blocks(self) -> int:
         """Blocks of the cache, those for scratch included."""
         return self._cache.num_blocks
+
+    def _identify(self, path: Path) -> ModelIdentity:
+        model = self.model
+        choices = ", ".join(part for part in (model.kept, model.rope) if part)
+        attention_name = self._batch_class.__name__
+        return identify(path, model.module, model.dtype, model.device, choices, attention_name)
 
     def _load(
         self,

@@ -64,6 +64,13 @@ def test_longrope_has_one_list_of_factors_for_all_positions(
     generate.cache_clear()
 
 
+def test_the_factors_name_the_model(long_rope: Path) -> None:
+    """I7: workers with other `--max-model-len` may have other numbers, and then share no blocks."""
+    long, short, same = (make_runner(long_rope, max_model_len=n).info.identity for n in (129, 128, 200))
+    assert "longrope long" in long.form and "longrope short" in short.form
+    assert long.key != short.key and long.key == same.key
+
+
 def test_the_lists_differ(long_rope: Path, tmp_path: Path) -> None:
     """Otherwise the comparison above would show nothing."""
     prompt = tuple(make_prompts((100,))[0])

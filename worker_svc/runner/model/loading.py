@@ -56,6 +56,8 @@ class LoadedModel:
     """Linear layers whose weights are whole numbers; their products round rows to 16 bits."""
     kept: str = ""
     """How many of them in which form; empty: none."""
+    rope: str = ""
+    """Which of its rope's factors were chosen by `max_model_len`; empty: there was no choice."""
 
 
 def load_model(
@@ -94,7 +96,7 @@ def load_model(
     shapes = layer_shapes(
         module, chosen_device
     )  # first of all: what has no such attention is refused with that reason
-    fix_rope(module, max_model_len or config.max_position_embeddings)
+    rope = fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
         module=module,
         layer_shapes=shapes,
@@ -107,6 +109,7 @@ def load_model(
         head=head,
         num_kept=num_kept,
         kept=told,
+        rope=rope,
     )
 
 

@@ -31,12 +31,12 @@ def identify(
     module: Any,
     dtype: torch.dtype,
     device: torch.device,
-    kept: str = "",
+    choices: str = "",
     attention: str = "",
 ) -> ModelIdentity:
     """The identity of a model as it is served: `module` has its modules swapped for faster ones, where that was done.
-    `kept`: linear layers that are whole numbers. `attention`: whose kernels read the cache."""
-    form = str(dtype).removeprefix("torch.") + (f", {kept}" if kept else "")
+    `choices`: which layers are whole numbers, and factors of a rope. `attention`: whose kernels read the cache."""
+    form = str(dtype).removeprefix("torch.") + (f", {choices}" if choices else "")
     return ModelIdentity(digest_of(model_dir), form, number_class(module, device, attention))
 
 

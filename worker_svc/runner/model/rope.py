@@ -16,23 +16,28 @@ FIXED = "fixed"
 
 
 @torch.no_grad()
-def fix_rope(model: nn.Module, num_positions: int) -> None:
-    """Chooses once what transformers chooses anew for each batch, for requests of up to `num_positions`.
+def fix_rope(model: nn.Module, num_positions: int) -> str:
+    """Chooses once what transformers chooses anew for each batch, for requests of up to `num_positions`. Returns what
+    was chosen, where there was a choice: a part of the model's identity (I7).
 
     longrope: the long factors if a request can be longer than the model's first training was, else the short ones, as
     in vLLM. dynamic: the plain frequencies, which transformers uses for all positions that the model was made for.
     """
+    chosen: set[str] = set()
     for module in model.modules():
         kinds = getattr(module, "rope_type", None)
         if isinstance(kinds, str):
-            module.rope_type = _fixed(module, kinds, None, num_positions)  # type: ignore[assignment]
+            module.rope_type = _fixed(module, kinds, None, num_positions, chosen)  # type: ignore[assignment]
         elif isinstance(kinds, dict):
-            fixed = {layer: _fixed(module, kind, layer, num_positions) for layer, kind in kinds.items()}
+            fixed = {
+                layer: _fixed(module, kind, layer, num_positions, chosen) for layer, kind in kinds.items()
+            }
             module.rope_type = fixed  # type: ignore[assignment]
+    return ", ".join(sorted(chosen))
 
 
-def _fixed(module: Any, kind: str, layer_type: str | None, num_positions: int) -> str:
-    """The type that the module is to have from now on; its frequencies are changed in place."""
+def _fixed(module: Any, kind: str, layer_type: str | None, num_positions: int, chosen: set[str]) -> str:
+    """The type that the module is to have from now on; its frequencies are changed in place, and told to `chosen`."""
     if "dynamic" in kind:
         return FIXED
     if kind != "longrope":
@@ -47,4 +52,5 @@ def _fixed(module: Any, kind: str, layer_type: str | None, num_positions: int) -
         num_positions,
     )
     frequencies.copy_(found)
+    chosen.add(f"longrope {'long' if is_long else 'short'}")
     return FIXED
