@@ -9,11 +9,7 @@ from typing import Any
 import anthropic
 import httpx
 import pytest
-from pydantic import TypeAdapter
 
-from frontend_svc.api.anthropic.blocks import InputMessage
-from frontend_svc.api.anthropic.conversation import make_history
-from frontend_svc.api.anthropic.tools import ClientTool
 from frontend_svc.text.opaque_reasoning import pack_reasoning
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.v1 import generation_pb2
@@ -399,19 +395,3 @@ async def test_many_tools(claude: anthropic.AsyncAnthropic, cluster: Cluster, to
     tools: list[Any] = [{"name": f"t{i}", "input_schema": {"type": "object"}} for i in range(300)]
     answer = await create(claude, tools=tools, tool_choice={"type": "none"})
     assert answer.content[0].text == "ok"
-
-
-def test_a_tool_that_is_found_again_is_described_once() -> None:
-    """A large tool, and thousands of references to it, would be a prompt of gigabytes."""
-    tool = {"name": "f", "description": "long " * 20_000, "input_schema": PARAMETERS, "defer_loading": True}
-    found = [{"type": "tool_reference", "tool_name": "f"}] * 20
-    history: list[Any] = list(USER)
-    for i in range(200):
-        call = {"type": "tool_use", "id": f"c{i}", "name": "weather", "input": {}}
-        result = {"type": "tool_result", "tool_use_id": f"c{i}", "content": found}
-        history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    messages = TypeAdapter(list[InputMessage]).validate_python(history)
-    tools = {"f": ClientTool.model_validate(tool)}
-    whole = "".join(str(message["content"]) for message in make_history(None, messages, tools).messages)
-    assert whole.count("long long") == 10_000
-    assert whole.count('<function>{"name":"f"}</function>') == 3_999
