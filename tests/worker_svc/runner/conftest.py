@@ -17,6 +17,14 @@ from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.sampling import sampler
 
 torch.set_num_threads(1)
+COMPILING_TIMEOUT_S = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test asks for the kernels first has them compiled, which takes long where much else runs."""
+    for item in items:
+        if "kernels" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(COMPILING_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session", params=["native", "x86-64-v3", "x86-64"])
