@@ -93,9 +93,8 @@ def load_model(
     if num_latent:
         logger.info("%d layers keep latents instead of keys and values", num_latent)
     config = module.config
-    shapes = layer_shapes(
-        module, chosen_device
-    )  # first of all: what has no such attention is refused with that reason
+    # First of all: what has no such attention is refused with that reason.
+    shapes = layer_shapes(module, chosen_device)
     rope = fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
         module=module,
