@@ -103,6 +103,13 @@ class FrontendSettings(Settings):
     and go on without it. A field that is known and cannot be served is refused in any case."""
     allowed_origins: str = ""
     """Origins, joined by commas, whose pages may call over HTTP from a browser; * for all of them. Empty: none."""
+    allowed_hosts: str = ""
+    """Names under which requests may come to a server on loopback without keys, beside localhost and addresses of
+    loopback; joined by commas, without ports, * for all. Any other name may be a web page's that leads here."""
+    max_connections: Annotated[int, Field(ge=0)] = 0
+    """Most HTTP connections open at one time; 0: as many as this process may have files open, less 256."""
+    max_body_bytes_at_once: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    """Most bytes of HTTP request bodies that may be on their way at one time; further ones are refused."""
     reasoning_parser: str = "auto"
     """How the model writes its reasoning, e.g. qwen3; auto: as its template and vocabulary show, none: not at all."""
     tool_parser: str = "auto"

@@ -62,6 +62,9 @@ class Metrics:
         self._usage = self._counter(
             names.METRIC_TOKEN_USAGE, "Tokens of ended requests.", [*_GEN_AI, names.LABEL_TOKEN_TYPE]
         )
+        self._connections_refused = self._counter(
+            names.METRIC_CONNECTIONS_REFUSED, "HTTP connections refused ahead of any request.", ["reason"]
+        )
         self._losses = self._counter(names.METRIC_LOSSES, "Attempts lost, by cause.", ["cause"])
         self._other_identities = self._counter(
             names.METRIC_OTHER_IDENTITIES, "Outputs that went on under another identity of the model."
@@ -113,6 +116,10 @@ class Metrics:
     def on_refused(self, error: SignalboxError) -> None:
         """A request was refused before it had a session."""
         self._requests.labels(code_of(error)).inc()
+
+    def on_connection_refused(self, reason: str) -> None:
+        """An HTTP connection asked for too much, or took too long."""
+        self._connections_refused.labels(reason).inc()
 
     @contextlib.contextmanager
     def counting_refusals(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import logging
 from frontend_svc.api.grpc.auth import GrpcAuth
 from frontend_svc.api.grpc.servicer import SERVICE, GenerationServicer
 from frontend_svc.api.http.app import HttpApi
+from frontend_svc.api.http.bounds import HttpBounds, connections_for
 from frontend_svc.api.http.server import HttpServer
 from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
@@ -48,7 +49,12 @@ class Frontend:
         self.grpc_port = 0
         self._grpc = self._make_grpc()
         self._api = self._make_api()
-        self._http = HttpServer(self._api.app, reuse_port=settings.reuse_port)
+        self._http = HttpServer(
+            self._api.app,
+            reuse_port=settings.reuse_port,
+            bounds=HttpBounds(connections_for(settings.max_connections)),
+            on_refused=self.metrics.on_connection_refused,
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_grpc(self) -> rpc.Server:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from frontend_svc.access.access_control import AccessControl
 from frontend_svc.access.keys import watch_keys
+from frontend_svc.api.http.body_bytes import BodyBytes
 from frontend_svc.clock import loop_time
 from frontend_svc.config import FrontendSettings
 from frontend_svc.links.operations import OperationQueue
@@ -41,6 +42,7 @@ class Services:
     directory: ModelDirectory
     table: SessionTable
     processor: RequestProcessor
+    body_bytes: BodyBytes
     prompts: ChatPrompts
     language: Language
     """What outputs of the model mean."""
@@ -113,6 +115,7 @@ def make_services(settings: FrontendSettings) -> Services:
         directory,
         table,
         processor,
+        BodyBytes(settings.max_body_bytes_at_once),
         ChatPrompts(
             tokenizer.chat if tokenizer else None,
             settings.limits,

@@ -4,7 +4,8 @@ SignalboxError
 ├── InvalidRequestError        the request itself is wrong; `field` names where
 │   ├── UnknownModelError      no such model is served
 │   ├── ContextLengthError     prompt and output do not fit the model's context
-│   └── RequestTooLargeError   more bytes or tokens than this server takes
+│   ├── RequestTooLargeError   more bytes or tokens than this server takes
+│   └── UnsupportedMediaTypeError  a body that is not said to be JSON
 ├── AuthenticationError        no key, or an unknown one
 ├── PermissionDeniedError      a known key that may not do this
 ├── RequestNotFoundError       no such request
@@ -52,6 +53,10 @@ class ContextLengthError(InvalidRequestError):
 
 class RequestTooLargeError(InvalidRequestError):
     """The request has more bytes or tokens than this server takes."""
+
+
+class UnsupportedMediaTypeError(InvalidRequestError):
+    """A body over HTTP that is not said to be JSON."""
 
 
 class AuthenticationError(SignalboxError):
@@ -147,6 +152,9 @@ STATUS: dict[type[SignalboxError], Status] = {
     ),
     PermissionDeniedError: Status(
         grpc.StatusCode.PERMISSION_DENIED, HTTPStatus.FORBIDDEN, "permission_error"
+    ),
+    UnsupportedMediaTypeError: Status(
+        grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "invalid_request_error"
     ),
     RequestNotFoundError: Status(grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND, "not_found_error"),
     DuplicateRequestError: Status(

@@ -30,6 +30,7 @@ SCALE = int(os.environ.get("SIGNALBOX_FUZZ", "1"))
 NUM_HTTP_BATCHES, NUM_AGENTS_BATCHES, NUM_GRPC_BATCHES = 100 * SCALE, 50 * SCALE, 50 * SCALE
 LIMIT_S = 20
 """A request that takes longer hangs."""
+JSON = {"content-type": "application/json"}
 FINE_HTTP = {200, 400, 404, 409}
 """404 is for a model that is not served."""
 NO_FORMS = "this worker cannot follow structured_output"
@@ -83,7 +84,7 @@ def check_left_behind(ring: RunningRing) -> None:
 
 
 async def ask_http(client: httpx.AsyncClient, path: str, body: bytes, leaves: bool) -> None:
-    async with client.stream("POST", path, content=body) as answer:
+    async with client.stream("POST", path, content=body, headers=JSON) as answer:
         assert answer.status_code in FINE_HTTP, (path, body, await answer.aread())
         if leaves:
             return  # before a word was read

@@ -19,10 +19,13 @@ from frontend_svc.api.batches.endpoints import BatchesApi, NoFiles
 from frontend_svc.api.http.answer_headers import EXPOSED, AnswerHeaders
 from frontend_svc.api.http.auth import HttpAuth
 from frontend_svc.api.http.errors import JSON, answer_bug, answer_error, answer_http_error
+from frontend_svc.api.http.local_callers import LocalCallers
 from frontend_svc.api.openai.endpoints import OpenAIApi
 from frontend_svc.api.openapi.endpoint import OpenApi
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.pooling.endpoints import PoolingApi
+from frontend_svc.config import FrontendSettings, is_loopback
+from frontend_svc.metrics import Metrics
 from frontend_svc.services import Services
 from signalbox import __version__
 from signalbox.errors import SignalboxError
@@ -62,7 +65,7 @@ class HttpApi:
             middleware=[
                 *_cross_origin(settings.allowed_origins),
                 Middleware(AnswerHeaders, access),
-                *([auth] if access.has_keys else []),
+                *([auth] if access.has_keys else _local_callers(settings, self._metrics)),
             ],
             exception_handlers={
                 SignalboxError: answer_error,
@@ -94,15 +97,26 @@ class HttpApi:
         return Response(orjson.dumps({"version": __version__}), media_type=JSON)
 
 
+def _local_callers(settings: FrontendSettings, metrics: Metrics) -> list[Middleware]:
+    """Where there are no keys, and only this machine can call."""
+    if not is_loopback(settings.http):
+        return []
+    hosts, origins = _names_in(settings.allowed_hosts), _names_in(settings.allowed_origins)
+    return [Middleware(LocalCallers, metrics, hosts, origins)]
+
+
+def _names_in(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _cross_origin(origins: str) -> list[Middleware]:
     """Lets pages of these origins call. It stands ahead of keys: a browser's first question carries none."""
     if not origins:
         return []
-    allowed = [origin.strip() for origin in origins.split(",")]
     return [
         Middleware(
             CORSMiddleware,
-            allow_origins=allowed,
+            allow_origins=_names_in(origins),
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
             expose_headers=EXPOSED,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.openai.schema import TAG, Body
-from signalbox.errors import CancelledError, InvalidRequestError, RequestTooLargeError
+from signalbox.errors import (
+    CancelledError,
+    InvalidRequestError,
+    RequestTooLargeError,
+    UnsupportedMediaTypeError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +27,20 @@ MAX_TOLD = 256
 _told: set[str] = set()
 
 
-async def read_bytes(request: Request, max_bytes: int) -> bytes:
-    """The body. Raises RequestTooLargeError as soon as it is too large, read or not."""
+def require_json(request: Request) -> None:
+    """Raises UnsupportedMediaTypeError unless the body is said to be JSON: a web page may send anybody's server
+    whatever it says is text or a form."""
+    told = request.headers.get("content-type", "")
+    name = told.partition(";")[0].strip().lower()
+    if name != JSON and not (name.startswith("application/") and name.endswith("+json")):
+        raise UnsupportedMediaTypeError(f"Content-Type must be {JSON}, got {told!r}", field="Content-Type")
+
+
+async def read_bytes(
+    request: Request, max_bytes: int, take: Callable[[int], None] = lambda num_bytes: None
+) -> bytes:
+    """The body. Raises RequestTooLargeError as soon as it is too large, read or not. `take` is told of bytes as they
+    come, and may refuse them."""
     too_large = RequestTooLargeError(f"the body is larger than {max_bytes} bytes")
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > max_bytes:
@@ -30,6 +49,7 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
     try:
         async for chunk in request.stream():
             size += len(chunk)
+            take(len(chunk))
             if size > max_bytes:
                 raise too_large
             chunks.append(chunk)

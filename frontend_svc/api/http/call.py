@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from frontend_svc.api.http.answer_headers import name_answer
-from frontend_svc.api.http.body import B, parse_body, read_bytes
+from frontend_svc.api.http.body import B, parse_body, read_bytes, require_json
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.http.half_close import say_events
 from frontend_svc.requests.choices import Choices, open_choices
@@ -72,8 +72,10 @@ class Renderer(Protocol):
 async def read_body(services: Services, request: Request, schema: type[B]) -> B:
     """Raises InvalidRequestError, which names the first wrong field."""
     settings = services.settings
-    data = await read_bytes(request, settings.max_request_bytes)
-    return parse_body(data, schema, drop_unknown=settings.unknown_fields == "warn")
+    require_json(request)
+    with services.body_bytes.reading() as take:
+        data = await read_bytes(request, settings.max_request_bytes, take)
+        return parse_body(data, schema, drop_unknown=settings.unknown_fields == "warn")
 
 
 async def open_call(

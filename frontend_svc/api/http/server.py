@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
-from frontend_svc.api.http.half_close import HalfCloseProtocol
+from frontend_svc.api.http.bounded import BoundedProtocol
+from frontend_svc.api.http.bounds import HttpBounds, connections_for
 from signalbox.errors import StartupError
 
 DATE_EVERY_S = 1
@@ -42,12 +44,23 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """A server of one ASGI application."""
 
-    def __init__(self, app: Any, *, reuse_port: bool = False) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        reuse_port: bool = False,
+        bounds: HttpBounds | None = None,
+        on_refused: Callable[[str], None] = lambda word: None,
+    ) -> None:
+        """bounds: of its connections; None: those of every process. on_refused: is told of a connection that was
+        refused by one of them."""
         self._reuse_port = reuse_port
+        bounds = bounds or HttpBounds(connections_for(0))
+        self._protocol: Any = cast(Any, partial(BoundedProtocol, bounds=bounds, on_refused=on_refused))
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=HalfCloseProtocol,
+                http=self._protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -94,9 +107,10 @@ class HttpServer:
             with contextlib.suppress(OSError):  # its client is gone
                 await loop.connect_accepted_socket(self._make_protocol, connection)
 
-    def _make_protocol(self) -> HalfCloseProtocol:
+    def _make_protocol(self) -> BoundedProtocol:
         config, state = self._server.config, self._server.server_state
-        return HalfCloseProtocol(config=config, server_state=state, app_state={})
+        made: BoundedProtocol = self._protocol(config=config, server_state=state, app_state={})
+        return made
 
     async def stop(self) -> None:
         """Takes no connection any more, and ends those that are open."""

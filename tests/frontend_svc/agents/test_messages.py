@@ -341,7 +341,9 @@ async def test_the_sdk_knows_our_errors(claude: anthropic.AsyncAnthropic, http: 
         await claude.messages.batches.list()
     answer = await http.get("/v1/messages")
     assert (answer.status_code, answer.json()["type"]) == (405, "error")
-    answer = await http.post("/v1/messages", content=b"{" * 200_000)
+    answer = await http.post(
+        "/v1/messages", content=b"{" * 200_000, headers={"content-type": "application/json"}
+    )
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "request_too_large")
 
 

@@ -25,7 +25,8 @@ def dial(frontend: Frontend) -> Dial:
         *, stream: bool = False, version: str = "1.1", cut: int = 0
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         body = json.dumps({"prompt": [5, 6, 7], "stream": stream, "max_tokens": 50}).encode()
-        head = f"POST /v1/completions HTTP/{version}\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        lines = (f"POST /v1/completions HTTP/{version}", "Host: localhost", "Content-Type: application/json")
+        head = "\r\n".join((*lines, f"Content-Length: {len(body)}", "", ""))
         reader, writer = await asyncio.open_connection("127.0.0.1", frontend.http_port)
         request = head.encode() + body
         writer.write(request[: len(request) - cut])

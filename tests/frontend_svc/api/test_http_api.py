@@ -21,6 +21,7 @@ COMPLETION = {"model": "toy", "prompt": "the fox"}
 GEN_AI = (
     '{gen_ai_operation_name="text_completion",gen_ai_provider_name="signalbox",gen_ai_request_model="toy"}'
 )
+JSON = {"content-type": "application/json"}
 CHAT = {"model": "toy", "messages": [{"role": "user", "content": "hi"}]}
 STOP = generation_pb2.FINISH_REASON_STOP
 
@@ -265,7 +266,7 @@ async def test_bad_requests_name_their_field(http: httpx.AsyncClient) -> None:
 
 async def test_bodies_that_are_no_request(http: httpx.AsyncClient) -> None:
     for data in (b"{", b'{"prompt": "\xff"}', b"[]", b'"x"', b"", b'{"temperature": NaN}'):
-        answer = await http.post("/v1/completions", content=data)
+        answer = await http.post("/v1/completions", content=data, headers=JSON)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "InvalidRequestError"), data
 
 
@@ -275,7 +276,7 @@ async def test_large_bodies(http: httpx.AsyncClient) -> None:
             yield b" " * 10_000
 
     for content in (b" " * 200_000, chunks()):
-        answer = await http.post("/v1/completions", content=content)
+        answer = await http.post("/v1/completions", content=content, headers=JSON)
         assert answer.status_code == 413
         assert "100000 bytes" in answer.json()["error"]["message"]
 
@@ -355,7 +356,8 @@ async def test_a_client_that_does_not_read_is_paused(
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", frontend.http_port, limit=1024)
     body = json.dumps(CHAT | {"stream": True, "logprobs": True}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    lines = ("POST /v1/chat/completions HTTP/1.1", "host: localhost", "content-type: application/json")
+    head = "\r\n".join((*lines, f"content-length: {len(body)}", "", "")).encode()
     writer.write(head + body)
     ref = (await cluster.scheduler.next("submit")).ref
     # Many kilobytes per token fill every buffer between the frontend and this client.

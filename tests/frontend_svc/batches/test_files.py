@@ -129,7 +129,7 @@ async def test_a_client_that_leaves_or_falls_silent_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(upload, "SILENT_S", 0.2)
     head = (
-        b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n"
+        b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-type: multipart/form-data; boundary=b\r\n"
         b'content-length: 1000\r\n\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nabc'
     )
     for leaves in (True, False):

@@ -1,0 +1,170 @@
+"""HTTP connections that are refused when they ask for too much, or take too long to say what they want.
+
+All of this happens before a key is looked at, so nothing here may cost more than the bytes that were sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from frontend_svc.api.http.bounds import HttpBounds
+from frontend_svc.api.http.half_close import HalfCloseProtocol
+from frontend_svc.api.openai.renderer import make_error
+from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
+
+SHORTEST_WAIT_S = 0.05
+
+
+class Stage(Enum):
+    """What a connection is waiting for."""
+
+    NOTHING = "nothing"
+    HEAD = "head"
+    BODY = "body"
+
+
+class BoundedProtocol(HalfCloseProtocol):
+    """uvicorn's protocol within bounds."""
+
+    def __init__(
+        self, *args: Any, bounds: HttpBounds, on_refused: Callable[[str], None], **options: Any
+    ) -> None:
+        """on_refused: gets the word for what was too much."""
+        super().__init__(*args, **options)
+        self._bounds, self._on_refused = bounds, on_refused
+        self._stage, self._since_s, self._bytes = Stage.NOTHING, 0.0, 0
+        self._head_bytes = self._num_headers = 0
+        self._is_silent = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._refusal: tuple[HTTPStatus, str, SignalboxError] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refused where there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self._bounds.max_connections:
+            error = UnavailableError(f"more than {self._bounds.max_connections} connections are open here")
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "connections", error)
+        else:
+            self._enter(Stage.HEAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Counts what comes."""
+        if self._refusal is not None:
+            return
+        if self._stage is Stage.NOTHING:
+            self._enter(Stage.HEAD)
+        self._is_silent = False
+        self._bytes += len(data)
+        super().data_received(data)
+        if self._stage is Stage.HEAD and self._bytes > self._bounds.max_head_bytes:
+            self._refuse(*self._too_large_head())
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._head_bytes = self._num_headers = 0
+        self._enter(Stage.HEAD)
+
+    def on_url(self, url: bytes) -> None:
+        """Part of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer."""
+        self._num_headers += 1
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Refuses what proxies and servers are known to understand differently."""
+        names = [name for name, _ in self.headers]
+        version = self.parser.get_http_version()
+        if version == "1.1" and names.count(b"host") != 1:
+            self._stop("host", "a request has one Host header")
+        if version != "1.1" and b"transfer-encoding" in names:
+            self._stop("transfer_encoding", f"Transfer-Encoding is not a part of HTTP/{version}")
+        self._enter(Stage.BODY)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of the request is there."""
+        self._stage = Stage.NOTHING
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser did not take: ours, if it was one of our bounds that it met."""
+        refusal = self._refusal or (HTTPStatus.BAD_REQUEST, "malformed", InvalidRequestError(msg))
+        self._refuse(*refusal)
+
+    def _count(self, num_bytes: int) -> None:
+        self._head_bytes += num_bytes
+        bounds = self._bounds
+        if self._head_bytes > bounds.max_head_bytes or self._num_headers > bounds.max_headers:
+            self._refusal = self._too_large_head()
+            raise ValueError("the head is too large")  # ends the parser
+
+    def _stop(self, word: str, message: str) -> None:
+        self._refusal = HTTPStatus.BAD_REQUEST, word, InvalidRequestError(message)
+        raise ValueError(message)  # ends the parser
+
+    def _too_large_head(self) -> tuple[HTTPStatus, str, SignalboxError]:
+        bounds = self._bounds
+        error = InvalidRequestError(
+            f"request line and headers are larger than {bounds.max_head_bytes} bytes, or more than "
+            f"{bounds.max_headers} headers"
+        )
+        return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "head", error
+
+    def _enter(self, stage: Stage) -> None:
+        self._stage, self._since_s, self._bytes = stage, self.loop.time(), 0
+        if self._timer is None:  # one for all stages: it looks what there is to wait for when it is due
+            self._timer = self.loop.call_later(self._bounds.head_s, self._look_after)
+
+    def _due_s(self) -> float:
+        """When the bytes so far are no longer enough."""
+        bounds = self._bounds
+        if self._stage is Stage.HEAD:
+            return self._since_s + bounds.head_s
+        return self._since_s + bounds.body_grace_s + self._bytes / bounds.body_bytes_s
+
+    def _look_after(self) -> None:
+        self._timer = None
+        if self._stage is Stage.NOTHING or self.transport.is_closing():
+            return
+        if self._stage is Stage.BODY and self.flow.read_paused:
+            self._since_s, self._bytes = self.loop.time(), 0
+        wait_s = self._due_s() - self.loop.time()
+        if wait_s > 0:
+            self._timer = self.loop.call_later(max(wait_s, SHORTEST_WAIT_S), self._look_after)
+        elif self._is_silent:
+            self.transport.close()  # there is nothing to answer
+        else:
+            error = InvalidRequestError(f"the {self._stage.value} of the request did not come in time")
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"slow_{self._stage.value}", error)
+
+    def _refuse(self, status: HTTPStatus, word: str, error: SignalboxError) -> None:
+        """Answers, unless an answer is on its way, and ends the connection."""
+        self._refusal = status, word, error
+        self._stage = Stage.NOTHING
+        self._on_refused(word)
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = orjson.dumps(make_error(error))
+            head = (
+                f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()

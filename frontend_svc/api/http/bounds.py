@@ -1,0 +1,32 @@
+"""How much a connection may ask for before anybody knows whose it is."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+RESERVED_FILES = 256
+"""Open files that a process needs for other things than connections of clients."""
+FEWEST_CONNECTIONS = 64
+
+
+@dataclass(frozen=True)
+class HttpBounds:
+    """Bounds of one HTTP listener. Times are in seconds."""
+
+    max_connections: int
+    max_head_bytes: int = 64 << 10
+    """Request line and headers, trailers included."""
+    max_headers: int = 128
+    head_s: float = 20.0
+    """Until the head of a request is there: of a new connection from its beginning, then from the first byte."""
+    body_grace_s: float = 20.0
+    body_bytes_s: float = 1024.0
+    """Fewest bytes per second of a body once that time is over; what a server does not want to read yet is no fault of
+    its client."""
+
+
+def connections_for(wanted: int) -> int:
+    """Most connections; `wanted` 0: as many as this process may have files open, less what it needs itself."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wanted or max(FEWEST_CONNECTIONS, files - RESERVED_FILES)
