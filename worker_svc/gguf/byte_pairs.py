@@ -37,18 +37,24 @@ QWEN2 = _cut(CONTRACTIONS, LETTERS, r"\p{N}", SIGNS, LINES, SPACES)
 LLAMA3 = _cut(CONTRACTIONS, LETTERS, r"\p{N}{1,3}", SIGNS, LINES, SPACES)
 TEKKEN = _cut(*CASED, r"\p{N}", SIGNS_OR_PATHS, LINES, SPACES)
 GPT4O = _cut(*(f"{cased}{CONTRACTIONS}?" for cased in CASED), r"\p{N}{1,3}", SIGNS_OR_PATHS, LINES, SPACES)
+SINGLE_DIGITS: dict[str, Any] = {
+    "type": "Sequence",
+    "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTES],
+}
+SEED = _cut(CONTRACTIONS, LETTERS, r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+", LINES, SPACES)
 PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
-    "gpt-2": BYTES,
-    "smollm": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, BYTES]},
+    **dict.fromkeys(("gpt-2", "exaone4", "olmo"), BYTES),
+    **dict.fromkeys(("smollm", "command-r", "refact", "starcoder"), SINGLE_DIGITS),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), QWEN2),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe"), LLAMA3),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "dbrx", "chatglm-bpe", "glm4"), LLAMA3),
     "tekken": TEKKEN,
     "gpt-4o": GPT4O,
+    "seed-coder": SEED,
 }
 """How text is cut before merges, by GGUF's name of it."""
 COMPOSED = ("qwen2", "deepseek-r1-qwen")
 """Ways to cut before which marks are put together with their letters."""
-WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3")
+WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "glm4")
 """Ways to cut after which a piece that is a token needs no merges."""
 
 

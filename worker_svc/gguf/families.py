@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from worker_svc.gguf import names, settings
 from worker_svc.gguf.errors import GgufError
 from worker_svc.gguf.reader import GgufFile
-from worker_svc.gguf.rope import rope_scaling
+from worker_svc.gguf.rope import FREQUENCIES, LONG, SHORT, rope_scaling
+from worker_svc.gguf.settings import shortest
 from worker_svc.gguf.shapes import layer_shape
 
 OUTER = {
@@ -17,45 +19,9 @@ OUTER = {
     "output_norm": "model.norm",
     "output": "lm_head",
 }
-LLAMA = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-NORMED = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GEMMA = LLAMA | {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-JOINED = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
-PHI3 = {name: LLAMA[name] for name in ("attn_norm", "attn_output", "ffn_norm", "ffn_down")} | JOINED
-ATTENTION = {name: LLAMA[name] for name in LLAMA if not name.startswith("ffn_")}
-QWEN3_MOE = ATTENTION | {
-    **NORMED,
-    "ffn_norm": LLAMA["ffn_norm"],
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
-    "ffn_up_exps": "mlp.experts.{}.up_proj",
-    "ffn_down_exps": "mlp.experts.{}.down_proj",
-}
-"""One tensor in the file has the matrices of all experts; {} is the number of one."""
-MIXTRAL = ATTENTION | {
-    "ffn_norm": LLAMA["ffn_norm"],
-    "ffn_gate_inp": "block_sparse_moe.gate",
-    "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
-    "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
-    "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
-}
 INNER_NAME = re.compile(r"blk\.([0-9]{1,6})\.(\w+)\.(weight|bias)")
-OUTER_NAME = re.compile(r"(\w+)\.(weight)")
-ROPE_TENSORS = ("rope_freqs.weight",)
+OUTER_NAME = re.compile(r"(\w+)\.(weight|bias)")
+ROPE_TENSORS = (FREQUENCIES, LONG, SHORT)
 """Frequencies that the config tells of."""
 
 
@@ -76,6 +42,14 @@ class Family:
     common: Mapping[str, Any] = field(default_factory=dict)
     biased: tuple[str, ...] = ()
     """Tensors of a layer that have a bias, too."""
+    may_be_biased: tuple[str, ...] = ()
+    """Tensors that have a bias in some files, all of them or none."""
+    has_layer_norms: bool = False
+    """Norms take the mean away, too; the last one has a bias where those of layers do."""
+    epsilon: str = "rms_norm_eps"
+    """The config's name of what norms add to a variance."""
+    is_tied: bool = False
+    """The head is always the embedding."""
     experts: str = ""
     """The config's name of the number of experts; empty: there are none."""
 
@@ -85,23 +59,30 @@ def check_tensors(family: Family, shapes: Mapping[str, tuple[int, ...]], config:
     hidden, num_layers = config["hidden_size"], config["num_hidden_layers"]
     vocabulary = config["vocab_size"], hidden
     found = {name: shape for name, shape in shapes.items() if name not in ROPE_TENSORS}
-    num_outer = len(OUTER) - config["tie_word_embeddings"]
+    biased = biases_of(family, shapes)
+    num_outer = len(OUTER) - config["tie_word_embeddings"] + ("attn_norm" in biased)
     for name, shape in found.items():
         name_of(family, name)
         inner = INNER_NAME.fullmatch(name)
-        if inner and (int(inner[1]) >= num_layers or (inner[3] == "bias" and inner[2] not in family.biased)):
+        if inner and (int(inner[1]) >= num_layers or (inner[3] == "bias" and inner[2] not in biased)):
             raise GgufError(f"the tensor {name} is none of a {family.model_type}'s")
         if inner:
             expected = layer_shape(inner[2], config)[: 1 if inner[3] == "bias" else None]
         else:
-            expected = (hidden,) if name == "output_norm.weight" else vocabulary
+            expected = (hidden,) if name.startswith("output_norm.") else vocabulary
         if shape != expected:
             raise GgufError(f"the tensor {name} has the shape {shape}, not {expected}")
-    wanted = num_outer + num_layers * (len(family.layer) + len(family.biased))
+    wanted = num_outer + num_layers * (len(family.layer) + len(biased))
     if len(found) != wanted:
         raise GgufError(
             f"a {family.model_type} of {num_layers} layers has {wanted} tensors, and the file {len(found)}"
         )
+
+
+def biases_of(family: Family, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Tensors of a layer of this file that have a bias, too."""
+    has = any(f"blk.0.{name}.bias" in shapes for name in family.may_be_biased)
+    return family.biased + (family.may_be_biased if has else ())
 
 
 def find_family(file: GgufFile) -> Family:
@@ -145,10 +126,12 @@ def make_config(files: list[GgufFile]) -> dict[str, Any]:
         "num_key_value_heads": file.size(f"{prefix}.attention.head_count_kv", num_heads),
         "head_dim": file.size(f"{prefix}.attention.key_length", max(hidden // num_heads, 1)),
         "max_position_embeddings": file.size(f"{prefix}.context_length"),
-        "rms_norm_eps": shortest(file.number(f"{prefix}.attention.layer_norm_rms_epsilon")),
+        family.epsilon: shortest(
+            file.number(f"{prefix}.attention.layer_norm{'' if family.has_layer_norms else '_rms'}_epsilon")
+        ),
         "rope_theta": shortest(file.number(f"{prefix}.rope.freq_base", 10_000.0)),
         "vocab_size": max(len(file.texts("tokenizer.ggml.tokens")), rows[0] if len(rows) == 2 else 0),
-        "tie_word_embeddings": "output.weight" not in shapes,
+        "tie_word_embeddings": family.is_tied or "output.weight" not in shapes,
         "torch_dtype": "bfloat16",
     }
     if config["head_dim"] % 2 or num_heads % config["num_key_value_heads"]:
@@ -159,6 +142,8 @@ def make_config(files: list[GgufFile]) -> dict[str, Any]:
     scaling = rope_scaling(files, prefix, config)
     if scaling is not None:
         config["rope_scaling"] = scaling
+    if family.may_be_biased:
+        config["attention_bias"] = biases_of(family, shapes) != family.biased
     own = family.settings(file, config)
     return config | dict(family.common) | own
 
@@ -172,108 +157,80 @@ def _experts(file: GgufFile, family: Family, prefix: str) -> dict[str, Any]:
     return {family.experts: count, "num_experts_per_tok": used, "moe_intermediate_size": width}
 
 
-def _qwen3_moe(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    every = {"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True}
-    return {"use_sliding_window": False, "attention_bias": False} | every
-
-
-def _mixtral(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    return {"intermediate_size": config.pop("moe_intermediate_size"), "sliding_window": None}
-
-
-def _llama(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    return {"attention_bias": False, "mlp_bias": False}
-
-
-def _qwen2(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    return {"use_sliding_window": False}
-
-
-def _qwen3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    return {"use_sliding_window": False, "attention_bias": False}
-
-
-def _phi3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    if file.size("phi3.rope.dimension_count", config["head_dim"]) != config["head_dim"]:
-        raise GgufError("a phi3 that turns only a part of each head is not served from GGUF")
-    return {
-        "sliding_window": _window(file, "phi3.attention.sliding_window"),
-        "pad_token_id": None,
-    }
-
-
-def _gemma2(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    """The published model of 46 layers divides by another number than its head's."""
-    is_largest = config["num_hidden_layers"] == 46
-    scalar = config["hidden_size"] // config["num_attention_heads"] if is_largest else config["head_dim"]
-    return {
-        "query_pre_attn_scalar": scalar,
-        "sliding_window": file.size("gemma2.attention.sliding_window"),
-        "attn_logit_softcapping": shortest(file.number("gemma2.attn_logit_softcapping", 50.0)),
-        "final_logit_softcapping": shortest(file.number("gemma2.final_logit_softcapping", 30.0)),
-    }
-
-
-def _gemma3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    """Every sixth layer sees all; the others turn by frequencies of their own. Of the published ones, that of 62 layers
-    divides by another number than its head's."""
-    num_layers = config["num_hidden_layers"]
-    is_largest = num_layers == 62
-    scalar = config["hidden_size"] // config["num_attention_heads"] if is_largest else config["head_dim"]
-    kinds = ["full_attention" if index % 6 == 5 else "sliding_attention" for index in range(num_layers)]
-    whole: dict[str, Any] = {"rope_type": "default", **(config.pop("rope_scaling", None) or {})}
-    own = {"rope_type": "default", "rope_theta": shortest(file.number("gemma3.rope.freq_base_swa", 10_000.0))}
-    return {
-        "query_pre_attn_scalar": scalar,
-        "sliding_window": file.size("gemma3.attention.sliding_window"),
-        "layer_types": kinds,
-        "rope_parameters": {
-            "full_attention": whole | {"rope_theta": config["rope_theta"]},
-            "sliding_attention": own,
-        },
-        "final_logit_softcapping": _cap(file, "gemma3.final_logit_softcapping"),
-        "attn_logit_softcapping": None,
-    }
-
-
-def _cap(file: GgufFile, name: str) -> float | None:
-    return shortest(file.number(name)) if name in file.metadata else None
-
-
-def _window(file: GgufFile, name: str) -> int | None:
-    return file.size(name) if file.metadata.get(name) else None
-
-
 SILU = {"hidden_act": "silu"}
 GELU = {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False}
+QKV = ("attn_q", "attn_k", "attn_v")
+LAYER_NORMS: dict[str, Any] = {"has_layer_norms": True, "epsilon": "layer_norm_eps", "common": SILU}
 FAMILIES = {
-    "llama": Family("llama", "LlamaForCausalLM", LLAMA, _llama, has_neighbours=True, common=SILU),
-    "qwen2": Family(
-        "qwen2", "Qwen2ForCausalLM", LLAMA, _qwen2, common=SILU, biased=("attn_q", "attn_k", "attn_v")
+    "llama": Family(
+        "llama", "LlamaForCausalLM", names.LLAMA, settings.llama, has_neighbours=True, common=SILU
     ),
-    "qwen3": Family("qwen3", "Qwen3ForCausalLM", LLAMA | NORMED, _qwen3, common=SILU),
+    "qwen2": Family("qwen2", "Qwen2ForCausalLM", names.LLAMA, settings.qwen2, common=SILU, biased=QKV),
+    "qwen3": Family("qwen3", "Qwen3ForCausalLM", names.LLAMA | names.NORMED, settings.qwen3, common=SILU),
     "qwen3moe": Family(
-        "qwen3_moe", "Qwen3MoeForCausalLM", QWEN3_MOE, _qwen3_moe, common=SILU, experts="num_experts"
+        "qwen3_moe",
+        "Qwen3MoeForCausalLM",
+        names.QWEN3_MOE,
+        settings.qwen3_moe,
+        common=SILU,
+        experts="num_experts",
     ),
-    "phi3": Family("phi3", "Phi3ForCausalLM", PHI3, _phi3, common=SILU),
-    "gemma2": Family("gemma2", "Gemma2ForCausalLM", GEMMA, _gemma2, are_norms_plus_one=True, common=GELU),
+    "phi3": Family("phi3", "Phi3ForCausalLM", names.PHI3, settings.phi3, common=SILU),
+    "gemma2": Family(
+        "gemma2", "Gemma2ForCausalLM", names.GEMMA, settings.gemma2, are_norms_plus_one=True, common=GELU
+    ),
     "gemma3": Family(
-        "gemma3_text", "Gemma3ForCausalLM", GEMMA | NORMED, _gemma3, are_norms_plus_one=True, common=GELU
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        names.GEMMA | names.NORMED,
+        settings.gemma3,
+        are_norms_plus_one=True,
+        common=GELU,
     ),
+    "gemma": Family(
+        "gemma", "GemmaForCausalLM", names.LLAMA, settings.gemma, are_norms_plus_one=True, is_tied=True
+    ),
+    "command-r": Family(
+        "cohere", "CohereForCausalLM", names.PARALLEL, settings.cohere, is_tied=True, **LAYER_NORMS
+    ),
+    "cohere2": Family(
+        "cohere2", "Cohere2ForCausalLM", names.PARALLEL, settings.cohere2, is_tied=True, **LAYER_NORMS
+    ),
+    "glm4": Family("glm4", "Glm4ForCausalLM", names.GLM4, settings.glm4, common=SILU, may_be_biased=QKV),
+    "olmo2": Family("olmo2", "Olmo2ForCausalLM", names.POST_NORMED, settings.olmo2, common=SILU),
+    "exaone4": Family("exaone4", "Exaone4ForCausalLM", names.POST_NORMED, settings.exaone4, common=SILU),
+    "smollm3": Family(
+        "smollm3", "SmolLM3ForCausalLM", names.LLAMA, settings.smollm3, has_neighbours=True, common=SILU
+    ),
+    "granite": Family(
+        "granite", "GraniteForCausalLM", names.LLAMA, settings.granite, has_neighbours=True, common=SILU
+    ),
+    "seed_oss": Family(
+        "seed_oss", "SeedOssForCausalLM", names.SEED_OSS, settings.seed_oss, common=SILU, biased=QKV
+    ),
+    "starcoder2": Family(
+        "starcoder2",
+        "Starcoder2ForCausalLM",
+        names.STARCODER2,
+        settings.starcoder2,
+        has_layer_norms=True,
+        epsilon="norm_epsilon",
+        biased=tuple(names.STARCODER2),
+    ),
+    "ernie4_5": Family("ernie4_5", "Ernie4_5ForCausalLM", names.LLAMA, settings.ernie, common=SILU),
+    "hunyuan-dense": Family(
+        "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", names.HUNYUAN, settings.hunyuan, common=SILU
+    ),
+    "arcee": Family("arcee", "ArceeForCausalLM", names.UNGATED, settings.arcee, has_neighbours=True),
 }
 """Families by llama.cpp's names. Mistral's are llamas there."""
 MIXTRALS = Family(
     "mixtral",
     "MixtralForCausalLM",
-    MIXTRAL,
-    _mixtral,
+    names.MIXTRAL,
+    settings.mixtral,
     has_neighbours=True,
     common=SILU,
     experts="num_local_experts",
 )
 """The llamas that have experts."""
-
-
-def shortest(number: float) -> float:
-    """A float32 as whoever wrote it meant it: 1e-05, not 9.999999747378752e-06."""
-    return float(f"{number:.7g}")

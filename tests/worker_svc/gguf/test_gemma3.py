@@ -18,7 +18,7 @@ import torch
 from tokenizers import Tokenizer
 
 from tests.downloads import CACHE, wheel
-from tests.worker_svc.runner.reference import make_runner
+from tests.worker_svc.runner.reference import continuation, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.weights.references import gguf_quants
 from worker_svc.gguf.blocks import STORAGES
@@ -110,10 +110,7 @@ def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) ->
         driver.run(chunk_size=30, preemptions=0)
     module = load_model(tmp_path / "gemma", dtype="float32").module
     module.set_attn_implementation("eager")
+    module.generation_config.eos_token_id = None
     for request, prompt in zip(requests, prompts, strict=True):
-        ids = torch.tensor([prompt])
-        mask = torch.ones_like(ids)
-        output = module.generate(
-            ids, attention_mask=mask, max_new_tokens=NUM_TOKENS, do_sample=False, eos_token_id=-1
-        )
-        assert list(request.output) == output[0, len(prompt) :].tolist(), tokenizer.decode(prompt)
+        output = list(request.output)
+        assert output == continuation(module, prompt, output, NUM_TOKENS), tokenizer.decode(prompt)
