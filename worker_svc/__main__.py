@@ -2,10 +2,13 @@
 
 import os
 
-# Threads of the model wait for the next parallel region of a step for 20 to 150 us, and then sleep: on a small machine
-# the event loops of the services need the cores. Read by OpenMP when it is loaded, so before anything imports torch.
+from signalbox.runtime.cores import spin_count
+
+# Threads of the model wait for the next parallel region of a step for 20 to 150 us, under a quota for less, and then
+# sleep: on a small machine the event loops of the services need the cores. Read by OpenMP when it is loaded, so before
+# anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+os.environ.setdefault("GOMP_SPINCOUNT", spin_count())
 
 import sys
 

@@ -56,8 +56,8 @@ class WorkerSettings(Settings):
     attention: Literal["auto", "triton"] = "auto"
     """auto: Triton's kernels on a GPU, compiled ones on the CPU. triton: refused where it cannot run."""
     threads: int | None = Field(None, ge=1)
-    """Most CPU threads of the model; steps of few tokens may take fewer. Unset: all cores, or all but one of three
-    and more."""
+    """Most CPU threads of the model; steps of few tokens may take fewer. Unset: one for each physical
+    core, or what a quota allows; one less where the services would have none left. The log says why."""
     num_blocks: int | None = Field(None, ge=1)
     """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)

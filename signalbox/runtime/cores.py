@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import os
+import logging
 
+from signalbox.runtime.machine.share import share_of, spins
+from signalbox.runtime.machine.system import this_machine
 
-def count_cores() -> int:
-    """How many cores we may use; a container may have fewer than the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+logger = logging.getLogger(__name__)
 
 
 def threads_per_worker(num_workers: int = 1) -> int:
-    """All cores but one, which the services need, shared out. Of two cores the model gets both: it is there that one
-    less costs most, and steps of few tokens leave one alone anyway."""
-    cores = count_cores()
-    return max(1, (cores - 1 if cores > 2 else cores) // num_workers)
+    """How many threads each of so many workers gets unless somebody says a number."""
+    return share_of(this_machine(), num_workers).threads
+
+
+def tell_threads(wanted: int | None) -> int:
+    """Threads of the model of this process, and says in the log why so many. `wanted`: what the operator says; None:
+    nothing."""
+    if wanted is not None:
+        logger.info("threads of the model: %d, as --threads says", wanted)
+        return wanted
+    share = share_of(this_machine())
+    logger.info("threads of the model: %d (%s)", share.threads, share.reason)
+    return share.threads
+
+
+def spin_count() -> str:
+    """GOMP_SPINCOUNT for the threads of a worker, by which ours go too."""
+    return str(spins(this_machine()))

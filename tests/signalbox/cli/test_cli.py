@@ -21,6 +21,7 @@ from signalbox.cli.commands.service import status as status_command
 from signalbox.cli.main import COMMANDS, main, make_parser
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from signalbox.runtime import cores
+from signalbox.runtime.machine.cpus import Cpu, Machine
 from signalbox.v1 import admin_pb2
 from tests.ports import free_ports
 
@@ -294,12 +295,16 @@ def test_a_frontend_gets_a_model_only_for_its_tokenizer(tmp_path: Path) -> None:
     assert f"--model={tmp_path}" in command_line(ring, 2)
 
 
+def machine_of(cores: int) -> Machine:
+    return Machine(tuple(Cpu(number, number) for number in range(cores)))
+
+
 def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "count_cores", lambda: 8)
+    monkeypatch.setattr(cores, "this_machine", lambda: machine_of(8))
     assert "--threads=7" in command_line(make_ring(), 1)
     assert "--threads=3" in command_line(make_ring("--workers", "2"), 1)
     assert "--threads=1" in command_line(make_ring("--workers", "20"), 1)
-    monkeypatch.setattr(cores, "count_cores", lambda: 2)
+    monkeypatch.setattr(cores, "this_machine", lambda: machine_of(2))
     assert "--threads=2" in command_line(make_ring(), 1)
 
 

@@ -1,0 +1,1 @@
+"""Fake trees of /sys and /proc, and what is made of them."""
