@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from signalbox.errors import StartupError
 from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.protocol.speculation import parse_speculation
-from signalbox.runtime.cores import threads_per_worker
+from signalbox.runtime.cores import spin_count, tell_threads
 from signalbox.runtime.process import collector_off
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner, RunnerInfo
@@ -87,7 +87,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         raise StartupError("--model is missing: the torch runner needs the directory of a model")
     # Read when OpenMP is loaded, with torch: threads that spin between two steps starve the event loops.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    os.environ.setdefault("GOMP_SPINCOUNT", spin_count())
     # Imported here: the sim runner does without torch, and importing it takes seconds.
     with collector_off():
         from worker_svc.runner.encoder.loading import is_encoder  # noqa: PLC0415
@@ -119,7 +119,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
             num_host_blocks=settings.num_host_blocks,
             block_size=settings.block_size,
             max_model_len=settings.max_model_len,
-            threads=settings.threads or threads_per_worker(),
+            threads=tell_threads(settings.threads),
             kv_cache_memory=settings.kv_cache_memory,
             gpu_memory_utilization=settings.gpu_memory_utilization,
             max_num_batched_tokens=settings.max_num_batched_tokens,
@@ -153,7 +153,7 @@ def _encoder(settings: WorkerSettings) -> ModelRunner:
         num_blocks=settings.num_blocks,
         block_size=settings.block_size,
         max_model_len=settings.max_model_len,
-        threads=settings.threads or threads_per_worker(),
+        threads=tell_threads(settings.threads),
         max_num_batched_tokens=settings.max_num_batched_tokens,
     )
 

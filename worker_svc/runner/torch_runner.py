@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import optimize
 from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads
+from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
@@ -89,10 +89,9 @@ class TorchRunner:
         choice. draft_block_bytes: what a draft model takes of each block beside this one.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
-        self._threads = None if threads is None else StepThreads(threads, threads)
+        self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))
         self._draft_block_bytes = draft_block_bytes
-        self._limit: tuple[int, int] | None = None
-        self._limit_threads(1)
+        self._threads.apply(1)
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
         self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
@@ -132,9 +131,9 @@ class TorchRunner:
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
         if threads is not None and self.model.device.type == "cpu":
-            self._threads = choose_threads(threads, self._run_one_token)
-            self._limit = None
-            logger.info("threads of a step: %d for few tokens, %d for many", self._threads.few, threads)
+            chosen = choose_threads(threads, self._run_one_token)
+            self._threads = ThreadLimit(chosen)
+            logger.info("threads of a step: %d for few tokens, %d for many", chosen.few, threads)
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Sampled:
@@ -154,7 +153,7 @@ class TorchRunner:
     @torch.inference_mode()
     def check(self) -> None:
         """Runs the model on one token, in a cache of its own; see `ModelRunner`."""
-        self._limit_threads(1)
+        self._threads.apply(1)
         if not bool(state_sums(self._run_one_token()).isfinite()):
             raise ArithmeticError("the hidden state is not finite")
 
@@ -193,7 +192,6 @@ class TorchRunner:
         return self._run(batch).logits
 
     def _run(self, batch: Batch) -> Forwarded:
-        self._limit_threads(len(batch.token_ids))
         # Hidden states are captured from transformers' own forward.
         forward = self._forward if not (batch.scored or batch.pooled) else ModuleForward(self.model.module)
         if batch.masks is not None:
@@ -207,7 +205,7 @@ class TorchRunner:
             block_tables=batch.block_tables,
             device=self.model.device,
         )
-        with attention.running(paged):
+        with self._threads.around_step(len(batch.token_ids)), attention.running(paged):
             return forward(
                 self._to_device(batch.token_ids),
                 self._to_device(batch.positions),
@@ -272,15 +270,6 @@ class TorchRunner:
         step = step_bytes(self.model, self._batch_class, block_size, max_num_batched_tokens)
         free, total = torch.cuda.mem_get_info(device)
         return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
-
-    def _limit_threads(self, num_tokens: int) -> None:
-        """Sets the threads for a step of so many query tokens. The libraries count by calling thread."""
-        if self._threads is None:
-            return
-        limit = threading.get_ident(), self._threads.of(num_tokens)
-        if limit != self._limit:
-            torch.set_num_threads(limit[1])
-        self._limit = limit
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.model.device, torch.int64)

@@ -7,13 +7,32 @@ from collections.abc import Callable
 import torch
 
 from worker_svc.weights.quantised import QuantisedMatrix
+from worker_svc.weights.stack import MatrixStack
+from worker_svc.weights.weight import Stored
 
 CHUNK_ELEMENTS = 1 << 19
 """Numbers that are float32 at a time: what a thread takes beside the result."""
 
 
-def served_form(matrix: QuantisedMatrix, dtype: torch.dtype) -> torch.Tensor:
-    """The matrix as the model's parameter: its numbers in `dtype`."""
+def served_form(made: Stored, dtype: torch.dtype) -> torch.Tensor:
+    """The weight as the model's parameter: whole numbers as what they stand for, in `dtype`; others as they are."""
+    if isinstance(made, MatrixStack):
+        return _stacked(made, dtype)
+    return _numbers(made, dtype) if isinstance(made, QuantisedMatrix) else made
+
+
+def _stacked(stack: MatrixStack, dtype: torch.dtype) -> torch.Tensor:
+    made = torch.empty(0)
+    for expert in range(stack.num_experts):
+        numbers = served_form(stack.matrix(expert), dtype)
+        numbers = numbers.T if stack.is_transposed else numbers
+        if not expert:
+            made = torch.empty((stack.num_experts, *numbers.shape), dtype=dtype)
+        made[expert] = numbers
+    return made
+
+
+def _numbers(matrix: QuantisedMatrix, dtype: torch.dtype) -> torch.Tensor:
     return in_chunks(
         matrix.shape, dtype, lambda chunk: matrix.with_rows(lambda rows: rows[chunk]).dequantise()
     )

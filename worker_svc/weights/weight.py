@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
 from worker_svc.weights.quantised import QuantisedMatrix
+from worker_svc.weights.stack import MatrixStack
 from worker_svc.weights.tensor_file import StoredTensor
+
+Stored: TypeAlias = torch.Tensor | QuantisedMatrix | MatrixStack
+"""What a checkpoint has of a weight: numbers, or whole numbers with scales."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,10 @@ class Weight:
     shape: tuple[int, ...]
     stored_bytes: int
     """In the file, scales and all."""
-    read: Callable[[torch.dtype], torch.Tensor | QuantisedMatrix]
+    read: Callable[[torch.dtype], Stored]
     """Numbers with a scheme of their own come in the dtype that is asked for, others as they are stored."""
+    forget: Callable[[], None] = lambda: None
+    """Gives up the pages of the file that were read, where what was read is not wanted any more."""
 
     @property
     def num_elements(self) -> int:
@@ -30,18 +37,18 @@ class Weight:
 
 def plain(stored: StoredTensor) -> Weight:
     """A tensor that is what it says."""
-    return Weight(stored.name, stored.shape, stored.num_bytes, lambda _dtype: stored.load())
+    return Weight(stored.name, stored.shape, stored.num_bytes, lambda _dtype: stored.load(), stored.forget)
 
 
 def made_of(
     parts: list[StoredTensor],
     shape: tuple[int, ...],
     name: str,
-    read: Callable[[torch.dtype], torch.Tensor | QuantisedMatrix],
+    read: Callable[[torch.dtype], Stored],
 ) -> Weight:
     """A weight of several tensors, whose pages are given up once it is read: `read` returns copies."""
 
-    def read_and_forget(dtype: torch.dtype) -> torch.Tensor | QuantisedMatrix:
+    def read_and_forget(dtype: torch.dtype) -> Stored:
         made = read(dtype)
         for part in parts:
             part.forget()

@@ -21,12 +21,12 @@ import torch.nn.functional as F  # noqa: N812
 from tokenizers import Tokenizer
 
 from worker_svc.runner.attention import attention
-from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.attention import PagedBatch, native_kernels
 from worker_svc.runner.attention.kv_cache import KVCache
+from worker_svc.runner.cpu.rounded_weights import rounding
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.torch_runner import load_checked
-from worker_svc.weights.rounding import round_matrix
 
 WINDOW_TOKENS = 512
 BLOCK_SIZE = 16
@@ -76,6 +76,7 @@ def perplexity(model: LoadedModel, windows: list[list[int]]) -> float:
 def matrix_errors() -> Iterator[dict[str, object]]:
     """Root mean square errors of rounded random matrices, in root mean squares of these."""
     torch.manual_seed(0)
+    round_matrix = rounding(native_kernels())
     matrices = {
         "gaussian": torch.randn(MATRIX_SHAPE),
         "student-t, 3 degrees of freedom": torch.distributions.StudentT(DEGREES_OF_FREEDOM).sample(

@@ -52,6 +52,26 @@ def generate(
     return result.sequences[0, len(prompt) :].tolist(), torch.cat(result.logits)
 
 
+def continuation(model: Any, prompt: list[int], proposed: list[int], num_tokens: int) -> list[int]:
+    """Greedy output of transformers after a prompt: until an end-of-sequence token or for `num_tokens`.
+
+    One forward pass over what is `proposed` says it all where that is right: a token is the greedy one if it is the
+    best after tokens that are. From the first that is not on, the output is the model's own.
+    """
+    tokens = prompt + proposed
+    with torch.inference_mode():
+        best = model(torch.tensor([tokens])).logits[0, len(prompt) - 1 :].argmax(-1).tolist()
+    right = next((i for i, token in enumerate(proposed) if token != best[i]), len(proposed))
+    output: list[int] = [*proposed[:right], best[right]]
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    end = next((i + 1 for i, token in enumerate(output) if token in ends), num_tokens)
+    output = output[: min(end, num_tokens)]
+    if len(output) < num_tokens and output[-1] not in ends:
+        return output + continuation(model, prompt + output, [], num_tokens - len(output))
+    return output
+
+
 def assert_same_but_for_ties(actual: list[int], expected: list[int], logits: torch.Tensor) -> int:
     """Compares up to a near tie of the reference that was decided otherwise. Returns the ties met, 0 or 1."""
     assert len(actual) == len(expected)

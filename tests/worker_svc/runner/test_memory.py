@@ -117,5 +117,10 @@ def test_a_worker_says_in_one_sentence_that_its_cache_does_not_fit(model_dir: Mo
     assert done.returncode == 1
     *logged, sentence = done.stderr.splitlines()
     assert sentence.startswith("worker: The KV cache of ") and "921600.00 GiB" in sentence
-    told = (" worker WARNING ", " worker INFO weights: ", " worker INFO The CPU kernels ")
+    told = (
+        " worker WARNING ",
+        " worker INFO threads of the model: ",
+        " worker INFO weights: ",
+        " worker INFO The CPU kernels ",
+    )
     assert all(any(part in line for part in told) for line in logged), "what the load says, and no traceback"

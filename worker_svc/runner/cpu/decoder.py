@@ -16,12 +16,13 @@ from worker_svc.runner.attention.families import is_one_call_layer, window_of
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu import packed_linear
 from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, norm_epsilon
-from worker_svc.runner.cpu.kept_linear import join_biases, join_matrices, quantised_only
+from worker_svc.runner.cpu.kept_linear import pack_kept, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, Kernels
 from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
 from worker_svc.runner.cpu.native_linear import PackedWeight
 from worker_svc.runner.cpu.packed_codes import PackedCodes
 from worker_svc.runner.cpu.packed_linear import weight_and_bias
+from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 
 @dataclass
@@ -45,6 +46,9 @@ class FusedDecoder(nn.Module):
     def __init__(self, layers: nn.ModuleList, kernels: Kernels) -> None:
         """NotFusableError if the layers are not of a known kind. Their own weights are not kept."""
         super().__init__()
+        for layer in layers:
+            if not is_decoder_layer(layer):
+                raise NotFusableError(f"{type(layer).__name__} is not of a known kind")
         first: Any = layers[0]
         self._kernels = kernels
         self._call = make_call(first)
@@ -128,13 +132,11 @@ def make_call(layer: Any) -> DecoderCall:
 
 
 def pack_layer(layer: Any) -> PackedLayer:
-    """One layer's weights as the kernel reads them."""
-    if not is_decoder_layer(layer):
-        raise NotFusableError(f"{type(layer).__name__} is not of a known kind")
+    """One layer's weights as the kernel reads them; it loses those that it has as whole numbers."""
     attn, mlp = layer.self_attn, layer.mlp
     norms = [layer.input_layernorm, layer.post_attention_layernorm]
     norms += [getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)]
-    return PackedLayer(
+    packed = PackedLayer(
         qkv=pack_side_by_side(attn.q_proj, attn.k_proj, attn.v_proj),
         out=pack_side_by_side(attn.o_proj),
         gate_up=pack_alternating(mlp.gate_proj, mlp.up_proj),
@@ -142,13 +144,17 @@ def pack_layer(layer: Any) -> PackedLayer:
         norms=[None if norm is None else norm.weight.detach().contiguous() for norm in norms],
         window=window_of(attn) or 0,
     )
+    for module in layer.modules():
+        if isinstance(module, QuantisedLinear):
+            module.release()
+    return packed
 
 
 def pack_side_by_side(*linears: nn.Module) -> PackedWeight | PackedCodes:
     """The outputs of all, one layer's behind the other's."""
     kept = quantised_only(linears)
     if kept is not None:
-        return PackedCodes(join_matrices([linear.matrix for linear in kept]), join_biases(kept))
+        return pack_kept(kept)
     pairs = [weight_and_bias(linear) for linear in linears]
     weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
     return PackedWeight(torch.cat(weights), packed_linear.join_biases(weights, biases))
@@ -158,8 +164,7 @@ def pack_alternating(gates: nn.Module, ups: nn.Module) -> PackedWeight | PackedC
     """16 outputs of `gates`, 16 of `ups`, and so on: they meet in one tile."""
     kept = quantised_only((gates, ups))
     if kept is not None:
-        matrix, bias = join_matrices([linear.matrix for linear in kept]), join_biases(kept)
-        return PackedCodes(matrix.with_rows(alternating), None if bias is None else alternating(bias))
+        return pack_kept(kept, alternating)
     pairs = [weight_and_bias(gates), weight_and_bias(ups)]
     weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
     bias = packed_linear.join_biases(weights, biases)

@@ -72,12 +72,13 @@ class FusedMLP(nn.Module):
         if activation is None or width % LANES or mlp.up_proj.out_features != width:
             raise NotFusableError("its activation or width is not one that the kernel knows")
         self._kernels, self._activation = kernels, activation
+        probe = probe_rows(mlp.gate_proj.in_features, dtype_of(mlp.gate_proj))
+        expected = mlp(probe)
         self.gate_up_proj = pack_layers(kernels, mlp.gate_proj, mlp.up_proj)
         self.down_proj = pack_layers(kernels, mlp.down_proj)
-        probe = probe_rows(self.gate_up_proj.in_features, dtype_of(mlp.gate_proj))
         least = KEPT_TOLERANCE if isinstance(self.down_proj, KeptLinear) else 0.0
         tolerance = max(TOLERANCES[probe.dtype], least)
-        if not relative_error(self(probe), mlp(probe)) <= 2 * tolerance:
+        if not relative_error(self(probe), expected) <= 2 * tolerance:
             raise NotFusableError("the fused MLP gives other results")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

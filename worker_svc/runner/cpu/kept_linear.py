@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -19,16 +19,18 @@ class KeptLinear(nn.Module):
     """The product by our kernel with packed codes. A row's result does not depend on the other rows."""
 
     def __init__(self, linears: Sequence[QuantisedLinear], kernels: Kernels) -> None:
-        """Gives the outputs of `linears` side by side. PackingError if it cannot, or gives others."""
+        """Gives the outputs of `linears`, side by side, and releases these. PackingError if it cannot."""
         super().__init__()
         self.in_features = linears[0].in_features
         self.out_features = sum(linear.out_features for linear in linears)
         self._kernels = kernels
-        self._weight = PackedCodes(join_matrices([linear.matrix for linear in linears]), join_biases(linears))
+        self._weight = pack_kept(linears)
         probe = probe_rows(self.in_features, linears[0].dtype)
         expected = torch.cat([linear(probe) for linear in linears], dim=-1)
         if not relative_error(self(probe), expected) <= TOLERANCES[linears[0].dtype]:
             raise PackingError("packed codes give other results")
+        for linear in linears:
+            linear.release()
 
     @property
     def weight_bytes(self) -> int:
@@ -46,6 +48,16 @@ def quantised_only(linears: Sequence[nn.Module]) -> list[QuantisedLinear] | None
     return kept if len(kept) == len(linears) else None
 
 
+def pack_kept(
+    linears: Sequence[QuantisedLinear], arrange: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> PackedCodes:
+    """The outputs of all side by side, or as `arrange` orders them. PackingError if the kernel could not read that."""
+    matrix, bias = join_matrices([linear.matrix for linear in linears]), join_biases(linears)
+    if arrange is None:
+        return PackedCodes(matrix, bias)
+    return PackedCodes(matrix.with_rows(arrange), None if bias is None else arrange(bias))
+
+
 def join_matrices(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix:
     """Their outputs side by side, with the very numbers that they have: in the most bits of any, and in groups into
     which all of theirs can be cut. PackingError if the kernel could not read that."""
@@ -55,12 +67,15 @@ def join_matrices(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix:
     offsets = None
     if any(matrix.offsets is not None for matrix in matrices):
         offsets = torch.cat([_cut(_offsets(matrix), matrix.group_size // group) for matrix in matrices])
+    kinds = {(matrix.bits, matrix.is_e2m1) for matrix in matrices}
+    is_e2m1 = kinds == {(4, True)}
     joined = QuantisedMatrix(
-        codes=torch.cat([matrix.codes for matrix in matrices]),
+        codes=torch.cat([matrix.codes if is_e2m1 else matrix.whole for matrix in matrices]),
         scales=torch.cat([_cut(matrix.scales, matrix.group_size // group) for matrix in matrices]),
         offsets=offsets,
-        bits=max(matrix.bits for matrix in matrices),
+        bits=4 if kinds <= {(4, False)} or is_e2m1 else 8,
         group_size=group,
+        is_e2m1=is_e2m1,
     )
     check_fits(joined)
     return joined

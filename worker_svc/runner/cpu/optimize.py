@@ -14,7 +14,8 @@ from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.attention.families import FAMILIES
 from worker_svc.runner.attention.latent import AbsorbedProjections, drop_expansion
 from worker_svc.runner.cpu.decoder import FusedDecoder, is_decoder_layer
-from worker_svc.runner.cpu.experts.fused_experts import FusedExperts, is_experts
+from worker_svc.runner.cpu.experts.fused_experts import FusedExperts
+from worker_svc.runner.cpu.experts.kinds import is_experts
 from worker_svc.runner.cpu.experts.row_weight import is_router, with_row_weight
 from worker_svc.runner.cpu.fused import (
     FusedAttention,
@@ -31,6 +32,7 @@ from worker_svc.runner.cpu.latent import NativeProjections
 from worker_svc.runner.cpu.native.kernels import DTYPES, Kernels
 from worker_svc.runner.cpu.native_linear import NativeLinear
 from worker_svc.runner.cpu.packed_linear import PackingError, pack
+from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 logger = logging.getLogger(__name__)
@@ -127,10 +129,15 @@ def fused_swaps(kernels: Kernels) -> list[Swap]:
     return [
         lambda module: FusedAttention(module, kernels) if is_attention(module) else None,
         lambda module: FusedMLP(module, kernels) if is_gated_mlp(module) else None,
-        lambda module: FusedExperts(module, kernels) if is_experts(module) else None,
+        lambda module: FusedExperts(module, kernels) if is_any_experts(module) else None,
         lambda module: with_row_weight(module, kernels) if is_router(module) else None,
         lambda module: FusedNorm(module, kernels) if is_rms_norm(module) else None,
     ]
+
+
+def is_any_experts(module: nn.Module) -> bool:
+    """True for experts as transformers has them, and for quantised ones."""
+    return isinstance(module, QuantisedExperts) or is_experts(module)
 
 
 def swap_linear(module: nn.Module) -> nn.Module | None:
@@ -138,12 +145,22 @@ def swap_linear(module: nn.Module) -> nn.Module | None:
     return pack(module) if type(module) in (nn.Linear, Conv1D) else None
 
 
+def is_broken(module: nn.Module) -> bool:
+    """True if a weight in it was released: the module cannot be called any more, and is not to be left."""
+    return any(isinstance(each, QuantisedLinear) and each.is_released for each in module.modules())
+
+
 def swap_children(module: nn.Module, swap: Swap) -> None:
-    """Swaps all modules below `module` for which there is a swap; one that cannot be swapped is left."""
+    """Swaps all modules below `module` for which there is a swap; one that cannot be swapped is left.
+
+    NotFusableError or PackingError of one that is broken by the attempt.
+    """
     for name, child in list(module.named_children()):
         try:
             replacement = swap(child)
         except (NotFusableError, PackingError) as error:
+            if is_broken(child):
+                raise
             logger.warning("%s is not accelerated: %s.", type(child).__name__, error)
             replacement = None
         if replacement is None:

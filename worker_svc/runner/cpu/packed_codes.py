@@ -25,15 +25,18 @@ class PackedCodes:
     of one column behind another.
     """
 
-    def __init__(self, matrix: QuantisedMatrix, bias: torch.Tensor | None = None) -> None:
+    def __init__(
+        self, matrix: QuantisedMatrix, bias: torch.Tensor | None = None, memory: torch.Tensor | None = None
+    ) -> None:
+        """`memory`: where it is to lie, if that has the shape that is needed; None: in memory of its own."""
         outputs, inputs = matrix.shape
         check_fits(matrix)
         num_tiles = -(-outputs // TILE)
         number = number_type(matrix)
-        has_offsets = matrix.offsets is not None
-        head_bytes = TILE * number.itemsize * (1 + has_offsets)
-        group_bytes = head_bytes + TILE * matrix.group_size * matrix.bits // 8
-        self.packed = allocate((num_tiles, inputs // matrix.group_size, group_bytes), torch.uint8)
+        shape = packed_shape(matrix, number)
+        if memory is None or memory.shape != shape:
+            memory = allocate(shape, torch.uint8)
+        self.packed = memory
         for first in range(0, num_tiles, TILES_AT_ONCE):
             part = slice(first, min(first + TILES_AT_ONCE, num_tiles))
             self._pack(matrix, part, number, self.packed[part])
@@ -46,8 +49,22 @@ class PackedCodes:
             matrix.group_size,
             matrix.bits,
             number.itemsize,
-            has_offsets,
+            matrix.offsets is not None,
+            matrix.is_e2m1,
         )
+
+    def matrix(self) -> QuantisedMatrix:
+        """What was packed."""
+        call, at = self.call, 0
+        number = torch.float16 if call.scale_bytes == 2 else torch.float32
+        numbers = []
+        for _ in range(2 if call.has_offsets else 1):
+            stored = self.packed[..., at : at + TILE * number.itemsize].contiguous().view(number)
+            numbers.append(stored.transpose(1, 2).flatten(0, 1)[: call.outputs].float())
+            at += TILE * number.itemsize
+        codes = _unarranged(self.packed[..., at:], call.group, call.bits)[: call.outputs]
+        offsets = numbers[1] if call.has_offsets else None
+        return QuantisedMatrix(codes, numbers[0], offsets, call.bits, call.group, bool(call.is_e2m1))
 
     def _pack(self, matrix: QuantisedMatrix, tiles: slice, number: torch.dtype, to: torch.Tensor) -> None:
         at = 0
@@ -59,12 +76,20 @@ class PackedCodes:
         to[..., at:] = _arranged(_columns(matrix.codes, tiles), matrix.group_size, matrix.bits)
 
 
+def packed_shape(matrix: QuantisedMatrix, number: torch.dtype) -> tuple[int, int, int]:
+    """Tiles, groups of inputs, and the bytes that one has in a tile."""
+    outputs, inputs = matrix.shape
+    head_bytes = TILE * number.itemsize * (1 if matrix.offsets is None else 2)
+    group_bytes = head_bytes + TILE * matrix.group_size * matrix.bits // 8
+    return -(-outputs // TILE), inputs // matrix.group_size, group_bytes
+
+
 def check_fits(matrix: QuantisedMatrix) -> None:
     """PackingError for a matrix that the kernel cannot read."""
     inputs, group = matrix.shape[1], matrix.group_size
     if inputs % PIECE or inputs % group:
         raise PackingError(f"{inputs} inputs are not whole groups of {group}, or not of {PIECE}")
-    if group % PIECE and (group != HALF_PIECE or matrix.bits != 8):
+    if group % PIECE and (group != HALF_PIECE or (matrix.bits != 8 and not matrix.is_e2m1)):
         raise PackingError(f"groups of {group} with {matrix.bits} bits are not what the kernel reads")
 
 
@@ -92,11 +117,25 @@ def _columns(values: torch.Tensor, tiles: slice) -> torch.Tensor:
 
 
 def _arranged(codes: torch.Tensor, group: int, bits: int) -> torch.Tensor:
-    """`[tiles, 32, inputs]` int8 to `[tiles, groups, bytes]` uint8."""
-    num_tiles = len(codes)
+    """`[tiles, 32, inputs]` int8 to `[tiles, groups, bytes]` uint8. Four codes are moved as one number."""
+    num_tiles, _, inputs = codes.shape
+    codes = codes.contiguous()
     if bits == 8:
-        unsigned = (codes.view(torch.uint8) ^ 0x80).view(num_tiles, TILE, -1, group // 4, 4)
-        return unsigned.permute(0, 2, 3, 1, 4).reshape(num_tiles, -1, TILE * group)
-    unsigned = (codes + 8).view(torch.uint8).view(num_tiles, TILE, -1, group // 8, 2, 4)
-    halves = unsigned.permute(4, 0, 2, 3, 1, 5)
-    return (halves[0] | halves[1] << 4).reshape(num_tiles, -1, TILE * group // 2)
+        fours = (codes.view(torch.uint8) ^ 0x80).view(torch.int32)
+    else:
+        # No byte is above 15 and so none runs over into its neighbour when all four are shifted at once.
+        pairs = (codes + 8).view(torch.int32).view(num_tiles, TILE, -1, 2)
+        fours = pairs[..., 0] | pairs[..., 1] << 4
+    columns = fours.transpose(1, 2).contiguous()
+    return columns.view(torch.uint8).view(num_tiles, inputs // group, -1)
+
+
+def _unarranged(stored: torch.Tensor, group: int, bits: int) -> torch.Tensor:
+    """`[tiles, groups, bytes]` uint8 to `[32 * tiles, inputs]` int8."""
+    num_tiles, num_groups, _ = stored.shape
+    if bits == 8:
+        unsigned = stored.reshape(num_tiles, num_groups, group // 4, TILE, 4).permute(0, 3, 1, 2, 4)
+        return (unsigned ^ 0x80).view(torch.int8).reshape(num_tiles * TILE, -1)
+    words = stored.reshape(num_tiles, num_groups, group // 8, TILE, 4)
+    halves = torch.stack((words & 15, words >> 4)).permute(1, 4, 2, 3, 0, 5)
+    return (halves - 8).view(torch.int8).reshape(num_tiles * TILE, -1)

@@ -211,7 +211,7 @@ class CudaRunner(TorchRunner):
         return launched
 
     def _launch(self, batch: Batch, ahead: Mask) -> Launched:
-        self._limit_threads(1)
+        self._threads.apply(1)
         num_decode = batch.num_decode_rows
         firsts = batch.query_starts[:num_decode]
         self._state.apply(

@@ -11,7 +11,6 @@ import torch
 
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.kept_weights import KeptWeights
-from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.served import served_form
 from worker_svc.weights.source import WeightSource
 from worker_svc.weights.weight import Weight
@@ -19,7 +18,8 @@ from worker_svc.weights.weight import Weight
 logger = logging.getLogger(__name__)
 
 TOLD_SHARE = 0.1
-"""Share of the weights after which the log says anew how far loading is."""
+"""Share of the weights after which the log says anew how far loading is, if it is more than a moment's."""
+TOLD_BYTES = 256e6
 
 
 class LazyWeights:
@@ -50,11 +50,10 @@ class LazyWeights:
         """The weight in the form in which it is served. Called by several threads."""
         try:
             dtype = torch.float32 if any(part in weight.name for part in self._float32_parts) else self._dtype
-            made = weight.read(dtype)
-            if self._kept is not None:
-                made = self._kept.form(weight.name, made, dtype)
-            elif isinstance(made, QuantisedMatrix):
-                made = served_form(made, dtype)
+            stored, kept = weight.read(dtype), self._kept
+            made = served_form(stored, dtype) if kept is None else kept.form(weight.name, stored, dtype)
+            if made is not stored:
+                weight.forget()
         except ModelLoadError as error:
             self.failure = self.failure or error
             raise
@@ -83,14 +82,14 @@ class _Progress:
     def __init__(self, total_bytes: int) -> None:
         self._total = total_bytes
         self._done = 0
-        self._told = 0.0
+        self._told = 0
         self._lock = threading.Lock()
 
     def add(self, num_bytes: int) -> None:
         with self._lock:
             self._done += num_bytes
-            share = self._done / max(1, self._total)
-            if share - self._told < TOLD_SHARE:
+            most = max(TOLD_SHARE * self._total, TOLD_BYTES)
+            if self._done - self._told < most and self._done < self._total:
                 return
-            self._told = share
+            self._told = self._done
         logger.info("weights: %d of %d MB read", self._done / 1e6, self._total / 1e6)

@@ -11,12 +11,15 @@ import torch
 import transformers
 
 from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.attention.kv_cache import LayerShape
 from worker_svc.runner.attention.latent import absorb_projections
 from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.cpu.packed_codes import fits
+from worker_svc.runner.cpu.rounded_weights import rounding
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint, wrapper
+from worker_svc.runner.model.expert_weights import with_stacks
 from worker_svc.runner.model.kept_weights import KeptWeights, Quantization
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.lazy_weights import LazyWeights
@@ -209,7 +212,10 @@ def _load_module(
         config = _read_config(model_dir, text_config)
         model_class = _model_class(config, kind)
         if quantization != Quantization.NONE:
-            kept = KeptWeights(quantization, _without_numbers(model_class, config), fits)
+            round_matrix = rounding(native_kernels())
+            kept = KeptWeights(quantization, _without_numbers(model_class, config), fits, round_matrix)
+            if source.scheme is not None or quantization != Quantization.AUTO:
+                source = with_stacks(source, kept.experts)
         weights = LazyWeights(source, dtype, kept, model_class._keep_in_fp32_modules_strict or ())
         module, report = model_class.from_pretrained(
             None,
@@ -234,7 +240,8 @@ def _load_module(
         raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
     if kept is None:
         return module, 0, ""
-    return module, kept.put_into(module, dtype), kept.told
+    told = kept.told
+    return module, kept.put_into(module, dtype), told
 
 
 def _without_numbers(model_class: Any, config: Any) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from worker_svc.weights.held import HeldMatrix
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import round_rows
-from worker_svc.weights.served import in_chunks, served_form
+from worker_svc.weights.served import in_chunks
 
 
 class QuantisedLinear(nn.Module):
@@ -18,22 +19,22 @@ class QuantisedLinear(nn.Module):
 
     bias: torch.Tensor | None
 
-    def __init__(self, matrix: QuantisedMatrix, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(self, held: HeldMatrix, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
         """`bias` is `[outputs]`; `dtype` is that of the model."""
         super().__init__()
-        self.out_features, self.in_features = matrix.shape
-        self.matrix = matrix
+        self.out_features, self.in_features = held.shape
+        self._held: HeldMatrix | None = held
         self.bias = None if bias is None else bias.detach()
         self.dtype = dtype
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` to `[..., out]`."""
-        rows = round_rows(x).flatten(0, -2)
+        held, rows = self.held, round_rows(x).flatten(0, -2)
         # In chunks: a head in float32 may be larger than the whole model in 4 bits.
         columns = in_chunks(
             (self.out_features, len(rows)),
             torch.float32,
-            lambda chunk: self.matrix.with_rows(lambda values: values[chunk]).dequantise() @ rows.T,
+            lambda chunk: held.rows(chunk).dequantise() @ rows.T,
             width=self.in_features,
         )
         out = columns.T if self.bias is None else columns.T + self.bias.float()
@@ -42,4 +43,24 @@ class QuantisedLinear(nn.Module):
     @property
     def weight(self) -> torch.Tensor:
         """`[out, in]`, made anew in the dtype of the model."""
-        return served_form(self.matrix, self.dtype)
+        return in_chunks(self.held.shape, self.dtype, lambda chunk: self.held.rows(chunk).dequantise())
+
+    @property
+    def held(self) -> HeldMatrix:
+        """The weight, which has not been released."""
+        assert self._held is not None, "the weight was packed, and is not here any more"
+        return self._held
+
+    @property
+    def matrix(self) -> QuantisedMatrix:
+        """The weight, made anew."""
+        return self.held.rows()
+
+    @property
+    def is_released(self) -> bool:
+        """True once the weight is elsewhere: the layer cannot be called any more."""
+        return self._held is None
+
+    def release(self) -> None:
+        """Gives the weight's memory back: it was packed."""
+        self._held = None

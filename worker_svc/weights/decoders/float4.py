@@ -17,17 +17,14 @@ from worker_svc.weights.decoders.parts import (
     check_shape,
     load_scales,
 )
+from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.scheme import Scheme
-from worker_svc.weights.served import in_chunks
+from worker_svc.weights.stack import MatrixStack
 from worker_svc.weights.tensor_file import StoredTensor
 from worker_svc.weights.weight import Weight, made_of
 
 BYTES = frozenset({torch.uint8})
 FLOAT8 = frozenset({torch.float8_e4m3fn})
-MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-NUMBERS = torch.tensor([*MAGNITUDES, *(-magnitude for magnitude in MAGNITUDES)])
-PAIRS = torch.stack((NUMBERS.repeat(16), NUMBERS.repeat_interleave(16)), dim=-1)
-"""[256, 2]: the two numbers of a byte, the one in its lower half first."""
 MX_GROUP, NV_GROUP = 32, 16
 """Numbers that share a scale."""
 MXFP4_PARTS = ("_blocks", "_scales")
@@ -69,11 +66,11 @@ def float4_weight(
     if common.shape not in ((), (1,)):
         raise ModelLoadError(f"{common.name} is {list(common.shape)}, where one number is needed.")
 
-    def read(dtype: torch.dtype) -> torch.Tensor:
+    def read(_dtype: torch.dtype) -> QuantisedMatrix:
         whole = factor(load_scales(common).reshape(()))
         if not bool(whole.isfinite()):
             raise ModelLoadError(f"{common.name} has a scale that is not finite.")
-        return _numbers(stored.load(), load_scales(scales) * whole, dtype)
+        return _matrix(stored.load(), load_scales(scales) * whole)
 
     return made_of([stored, scales, common], (outputs, inputs), name, read)
 
@@ -84,8 +81,8 @@ def mx_weight(stored: StoredTensor, scales: StoredTensor, name: str) -> Weight:
     check_dtype(scales, BYTES)
     check_shape(scales, (outputs, inputs // MX_GROUP))
 
-    def read(dtype: torch.dtype) -> torch.Tensor:
-        return _numbers(stored.load(), powers_of_two(scales), dtype)
+    def read(_dtype: torch.dtype) -> QuantisedMatrix:
+        return _matrix(stored.load(), powers_of_two(scales))
 
     return made_of([stored, scales], (outputs, inputs), name, read)
 
@@ -108,22 +105,23 @@ def _experts(tensors: Tensors, name: str) -> Weight:
     num_experts, outputs, num_groups, _ = blocks.shape
     shape = num_experts, num_groups * MX_GROUP, outputs
 
-    def read(dtype: torch.dtype) -> torch.Tensor:
-        made = torch.empty(shape, dtype=dtype)
-        stored, factors = blocks.load().flatten(-2), powers_of_two(scales)
-        for expert in range(num_experts):
-            made[expert] = _numbers(stored[expert], factors[expert], dtype).T
-        return made
+    def read(_dtype: torch.dtype) -> MatrixStack:
+        factors = powers_of_two(scales)
+
+        def matrix(expert: int) -> QuantisedMatrix:
+            made = _matrix(blocks.load()[expert].flatten(-2), factors[expert])
+            num_bytes = blocks.num_bytes // num_experts
+            blocks.file.forget(blocks.start + expert * num_bytes, num_bytes)
+            return made
+
+        return MatrixStack(num_experts, matrix, is_transposed=True)
 
     return made_of([blocks, scales], shape, name, read)
 
 
-def _numbers(stored: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`[outputs, inputs]` of bytes `[outputs, inputs / 2]` and scales `[outputs, groups]`."""
-    outputs, num_bytes = stored.shape
-
-    def rows(chunk: slice) -> torch.Tensor:
-        numbers = PAIRS[stored[chunk].int()].view(len(scales[chunk]), scales.shape[1], -1)
-        return numbers.mul_(scales[chunk][..., None]).flatten(-2)
-
-    return in_chunks((outputs, num_bytes * 2), dtype, rows)
+def _matrix(stored: torch.Tensor, scales: torch.Tensor) -> QuantisedMatrix:
+    """The matrix of bytes `[outputs, inputs / 2]`, the first of two numbers in the lower half, and of scales
+    `[outputs, groups]`."""
+    codes = (torch.stack((stored & 15, stored >> 4), dim=-1) - 8).view(torch.int8).flatten(-2)
+    group_size = codes.shape[1] // scales.shape[1]
+    return QuantisedMatrix(codes, scales / 2, None, bits=4, group_size=group_size, is_e2m1=True)

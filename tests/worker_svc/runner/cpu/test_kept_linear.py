@@ -33,6 +33,7 @@ from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import load_model
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.weights.held import hold
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import LARGEST_ROW_CODE, round_rows
 
@@ -40,12 +41,13 @@ ModelDir = Callable[[str], Path]
 INPUTS = 384
 ROWS = (1, 2, 3, 7, 8, 9, 33)
 FORMATS = [
-    (bits, group, has_offsets, is_half)
+    (bits, group, has_offsets, is_half, False)
     for bits, group in ((4, 32), (4, 64), (4, 128), (4, INPUTS), (8, 16), (8, 32), (8, 128), (8, INPUTS))
     for has_offsets in (False, True)
     for is_half in (True, False)
 ]
-"""Bits, inputs of a group, offsets, and whether the scales are numbers of float16."""
+FORMATS += [(4, group, has_offsets, True, True) for group in (16, 32, 64) for has_offsets in (False, True)]
+"""Bits, inputs of a group, offsets, whether the scales are numbers of float16, and whether codes are E2M1's."""
 HALF_STEP = {torch.float32: 2e-6, torch.bfloat16: 2.0**-8}
 needs_kernels = pytest.mark.skipif(native_kernels() is None, reason="there is no C++ compiler")
 needs_bfloat16 = pytest.mark.skipif(
@@ -54,14 +56,21 @@ needs_bfloat16 = pytest.mark.skipif(
 
 
 def make_matrix(
-    outputs: int, bits: int, group: int, has_offsets: bool = False, is_half: bool = True, inputs: int = INPUTS
+    outputs: int,
+    bits: int,
+    group: int,
+    has_offsets: bool = False,
+    is_half: bool = True,
+    inputs: int = INPUTS,
+    *,
+    is_e2m1: bool = False,
 ) -> QuantisedMatrix:
     generator = torch.Generator().manual_seed(outputs + bits + group)
     least = -(1 << bits - 1)
     codes = torch.randint(least, -least, (outputs, inputs), dtype=torch.int8, generator=generator)
     numbers = [0.02 * torch.randn(outputs, inputs // group, generator=generator) for _ in range(2)]
     scales, offsets = (each.half().float() if is_half else each for each in numbers)
-    return QuantisedMatrix(codes, scales, offsets if has_offsets else None, bits, group)
+    return QuantisedMatrix(codes, scales, offsets if has_offsets else None, bits, group, is_e2m1)
 
 
 def random_rows(rows: int, dtype: torch.dtype, inputs: int = INPUTS) -> torch.Tensor:
@@ -70,18 +79,19 @@ def random_rows(rows: int, dtype: torch.dtype, inputs: int = INPUTS) -> torch.Te
 
 @pytest.mark.parametrize("dtype", HALF_STEP)
 @pytest.mark.parametrize("outputs", [64, 100])
-@pytest.mark.parametrize(("bits", "group", "has_offsets", "is_half"), FORMATS)
+@pytest.mark.parametrize(("bits", "group", "has_offsets", "is_half", "is_e2m1"), FORMATS)
 def test_product_equals_float64_of_rounded_rows(
     kernels: Kernels,
     bits: int,
     group: int,
     has_offsets: bool,
     is_half: bool,
+    is_e2m1: bool,
     outputs: int,
     dtype: torch.dtype,
 ) -> None:
     """Rows are rounded as `round_rows` says; one code may differ where two machines round a tie."""
-    matrix = make_matrix(outputs, bits, group, has_offsets, is_half)
+    matrix = make_matrix(outputs, bits, group, has_offsets, is_half, is_e2m1=is_e2m1)
     bias = torch.randn(outputs, generator=torch.Generator().manual_seed(1))
     packed = PackedCodes(matrix, bias)
     for rows in ROWS:
@@ -92,6 +102,16 @@ def test_product_equals_float64_of_rounded_rows(
         one_code = x.float().abs().max() / LARGEST_ROW_CODE * matrix.dequantise().abs().max()
         allowed = HALF_STEP[dtype] * (expected.abs() + expected.std()) + one_code
         assert ((actual.double() - expected).abs() <= allowed).all()
+
+
+@pytest.mark.parametrize(("bits", "group", "has_offsets", "is_half", "is_e2m1"), FORMATS)
+def test_what_was_packed_can_be_read_again(
+    bits: int, group: int, has_offsets: bool, is_half: bool, is_e2m1: bool
+) -> None:
+    matrix = make_matrix(100, bits, group, has_offsets, is_half, is_e2m1=is_e2m1)
+    again = PackedCodes(matrix).matrix()
+    assert (again.form, again.shape) == (matrix.form, matrix.shape)
+    assert torch.equal(again.dequantise(), matrix.dequantise())
 
 
 def test_a_row_depends_neither_on_the_others_nor_on_threads(kernels: Kernels) -> None:
@@ -132,6 +152,16 @@ def test_joined_matrices_have_the_numbers_that_they_had() -> None:
     assert torch.equal(joined.dequantise(), torch.cat([matrix.dequantise() for matrix in matrices]))
 
 
+def test_what_joins_e2m1_with_whole_numbers_is_whole_numbers() -> None:
+    matrices = [make_matrix(32, 4, 32, is_e2m1=True), make_matrix(16, 4, 16, is_e2m1=True)]
+    joined = join_matrices(matrices)
+    assert joined.is_e2m1 and (joined.bits, joined.group_size) == (4, 16)
+    assert torch.equal(joined.dequantise(), torch.cat([matrix.dequantise() for matrix in matrices]))
+    mixed = join_matrices([matrices[0], make_matrix(16, 4, 64)])
+    assert not mixed.is_e2m1 and (mixed.bits, mixed.group_size) == (8, 32)
+    assert torch.equal(mixed.dequantise()[:32], matrices[0].dequantise())
+
+
 def test_rows_of_a_matrix_are_chosen_with_their_scales() -> None:
     matrix = make_matrix(96, 4, 32, True)
     chosen = matrix.with_rows(alternating)
@@ -150,11 +180,12 @@ def test_groups_that_the_kernel_cannot_read_are_refused(bits: int, group: int, i
 def test_a_layer_that_packs_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = native_kernels()
     assert kernels is not None
-    linear = QuantisedLinear(make_matrix(64, 4, 32), None, torch.float32)
-    KeptLinear([linear], kernels)
+    good, bad = (QuantisedLinear(hold(make_matrix(64, 4, 32)), None, torch.float32) for _ in range(2))
+    KeptLinear([good], kernels)
     monkeypatch.setattr(QuantisedLinear, "forward", lambda self, x: 1.1 * (x @ self.weight.T))
     with pytest.raises(PackingError, match="other results"):
-        KeptLinear([linear], kernels)
+        KeptLinear([bad], kernels)
+    assert good.is_released and not bad.is_released
 
 
 @pytest.fixture(scope="module")

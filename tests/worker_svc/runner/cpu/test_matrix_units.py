@@ -89,6 +89,14 @@ def test_a_row_does_not_depend_on_the_others(outputs: int, threads: int) -> None
             assert torch.equal(product(x[rows], weight, threads), whole[rows]), (first, count)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_rows_are_shared_in_groups(threads: int) -> None:
+    """Y2: a megabyte of rows at a time, while all tiles pass it; the last group is no whole number of units."""
+    x, weight = random(203, 6144), PackedWeight(random(40, 6144, seed=1))
+    few = torch.cat([product(part, weight) for part in x.split(4)])
+    assert torch.equal(product(x, weight, threads), few)
+
+
 @pytest.mark.parametrize("small", ["rows", "weights", "products"])
 def test_tiny_numbers_are_zeros_in_both(small: str) -> None:
     """Y2: units know no numbers below the least that has a full mantissa; nor do the vectors here."""

@@ -16,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from worker_svc.runner.attention.kv_cache import KVCache, LayerShape
 from worker_svc.runner.cpu.native import build, library
+from worker_svc.runner.cpu.native.build import has_compiler
 from worker_svc.runner.cpu.native.kernels import Activation, Kernels, load_kernels
 
 GARBAGE = 1e4
@@ -24,6 +25,12 @@ HALF_STEP = {torch.float32: 2e-6, torch.bfloat16: 2.0**-8}
 DTYPES = pytest.mark.parametrize("dtype", HALF_STEP)
 
 needs_compiler = pytest.mark.skipif(load_kernels() is None, reason="there is no C++ compiler")
+
+
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
+def test_where_there_is_a_compiler_there_are_kernels() -> None:
+    """Else all that is tried with them would be skipped, and look well."""
+    assert load_kernels() is not None
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, steps: float = 1.0) -> None:
@@ -163,7 +170,14 @@ def build_in_process(results: Any) -> None:
 
 
 @needs_compiler
-def test_processes_that_start_together_build_one_whole_library(fresh_cache: Path) -> None:
+def test_processes_that_start_together_build_one_whole_library(
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only one of them has the compiler do it."""
+    compiler, calls = fresh_cache / "compiler", fresh_cache / "calls"
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] || echo >> {calls}; sleep 0.3\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
     context = multiprocessing.get_context("fork")
     results: Any = context.Queue()
     processes = [context.Process(target=build_in_process, args=(results,)) for _ in range(3)]
@@ -173,6 +187,7 @@ def test_processes_that_start_together_build_one_whole_library(fresh_cache: Path
     for process in processes:
         process.join(timeout=60)
     assert len(paths) == 1
+    assert calls.read_text() == "\n"
     assert [path.name for path in (fresh_cache / "signalbox").iterdir()] == [Path(paths.pop()).name]
     loaded = library.load_library()
     assert loaded is not None

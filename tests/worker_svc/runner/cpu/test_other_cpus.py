@@ -44,15 +44,17 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_products_of_whole_numbers_are_those_of_this_cpu(program: Path, tmp_path: Path) -> None:
     kernels = native_kernels()
     assert kernels is not None
-    for bits, group, has_offsets, is_half in (
-        (4, 32, False, True),
-        (4, 128, True, False),
-        (8, 16, False, True),
-        (8, 32, True, True),
-        (8, INPUTS, False, False),
+    for bits, group, has_offsets, is_half, is_e2m1 in (
+        (4, 32, False, True, False),
+        (4, 128, True, False, False),
+        (4, 16, False, False, True),
+        (4, 32, False, True, True),
+        (8, 16, False, True, False),
+        (8, 32, True, True, False),
+        (8, INPUTS, False, False, False),
     ):
         for dtype in (torch.float32, torch.bfloat16):
-            packed = PackedCodes(make_matrix(64, bits, group, has_offsets, is_half))
+            packed = PackedCodes(make_matrix(64, bits, group, has_offsets, is_half, is_e2m1=is_e2m1))
             x = random_rows(11, dtype)
             expected = kernels.linear_quantised(x, packed.call)
             actual = product_of(program, tmp_path, packed, x)
@@ -63,7 +65,7 @@ def product_of(program: Path, folder: Path, packed: PackedCodes, x: torch.Tensor
     """The product as the program computes it."""
     call = packed.call
     sizes = [len(x), call.inputs, call.outputs, call.group, call.bits, call.scale_bytes, call.has_offsets]
-    head = np.array([*sizes, x.dtype == torch.bfloat16, packed.packed.nbytes], np.int64)
+    head = np.array([*sizes, call.is_e2m1, x.dtype == torch.bfloat16, packed.packed.nbytes], np.int64)
     parts = (head, packed.packed.numpy(), x.view(torch.uint8).numpy())
     (folder / "call").write_bytes(b"".join(part.tobytes() for part in parts))
     subprocess.run(

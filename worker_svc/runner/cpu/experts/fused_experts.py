@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
+from worker_svc.runner.cpu.experts.code_stack import CodeStack
+from worker_svc.runner.cpu.experts.kinds import make_call, width_of
+from worker_svc.runner.cpu.experts.order import gate_up_order
 from worker_svc.runner.cpu.experts.packed_stack import PackedStack
-from worker_svc.runner.cpu.fused import ACTIVATIONS, TOLERANCES, NotFusableError
-from worker_svc.runner.cpu.native.kernels import LANES, Activation, Kernels
-from worker_svc.runner.cpu.native.structs import ExpertsCall
+from worker_svc.runner.cpu.fused import KEPT_TOLERANCE, TOLERANCES, NotFusableError
+from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_linear import probe_rows, relative_error
+from worker_svc.runner.model.quantised_experts import QuantisedExperts
 
-PARAMETERS = ("gate_up_proj", "down_proj")
 LARGE_ROWS = 16.0
 """Factor of the probe's second half: what is clamped has to be clamped alike."""
+Stack: TypeAlias = PackedStack | CodeStack
 
 
 class FusedExperts(nn.Module):
     """Gated MLPs of which each row has some. A row's result does not depend on the other rows."""
 
     def __init__(self, experts: Any, kernels: Kernels) -> None:
-        """Takes the place of `experts`, whose weights are not kept. NotFusableError or PackingError if it cannot."""
+        """Takes the place of `experts`, transformers' or quantised ones, whose weights are not kept. NotFusableError or
+        PackingError if it cannot."""
         super().__init__()
         self._kernels = kernels
-        self.num_experts = len(experts.gate_up_proj)
-        self._call = make_call(experts)
+        plain = experts.experts if isinstance(experts, QuantisedExperts) else experts
+        self.num_experts = plain.num_experts
+        self._call = make_call(plain)
         self._gate_up, self._down = pack_gate_up(experts), pack_down(experts)
-        self._call.gate_up = ctypes.addressof(self._gate_up.calls)
-        self._call.down = ctypes.addressof(self._down.calls)
+        self._calls = self._gate_up.calls, self._down.calls
+        self._call.gate_up, self._call.down = map(ctypes.addressof, self._calls)
         self._call.num_experts = self.num_experts
         self._compare(experts)
 
@@ -55,65 +60,50 @@ class FusedExperts(nn.Module):
         return out
 
     def _compare(self, experts: Any) -> None:
-        weight = experts.gate_up_proj
-        rows = probe_rows(self._down.calls[0].outputs, weight.dtype)
+        kept = isinstance(experts, QuantisedExperts)
+        dtype = experts.dtype if kept else experts.gate_up_proj.dtype
+        rows = probe_rows(self._calls[1][0].outputs, dtype)
         rows = torch.cat((rows, LARGE_ROWS * rows))
         chosen = (torch.arange(2 * len(rows)) * 7919 % self.num_experts).view(-1, 2)
-        shares = torch.linspace(0.1, 0.9, 2 * len(rows)).view(-1, 2).to(weight.dtype)
+        shares = torch.linspace(0.1, 0.9, 2 * len(rows)).view(-1, 2).to(dtype)
         actual, expected = self(rows, chosen, shares), experts(rows, chosen, shares)
+        allowed = max(2 * TOLERANCES[dtype], KEPT_TOLERANCE if kept else 0.0)
         for part in (slice(0, 3), slice(3, None)):
-            if not relative_error(actual[part], expected[part]) <= 2 * TOLERANCES[weight.dtype]:
+            if not relative_error(actual[part], expected[part]) <= allowed:
                 raise NotFusableError("the fused experts give other results")
 
 
-def is_experts(module: nn.Module) -> bool:
-    """True for experts as transformers has them: two parameters for all of a layer."""
-    weights = [getattr(module, name, None) for name in PARAMETERS]
-    is_gated = getattr(module, "has_gate", False) and not getattr(module, "has_post_expert_norm", False)
-    return is_gated and all(isinstance(weight, nn.Parameter) and weight.dim() == 3 for weight in weights)
-
-
-def make_call(experts: Any) -> ExpertsCall:
-    """The call with the activation alone. NotFusableError for one that the kernel does not know."""
-    if hasattr(experts, "alpha") and hasattr(experts, "limit"):
-        return ExpertsCall(alpha=experts.alpha, limit=experts.limit, activation=Activation.CLAMPED)
-    activation = ACTIVATIONS.get(type(getattr(experts, "act_fn", None)).__name__)
-    if activation is None:
-        raise NotFusableError("the experts' activation is not one that the kernel knows")
-    return ExpertsCall(activation=activation)
-
-
-def pack_gate_up(experts: Any) -> PackedStack:
+def pack_gate_up(experts: Any) -> Stack:
     """16 gates, 16 ups, and so on: they meet in one tile."""
-    weight = experts.gate_up_proj
-    width = weight.shape[2 if experts.is_transposed else 1] // 2
-    if width % LANES:
-        raise NotFusableError(f"the width of an expert is no multiple of {LANES}")
-    order = gate_up_order(width, is_concatenated=experts.is_concatenated)
-    bias = getattr(experts, "gate_up_proj_bias", None)
+    plain, bias, kept = _parts(experts, "gate_up_proj")
+    if kept is not None:
+        return kept
+    weight = plain.gate_up_proj
+    order = gate_up_order(width_of(plain), is_concatenated=plain.is_concatenated)
     return PackedStack(
         len(weight),
-        lambda expert: _matrix(weight, expert, experts.is_transposed)[order],
+        lambda expert: _matrix(weight, expert, plain.is_transposed)[order],
         None if bias is None else bias[:, order],
     )
 
 
-def pack_down(experts: Any) -> PackedStack:
+def pack_down(experts: Any) -> Stack:
     """The matrices that lead back."""
-    weight = experts.down_proj
-    return PackedStack(
-        len(weight),
-        lambda expert: _matrix(weight, expert, experts.is_transposed),
-        getattr(experts, "down_proj_bias", None),
-    )
+    plain, bias, kept = _parts(experts, "down_proj")
+    if kept is not None:
+        return kept
+    weight = plain.down_proj
+    return PackedStack(len(weight), lambda expert: _matrix(weight, expert, plain.is_transposed), bias)
 
 
-def gate_up_order(width: int, *, is_concatenated: bool) -> torch.Tensor:
-    """int64 `[2 * width]` rows of gates and ups, which lie one kind behind the other or by turns, in the kernel's
-    order."""
-    rows = torch.arange(2 * width)
-    gates, ups = (rows[:width], rows[width:]) if is_concatenated else (rows[::2], rows[1::2])
-    return torch.stack((gates.view(-1, LANES), ups.view(-1, LANES)), dim=1).flatten()
+def _parts(experts: Any, parameter: str) -> tuple[Any, torch.Tensor | None, CodeStack | None]:
+    """transformers' experts, the biases of that parameter, and what stands for it if that is kept, with the biases."""
+    if not isinstance(experts, QuantisedExperts):
+        return experts, getattr(experts, f"{parameter}_bias", None), None
+    bias, kept = getattr(experts.experts, f"{parameter}_bias", None), experts.stacks.get(parameter)
+    if kept is not None and bias is not None:
+        kept.set_biases(bias)
+    return experts.experts, bias, kept
 
 
 def _matrix(weight: torch.Tensor, expert: int, is_transposed: bool) -> torch.Tensor:

@@ -29,7 +29,7 @@ class PackedStack:
         self.packed = allocate((num_experts, self.num_tiles, inputs * TILE), first.dtype)
         for expert in range(num_experts):
             _pack(matrix(expert), self.packed[expert])
-        self.biases = None if biases is None else _in_whole_tiles(biases, self.num_tiles)
+        self.biases = None if biases is None else in_whole_tiles(biases, self.num_tiles)
         self.calls = (PackedCall * num_experts)(
             *(
                 PackedCall(
@@ -63,7 +63,7 @@ def _pack(weight: torch.Tensor, to: torch.Tensor) -> None:
         tiles[whole, :, : len(rest)] = rest.transpose(0, 1)
 
 
-def _in_whole_tiles(biases: torch.Tensor, num_tiles: int) -> torch.Tensor:
+def in_whole_tiles(biases: torch.Tensor, num_tiles: int) -> torch.Tensor:
     """float32 `[experts, 32 * tiles]`."""
     whole = torch.zeros(len(biases), num_tiles * TILE)
     whole[:, : biases.shape[1]] = biases

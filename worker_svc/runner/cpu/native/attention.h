@@ -1,7 +1,8 @@
-// Attention of decode rows over the paged cache: one task per row and split of its context, over all heads.
+// Attention of decode rows over the paged cache: one task per row, or per some splits of its context,
+// over all heads. Splits lie at fixed positions, and each has results of its own, whatever the tasks are.
 #pragma once
 
-#include "vectors.h"
+#include "keys_and_values.h"
 
 // Fields as in kernels.py. Heads of a token lie together; all strides count elements.
 struct Attention {
@@ -20,67 +21,12 @@ namespace {
 
 constexpr int64_t SPLIT = 128;  // positions that one attention task looks at
 
-// 16 lanes whose sum is the product of a key and a query; dim is a multiple of 16.
-inline vec products(const float* key, const float* query, int64_t dim) {
-    vec s{};
-    for (int64_t d = 0; d < dim; d += LANES) s += load(key + d) * load(query + d);
-    return s;
-}
-inline vec products(const bf16* key, const bf16* query, int64_t dim) {
-    vec s{};
-    int64_t d = 0;
-#ifdef __AVX512BF16__
-    for (; d + 32 <= dim; d += 32)
-        s = (vec)_mm512_dpbf16_ps((__m512)s, (__m512bh)_mm512_loadu_si512(key + d),
-                                  (__m512bh)_mm512_loadu_si512(query + d));
-#endif
-    for (; d < dim; d += LANES) s += load(key + d) * load(query + d);
-    return s;
-}
-
-// Scores of `count` keys that lie together; in whole groups of 16 unless a block is no multiple of 16.
-template <class T>
-inline void score_keys(const T* keys, const T* query, int64_t dim, int64_t count, bool grouped, float* to) {
-    if (!grouped) {
-        for (int64_t j = 0; j < count; j++) to[j] = sum(products(keys + j * dim, query, dim));
-        return;
-    }
-    for (int64_t j = 0; j < count; j += LANES) {
-        vec lanes[LANES];
-        for (int i = 0; i < LANES; i++) lanes[i] = products(keys + (j + i) * dim, query, dim);
-        store(to + j, sums_of_16(lanes));
-    }
-}
-
-// out[g] += sum over j of weights[g][j] * values[j], for `HEADS` heads and 16 * `CHUNKS` elements of a value.
-template <int HEADS, int CHUNKS, class T>
-inline void add_values(const T* values, int64_t stride, int64_t dim, int64_t low, int64_t high, const float* weights,
-                       int64_t weight_stride, float* out) {
-    vec total[HEADS][CHUNKS];
-    for (int g = 0; g < HEADS; g++)
-        for (int c = 0; c < CHUNKS; c++) total[g][c] = load(out + g * dim + c * LANES);
-    for (int64_t j = low; j < high; j++) {
-        for (int c = 0; c < CHUNKS; c++) {
-            vec v = load(values + j * stride + c * LANES);
-            for (int g = 0; g < HEADS; g++) total[g][c] += weights[g * weight_stride + j] * v;
-        }
-    }
-    for (int g = 0; g < HEADS; g++)
-        for (int c = 0; c < CHUNKS; c++) store(out + g * dim + c * LANES, total[g][c]);
-}
-template <int HEADS, class T>
-inline void add_values_of_heads(const T* values, int64_t stride, int64_t dim, int64_t low, int64_t high,
-                                const float* weights, int64_t weight_stride, float* out) {
-    int64_t d = 0;
-    for (; d + 4 * LANES <= dim; d += 4 * LANES)
-        add_values<HEADS, 4>(values + d, stride, dim, low, high, weights, weight_stride, out + d);
-    for (; d < dim; d += LANES)
-        add_values<HEADS, 1>(values + d, stride, dim, low, high, weights, weight_stride, out + d);
-}
-
+// Keys [start, end), of one split or of several whole ones.
 struct Task {
-    int64_t row, start, end;  // keys [start, end), all of one split
-    int64_t offset;  // of its partial results [query tokens, heads, value_dim + 2]: sums, largest score, sum of weights
+    int64_t row, start, end;
+    // Of its partial results [splits, query tokens, heads, value_dim + 2]: sums, largest score, sum of weights.
+    int64_t offset;
+    bool is_row;  // the row has no other tasks
 };
 
 inline int64_t first_key(const Attention& a, int64_t position) {
@@ -116,79 +62,101 @@ void weigh(const Attention& a, float* scores, int64_t low, int64_t high, float* 
     *total = sum(sums);
 }
 
+constexpr int64_t ATTENTION_AHEAD = 16384;  // bytes between what is read and what is fetched
+
+// One split of a task.
 template <class T>
-void attend_split(const Attention& a, const Task& task, float* partials) {
-    static thread_local std::vector<float> scores;
+struct Split {
+    const Attention& a;
+    const Task& task;
+    const int64_t start, end;  // keys
+    float* const partials;  // of this split
+    const int32_t* const table = a.block_tables + task.row * a.table_width;
+    const int64_t bs = a.block_size, group = a.num_heads / a.num_kv_heads, base = start / SPLIT * SPLIT;
     const int64_t start_token = a.query_starts[task.row], tokens = a.query_starts[task.row + 1] - start_token;
-    const int64_t group = a.num_heads / a.num_kv_heads, bs = a.block_size;
-    const int64_t base = task.start / SPLIT * SPLIT, width = SPLIT + bs + LANES;
-    const int64_t stride = a.value_dim + 2, key_bytes = bs * a.key_dim * sizeof(T);
-    const int64_t value_bytes = bs * a.value_stride * sizeof(T);
-    const int32_t* table = a.block_tables + task.row * a.table_width;
-    const T *keys = (const T*)a.keys, *values = (const T*)a.values;
-    const int64_t first_block = task.start / bs, last_block = (task.end - 1) / bs;
-    scores.resize(tokens * a.num_heads * width);
-    auto key_block = [&](int64_t b, int64_t h) {
-        return keys + (table[b] * a.num_kv_heads + h) * bs * a.key_dim;
-    };
-    auto value_block = [&](int64_t b, int64_t h) {
-        return values + (table[b] * a.num_kv_heads + h) * bs * a.value_stride;
-    };
-    for (int64_t b = first_block; b <= last_block; b++) {
-        // A block larger than a split is looked at in the parts that belong to the split.
-        const int64_t begin = std::max(b * bs, base), end = std::min((b + 1) * bs, base + SPLIT);
-        const int64_t count = std::min(end, (task.end + LANES - 1) / LANES * LANES) - begin;
-        for (int64_t h = 0; h < a.num_kv_heads; h++) {
-            if (b < last_block) prefetch(key_block(b + 1, h), key_bytes);
-            else prefetch(value_block(first_block, h), value_bytes);
-            const T* block = key_block(b, h) + (begin - b * bs) * a.key_dim;
-            for (int64_t t = 0; t < tokens; t++) {
-                const T* query = (const T*)a.query + (start_token + t) * a.query_stride;
-                for (int64_t g = h * group; g < (h + 1) * group; g++)
-                    score_keys(block, query + g * a.key_dim, a.key_dim, count, bs % LANES == 0,
-                               &scores[(t * a.num_heads + g) * width + begin - base]);
-            }
-        }
+    const int64_t width = SPLIT + bs + LANES, stride = a.value_dim + 2;
+    const int64_t first_block = start / bs, last_block = (end - 1) / bs;
+    const int64_t key_bytes = bs * a.key_dim * sizeof(T), value_bytes = bs * a.value_stride * sizeof(T);
+    const int64_t ahead_blocks = std::clamp<int64_t>(ATTENTION_AHEAD / (a.num_kv_heads * key_bytes), 1, 8);
+
+    const T* keys(int64_t b, int64_t h) const {
+        return (const T*)a.keys + (table[b] * a.num_kv_heads + h) * bs * a.key_dim;
     }
-    for (int64_t t = 0; t < tokens; t++) {
-        const int64_t position = a.positions[start_token + t];
-        const int64_t low = std::max(first_key(a, position), task.start) - base;
-        const int64_t high = std::min(position + 1, task.end) - base;
-        for (int64_t g = 0; g < a.num_heads; g++) {
-            float* partial = partials + task.offset + (t * a.num_heads + g) * stride;
-            std::fill(partial, partial + a.value_dim, 0.0f);
-            weigh(a, &scores[(t * a.num_heads + g) * width], low, high, partial);
-        }
+    const T* values(int64_t b, int64_t h) const {
+        return (const T*)a.values + (table[b] * a.num_kv_heads + h) * bs * a.value_stride;
     }
-    for (int64_t t = 0; t < tokens; t++) {
-        const int64_t position = a.positions[start_token + t];
-        const int64_t low = std::max(first_key(a, position), task.start);
-        const int64_t high = std::min(position + 1, task.end);
-        if (low >= high) continue;
-        static thread_local std::vector<float> sums;
-        sums.assign(a.num_heads * a.value_dim, 0.0f);
-        for (int64_t b = low / bs; b <= (high - 1) / bs; b++) {
-            const int64_t j0 = std::max(low, b * bs) - b * bs, j1 = std::min(high, (b + 1) * bs) - b * bs;
+    // What to fetch while block b is scored, or its values are added: first keys, then values, then the next split's keys.
+    Ahead ahead_of_keys(int64_t b, int64_t h) const {
+        b += ahead_blocks;
+        if (b <= last_block) return {(const char*)keys(b, h), (const char*)keys(b, h) + key_bytes};
+        return fetched_values(first_block + b - last_block - 1, h);
+    }
+    Ahead ahead_of_values(int64_t b, int64_t h) const {
+        b += ahead_blocks;
+        if (b <= last_block) return fetched_values(b, h);
+        if (b * bs >= task.end) return {nullptr, nullptr};
+        return {(const char*)keys(b, h), (const char*)keys(b, h) + key_bytes};
+    }
+    Ahead fetched_values(int64_t b, int64_t h) const {
+        // Values that are parts of keys were fetched with them.
+        if (b > last_block || a.value_stride != a.value_dim) return {nullptr, nullptr};
+        return {(const char*)values(b, h), (const char*)values(b, h) + value_bytes};
+    }
+
+    void score(float* scores) const {
+        for (int64_t b = first_block; b <= last_block; b++) {
+            // A block larger than a split is looked at in the parts that belong to the split.
+            const int64_t begin = std::max(b * bs, base), to = std::min((b + 1) * bs, base + SPLIT);
+            const int64_t count = std::min(to, (end + LANES - 1) / LANES * LANES) - begin;
             for (int64_t h = 0; h < a.num_kv_heads; h++) {
-                if (b < (high - 1) / bs) prefetch(value_block(b + 1, h), value_bytes);
-                const T* block = value_block(b, h);
-                int64_t g = h * group;
-                const int64_t end = g + group;
-                auto weights = [&] { return &scores[(t * a.num_heads + g) * width] + b * bs - base; };
-                auto out = [&] { return &sums[g * a.value_dim]; };
-                for (; g + 4 <= end; g += 4)
-                    add_values_of_heads<4>(block, a.value_stride, a.value_dim, j0, j1, weights(), width, out());
-                for (; g + 2 <= end; g += 2)
-                    add_values_of_heads<2>(block, a.value_stride, a.value_dim, j0, j1, weights(), width, out());
-                for (; g < end; g++)
-                    add_values_of_heads<1>(block, a.value_stride, a.value_dim, j0, j1, weights(), width, out());
+                Ahead ahead = ahead_of_keys(b, h);
+                const T* block = keys(b, h) + (begin - b * bs) * a.key_dim;
+                for (int64_t t = 0; t < tokens; t++) {
+                    const T* query = (const T*)a.query + (start_token + t) * a.query_stride;
+                    for (int64_t g = h * group; g < (h + 1) * group; g++)
+                        score_keys(block, query + g * a.key_dim, a.key_dim, count, bs % LANES == 0,
+                                   scores + (t * a.num_heads + g) * width + begin - base,
+                                   key_bytes / bs / (group * tokens) + 1, ahead);
+                }
             }
         }
-        for (int64_t g = 0; g < a.num_heads; g++)
-            std::copy_n(&sums[g * a.value_dim], a.value_dim,
-                        partials + task.offset + (t * a.num_heads + g) * stride);
     }
-}
+
+    void add(int64_t t, const float* scores) const {
+        const int64_t position = a.positions[start_token + t];
+        const int64_t low = std::max(first_key(a, position), start), high = std::min(position + 1, end);
+        if (low >= high) return;
+        float* sums = partials + t * a.num_heads * stride;
+        for (int64_t b = low / bs; b <= (high - 1) / bs; b++)
+            for (int64_t h = 0; h < a.num_kv_heads; h++) {
+                Ahead ahead = t ? Ahead{nullptr, nullptr} : ahead_of_values(b, h);
+                const int64_t g = h * group;
+                add_all_values<T>({values(b, h), a.value_stride, std::max(low, b * bs) - b * bs,
+                                   std::min(high, (b + 1) * bs) - b * bs,
+                                   scores + (t * a.num_heads + g) * width + b * bs - base, width, sums + g * stride,
+                                   stride, value_bytes / bs}, group, a.value_dim, ahead);
+            }
+        for (int64_t g = 0; g < a.num_heads; g++) put_in_order((const T*)nullptr, sums + g * stride, a.value_dim);
+    }
+
+    void attend() const {
+        static thread_local std::vector<float> buffer;
+        if (int64_t(buffer.size()) < tokens * a.num_heads * width) buffer.resize(tokens * a.num_heads * width);
+        float* scores = buffer.data();
+        score(scores);
+        for (int64_t t = 0; t < tokens; t++) {
+            const int64_t position = a.positions[start_token + t];
+            const int64_t low = std::max(first_key(a, position), start) - base;
+            const int64_t high = std::min(position + 1, end) - base;
+            for (int64_t g = 0; g < a.num_heads; g++) {
+                float* partial = partials + (t * a.num_heads + g) * stride;
+                std::fill(partial, partial + a.value_dim, 0.0f);
+                weigh(a, scores + (t * a.num_heads + g) * width, low, high, partial);
+            }
+            add(t, scores);
+        }
+    }
+};
 
 // Joins the partial results of a head's splits, `step` floats apart, in ascending order.
 template <class T>
@@ -197,9 +165,11 @@ void join(const Attention& a, const float* partial, int64_t splits, int64_t step
     float most = a.sinks ? a.sinks[head] : -INFINITY;
     for (int64_t s = 0; s < splits; s++) most = std::max(most, best[s * step]);
     float total = a.sinks ? std::exp(a.sinks[head] - most) : 0.0f;
-    std::vector<float> share(splits);
+    static thread_local std::vector<float> share;
+    share.resize(splits);
     for (int64_t s = 0; s < splits; s++) {
-        share[s] = best[s * step] > -INFINITY ? std::exp(best[s * step] - most) : 0.0f;
+        const float score = best[s * step];
+        share[s] = score == most && most > -INFINITY ? 1.0f : score > -INFINITY ? std::exp(score - most) : 0.0f;
         total += share[s] * best[s * step + 1];
     }
     for (int64_t d = 0; d < a.value_dim; d += LANES) {
@@ -209,50 +179,90 @@ void join(const Attention& a, const float* partial, int64_t splits, int64_t step
     }
 }
 
+constexpr int64_t MOST_SPLITS = 8;  // of a task
+constexpr int64_t TASKS_PER_THREAD = 8;  // at least, where there are as many splits
+
 // The tasks of a batch's rows of at most `most_tokens` tokens, the same for all layers of one window.
 struct Plan {
     std::vector<Task> tasks;
     std::vector<int64_t> row_tasks;  // [rows + 1] first task of each row
     int64_t size = 0, bytes = 0;  // floats of partial results; keys and values that are read
+    bool has_joins = false;  // some rows have several tasks
 
-    Plan(const Attention& a, int64_t most_tokens, int64_t element_size) : row_tasks(1, 0) {
+    Plan(const Attention& a, int64_t most_tokens, int64_t element_size, int64_t threads) : row_tasks(1, 0) {
+        int64_t splits = 0;
+        for (int64_t r = 0; r < a.num_rows; r++)
+            if (num_tokens(a, r) <= most_tokens) splits += num_splits(first(a, r), end(a, r));
+        const int64_t together = std::clamp<int64_t>(splits / (TASKS_PER_THREAD * threads), 1, MOST_SPLITS);
         for (int64_t r = 0; r < a.num_rows; r++) {
-            const int64_t tokens = a.query_starts[r + 1] - a.query_starts[r];
-            const int64_t start = first_key(a, a.positions[a.query_starts[r]]);
-            const int64_t end = a.positions[a.query_starts[r + 1] - 1] + 1;
-            for (int64_t k = start; k < end && tokens <= most_tokens; k = (k / SPLIT + 1) * SPLIT) {
-                tasks.push_back({r, k, std::min(end, (k / SPLIT + 1) * SPLIT), size});
-                size += tokens * a.num_heads * (a.value_dim + 2);
-            }
+            if (num_tokens(a, r) <= most_tokens) add_row(a, r, together);
             row_tasks.push_back(tasks.size());
-            bytes += (end - start) * a.num_kv_heads * (a.key_dim + a.value_dim) * element_size;
+            bytes += (end(a, r) - first(a, r)) * a.num_kv_heads * (a.key_dim + a.value_dim) * element_size;
         }
+    }
+
+    static int64_t num_splits(int64_t start, int64_t end) { return (end - 1) / SPLIT - start / SPLIT + 1; }
+    static int64_t num_tokens(const Attention& a, int64_t r) { return a.query_starts[r + 1] - a.query_starts[r]; }
+
+  private:
+    static int64_t first(const Attention& a, int64_t r) { return first_key(a, a.positions[a.query_starts[r]]); }
+    static int64_t end(const Attention& a, int64_t r) { return a.positions[a.query_starts[r + 1] - 1] + 1; }
+
+    void add_row(const Attention& a, int64_t r, int64_t together) {
+        const int64_t last = end(a, r), count = tasks.size();
+        for (int64_t k = first(a, r), next; k < last; k = next) {
+            next = std::min(last, (k / SPLIT + together) * SPLIT);
+            tasks.push_back({r, k, next, size, false});
+            size += num_splits(k, next) * num_tokens(a, r) * a.num_heads * (a.value_dim + 2);
+        }
+        tasks.back().is_row = int64_t(tasks.size()) == count + 1;
+        has_joins |= !tasks.back().is_row;
     }
 };
 
 template <class T>
-void join_row(const Attention& a, const Plan& plan, int64_t row, const float* partials) {
+void join_splits(const Attention& a, int64_t row, int64_t splits, const float* partials) {
     const int64_t start = a.query_starts[row], tokens = a.query_starts[row + 1] - start;
     const int64_t stride = a.value_dim + 2, step = tokens * a.num_heads * stride;
-    const int64_t first = plan.row_tasks[row], splits = plan.row_tasks[row + 1] - first;
-    if (!splits) return;  // not a row of this plan
     for (int64_t i = 0; i < tokens * a.num_heads; i++)
-        join(a, partials + plan.tasks[first].offset + i * stride, splits, step, i % a.num_heads,
+        join(a, partials + i * stride, splits, step, i % a.num_heads,
              (T*)a.out + (start + i / a.num_heads) * a.out_stride + i % a.num_heads * a.value_dim);
+}
+
+template <class T>
+void attend_task(const Attention& a, const Task& task, float* partials) {
+    const int64_t size = Plan::num_tokens(a, task.row) * a.num_heads * (a.value_dim + 2);
+    float* to = partials + task.offset;
+    for (int64_t k = task.start, next; k < task.end; k = next, to += size) {
+        next = std::min(task.end, (k / SPLIT + 1) * SPLIT);
+        Split<T>{a, task, k, next, to}.attend();
+    }
+    if (task.is_row) join_splits<T>(a, task.row, Plan::num_splits(task.start, task.end), partials + task.offset);
+}
+
+// Of a row whose tasks are all done, if there are several.
+template <class T>
+void join_row(const Attention& a, const Plan& plan, int64_t row, const float* partials) {
+    const int64_t first = plan.row_tasks[row], end = plan.row_tasks[row + 1];
+    if (end - first < 2) return;
+    const int64_t splits = Plan::num_splits(plan.tasks[first].start, plan.tasks[end - 1].end);
+    join_splits<T>(a, row, splits, partials + plan.tasks[first].offset);
 }
 
 template <class T>
 void attend(const Attention& a) {
     static thread_local std::vector<float> buffer;
-    const Plan plan(a, INT64_MAX, sizeof(T));
+    const Plan plan(a, INT64_MAX, sizeof(T), a.num_threads);
     buffer.resize(plan.size);
     float* partials = buffer.data();  // of this thread, not of those that help
 #pragma omp parallel num_threads(a.num_threads) if (a.num_threads > 1 && plan.bytes > PARALLEL_BYTES)
     {
 #pragma omp for schedule(dynamic, 1)
-        for (size_t i = 0; i < plan.tasks.size(); i++) attend_split<T>(a, plan.tasks[i], partials);
+        for (size_t i = 0; i < plan.tasks.size(); i++) attend_task<T>(a, plan.tasks[i], partials);
+        if (plan.has_joins) {
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < a.num_rows; r++) join_row<T>(a, plan, r, partials);
+            for (int64_t r = 0; r < a.num_rows; r++) join_row<T>(a, plan, r, partials);
+        }
     }
 }
 

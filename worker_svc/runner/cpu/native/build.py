@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -10,6 +11,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "kernels.cpp"
@@ -54,9 +57,26 @@ def built_library(compiler: str) -> Path:
     check_owner(directory)
     path = directory / f"kernels-{build_key(compiler)}.so"
     if not path.is_file():
-        compile_to(path, compiler)
+        with one_builder(path):
+            if not path.is_file():
+                compile_to(path, compiler)
     check_owner(path)
     return path
+
+
+@contextmanager
+def one_builder(path: Path) -> Iterator[None]:
+    """Processes that start together, as the workers of a ring do, compile `path` once: the others wait for it.
+
+    A lock whose file is gone keeps nobody out; then two compile the same, as they may.
+    """
+    lock = path.with_suffix(".lock")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def check_owner(path: Path) -> None:

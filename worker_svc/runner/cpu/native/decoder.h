@@ -4,13 +4,13 @@
 
 #include <omp.h>
 
-#include <atomic>
 #include <map>
 
 #include "matrix_units.h"
 #include "prefill.h"
 #include "quantised.h"
 #include "rope.h"
+#include "team.h"
 
 // Fields as in decoder.py.
 struct Layer {
@@ -38,42 +38,6 @@ struct Decoder {
 namespace {
 
 inline vec activation(vec g, int32_t kind);
-
-// Threads that do a list of works together, one after another.
-class Team {
-  public:
-    // To be said by every member first: how many there are, which may be fewer than were asked for.
-    void join(int size) { size_.store(size, std::memory_order_relaxed); }
-
-    // f(i) for all i below `count`, by whoever is free. Returns when all are done.
-    template <class F>
-    void share(int64_t count, F&& f) {
-        for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count;) f(i);
-        const int round = round_.load(std::memory_order_acquire);
-        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_.load(std::memory_order_relaxed)) {
-            arrived_.store(0, std::memory_order_relaxed);
-            next_.store(0, std::memory_order_relaxed);
-            round_.store(round + 1, std::memory_order_release);
-            round_.notify_all();
-            return;
-        }
-        for (int spins = 0; spins < SPINS; spins++) {
-            if (round_.load(std::memory_order_acquire) != round) return;
-            _mm_pause();
-        }
-        // Somebody else may need this core: the one who is waited for, perhaps.
-        round_.wait(round, std::memory_order_acquire);
-    }
-
-  private:
-    // 20 to 150 us: who waits longer waits for somebody who was interrupted. Sleeping costs more than it seems: on a
-    // virtual machine a core without work is given away, and a wake-up has to get it back.
-    static constexpr int SPINS = 2000;
-    std::atomic<int> size_{1};
-    alignas(64) std::atomic<int64_t> next_{0};
-    alignas(64) std::atomic<int> arrived_{0};
-    alignas(64) std::atomic<int> round_{0};
-};
 
 // Adds up where time goes, if anybody wants to know.
 class Clock {
@@ -104,7 +68,8 @@ class Forward {
         int64_t partials = 0;
         for (int64_t i = 0; i < d.num_layers; i++) {
             const Attention a = attention(d.layers[i]);
-            const Plan& plan = plans_.try_emplace(a.window, a, FEWEST_QUERIES - 1, sizeof(bf16)).first->second;
+            const Plan& plan = 
+                plans_.try_emplace(a.window, a, FEWEST_QUERIES - 1, sizeof(bf16), d.num_threads).first->second;
             partials = std::max(partials, plan.size);
         }
         chunks_ = plan_chunks(attention(d.layers[0]));
@@ -117,7 +82,7 @@ class Forward {
     }
 
     // To be called by all members of the team; the first one keeps the time.
-    void run(Team& team, bool is_first) const {
+    void run(Team::Member& team, bool is_first) const {
         Clock clock(is_first ? d_.seconds : nullptr);
         for (int64_t i = 0; i < d_.num_layers; i++) run_layer(d_.layers[i], team, clock);
     }
@@ -136,7 +101,7 @@ class Forward {
                 d_.dim, d_.block_size, l.window, d_.dim, d_.scaling, 0.0f, 1, 1};
     }
 
-    void run_layer(const Layer& l, Team& team, Clock& clock) const {
+    void run_layer(const Layer& l, Team::Member& team, Clock& clock) const {
         bf16* hidden = (bf16*)d_.hidden;
         auto add = [&](int64_t r, int64_t t, vec low, vec high) {
             bf16* to = hidden + r * d_.hidden_size + t * TILE;
@@ -168,14 +133,14 @@ class Forward {
         clock.add_to(Clock::PRODUCTS);
     }
 
-    void rotate(const Layer& l, Team& team) const {
+    void rotate(const Layer& l, Team::Member& team) const {
         const Rope rope{s_.qkv.data(), d_.cosines, d_.sines, l.query_norm, l.key_norm, l.keys, l.values,
                         d_.block_ids, d_.offsets, d_.num_tokens, d_.num_heads, d_.num_kv_heads, d_.dim,
                         d_.rotary_dim, d_.block_size, d_.norm_epsilon, 0.0f, 1, 1};
         team.share(d_.num_tokens, [&](int64_t t) { rope_and_write_token<bf16>(rope, t); });
     }
 
-    void norm(const void* weight, const Packed& next, Team& team) const {
+    void norm(const void* weight, const Packed& next, Team::Member& team) const {
         team.share(d_.num_tokens, [&](int64_t t) {
             normalize((const bf16*)d_.hidden + t * d_.hidden_size, (const bf16*)weight, d_.hidden_size, d_.epsilon,
                       0.0f, true, &s_.normed[t * d_.hidden_size]);
@@ -184,30 +149,34 @@ class Forward {
     }
 
     // To be called before `linear` with the same rows.
-    void round(const Packed& w, const bf16* x, Team& team) const {
+    void round(const Packed& w, const bf16* x, Team::Member& team) const {
         if (is_quantised(w)) team.share(d_.num_tokens, [&](int64_t t) { s_.rounded.round(x, t, w.inputs); });
     }
 
     template <class Take>
-    void linear(const Packed& w, const bf16* x, Team& team, Take&& take) const {
+    void linear(const Packed& w, const bf16* x, Team::Member& team, Take&& take) const {
         const Rounded rows = s_.rounded.view(w.inputs);
-        const int64_t tiles = num_tiles(w), parts = num_parts(tiles, d_.num_tokens, d_.num_threads);
-        team.share(parts, [&](int64_t i) {
-            const int64_t first = i * tiles / parts, end = (i + 1) * tiles / parts;
-            if (is_quantised(w)) for (int64_t t = first; t < end; t++) multiply_all(w, t, rows, d_.num_tokens, take);
-            else multiply_packed(w, first, end, x, d_.num_tokens, take);
+        const Parts parts(w, d_.num_tokens, d_.num_threads);
+        team.share(parts.count(), [&](int64_t i) {
+            parts.with(i, [&](int64_t tile, int64_t end, int64_t first, int64_t count) {
+                if (is_quantised(w))
+                    multiply_all(w, tile, end, rows, d_.num_tokens, take);
+                else
+                    multiply_packed(w, tile, end, x + first * w.inputs, count,
+                                    [&](int64_t r, int64_t t, vec low, vec high) { take(first + r, t, low, high); });
+            });
         });
     }
 
-    void attend(const Layer& l, Team& team) const {
+    void attend(const Layer& l, Team::Member& team) const {
         const Attention a = attention(l);
         const Plan& plan = plans_.at(a.window);
         const int64_t tasks = plan.tasks.size();
         team.share(tasks + chunks_.size(), [&](int64_t i) {
-            if (i < tasks) attend_split<bf16>(a, plan.tasks[i], s_.partials.data());
+            if (i < tasks) attend_task<bf16>(a, plan.tasks[i], s_.partials.data());
             else attend_chunk(a, chunks_[i - tasks]);
         });
-        if (tasks)
+        if (plan.has_joins)
             team.share(d_.num_rows, [&](int64_t r) { join_row<bf16>(a, plan, r, s_.partials.data()); });
     }
 };
@@ -218,8 +187,8 @@ inline void decode(const Decoder& d) {
     Team team;
 #pragma omp parallel num_threads(d.num_threads) if (d.num_threads > 1)
     {
-        team.join(omp_get_num_threads());
-        forward.run(team, omp_get_thread_num() == 0);
+        Team::Member member(team);
+        forward.run(member, omp_get_thread_num() == 0);
     }
 }
 

@@ -12,6 +12,7 @@
 #include "plain.h"
 #include "quantised.h"
 #include "rope.h"
+#include "rounding.h"
 
 #include <cstddef>
 
@@ -84,11 +85,12 @@ struct Layout {
 constexpr Layout LAYOUTS[] = {
     {"Attention", sizeof(Attention), offsetof(Attention, num_threads)},
     {"Rope", sizeof(Rope), offsetof(Rope, num_threads)},
-    {"Packed", sizeof(Packed), offsetof(Packed, has_offsets)},
+    {"Packed", sizeof(Packed), offsetof(Packed, is_e2m1)},
     {"Layer", sizeof(Layer), offsetof(Layer, window)},
     {"Decoder", sizeof(Decoder), offsetof(Decoder, num_threads)},
     {"Choice", sizeof(Choice), offsetof(Choice, num_threads)},
     {"Experts", sizeof(Experts), offsetof(Experts, num_threads)},
+    {"Groups", sizeof(Groups), offsetof(Groups, num_threads)},
     {nullptr, 0, 0},
 };
 
@@ -160,6 +162,9 @@ int32_t signalbox_use_matrix_units([[maybe_unused]] int32_t wanted) {
 #endif
 }
 
+// Numbers to whole numbers of 4 bits.
+void signalbox_round_groups(const Groups* g) { g->is_bf16 ? round_groups<bf16>(*g) : round_groups<float>(*g); }
+
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {
 #ifdef __AVX512BF16__
@@ -173,15 +178,14 @@ int32_t signalbox_has_dot() {
 
 // `x` [rows, inputs] times packed weights, rounded, to `out` [rows, outputs].
 void signalbox_linear(const Packed* w, const void* x, void* out, int64_t rows, int32_t threads) {
-    const int64_t tiles = num_tiles(*w), parts = num_parts(tiles, rows, threads);
+    const Parts parts(*w, rows, threads);
 #pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < parts; i++)
-        multiply_packed(*w, i * tiles / parts, (i + 1) * tiles / parts, (const bf16*)x, rows, [&](int64_t r, int64_t t, vec low, vec high) {
-            bf16 columns[TILE];
-            store(columns, low);
-            store(columns + LANES, high);
-            memcpy((bf16*)out + r * w->outputs + t * TILE, columns,
-                   std::min(TILE, w->outputs - t * TILE) * sizeof(bf16));
+    for (int64_t i = 0; i < parts.count(); i++)
+        parts.with(i, [&](int64_t tile, int64_t end, int64_t first, int64_t count) {
+            multiply_packed(*w, tile, end, (const bf16*)x + first * w->inputs, count,
+                            [&](int64_t r, int64_t t, vec low, vec high) {
+                                store_tile((bf16*)out + (first + r) * w->outputs, w->outputs, t, low, high);
+                            });
         });
 }
 

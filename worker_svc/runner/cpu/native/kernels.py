@@ -20,6 +20,7 @@ from worker_svc.runner.cpu.native.structs import (
     ChoiceCall,
     DecoderCall,
     ExpertsCall,
+    GroupsCall,
     PackedCall,
     RopeCall,
     check_layouts,
@@ -32,6 +33,8 @@ LANES = 16
 TILE = 32
 """Columns that weights are packed in."""
 LARGEST_HEAD = 1024
+ROUNDED_GROUP = 32
+"""Inputs for which `round_groups` looks for a scale."""
 DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -52,6 +55,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_linear_quantised": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
     "signalbox_linear_plain": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
     "signalbox_mix_experts": [POINTER(ExpertsCall)],
+    "signalbox_round_groups": [POINTER(GroupsCall)],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
     "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
@@ -75,7 +79,7 @@ class Kernels:
         self._functions: dict[str, Any] = {}
         self.has_dot = bool(library.signalbox_has_dot())
         self.has_matrix_units = MATRIX_UNITS_FLAG in cpu_flags() and bool(
-            library.signalbox_use_matrix_units()
+            library.signalbox_use_matrix_units(1)
         )
         """Products with bfloat16 run on matrix units, with sums of their own: other numbers than without."""
         for name, argtypes in (SIGNATURES | (DOT_SIGNATURES if self.has_dot else {})).items():
@@ -265,6 +269,27 @@ class Kernels:
         """Runs all layers of a decoder; see decoder.py. Where `has_dot`."""
         call.num_threads = torch.get_num_threads()
         self._functions["decode"](call)
+
+    def round_groups(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Codes int8 -8 to 7 `[outputs, inputs]` of `numbers`, and scales and offsets float32
+        `[outputs, inputs / 32]` of their groups: those of least squared error.
+        """
+        numbers = numbers.contiguous()
+        outputs, inputs = numbers.shape
+        codes = torch.empty(outputs, inputs, dtype=torch.int8)
+        scales, offsets = (torch.empty(outputs, inputs // ROUNDED_GROUP) for _ in range(2))
+        self._functions["round_groups"](
+            GroupsCall(
+                numbers.data_ptr(),
+                codes.data_ptr(),
+                scales.data_ptr(),
+                offsets.data_ptr(),
+                scales.numel(),
+                numbers.dtype == torch.bfloat16,
+                torch.get_num_threads(),
+            )
+        )
+        return codes, scales, offsets
 
     def argmax(self, values: torch.Tensor) -> NDArray[np.int64]:
         """`[N]` first index of the largest of each row of `[N, V]`; a NaN counts as the largest."""

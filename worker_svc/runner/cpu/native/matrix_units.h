@@ -30,49 +30,37 @@ inline bool is_for_matrix_units(const Packed& w) {
     return uses_matrix_units && !is_quantised(w) && w.inputs % STEP_INPUTS == 0;
 }
 
-// Registers: 0 and 1 the sums of 16 rows and a tile of weights, 2 and 3 of 16 more rows or of the next tile; 4 and 5 the
-// rows, 6 and 7 the weights.
-inline void configure(int64_t first_rows, int64_t other_rows) {
+// Registers: 0 to 3 sums of rows and of 16 columns each, 4 the rows, 6 and 7 the weights.
+inline void configure(int64_t rows) {
     struct alignas(64) {
         uint8_t palette, start, reserved[14];
         uint16_t bytes[16];
         uint8_t rows[16];
-    } config = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {}};
-    for (int i : {0, 1, 4}) config.rows[i] = first_rows;
-    for (int i : {2, 3, 5}) config.rows[i] = other_rows;
+    } config = {1, 0, {}, {64, 64, 64, 64, 64, 0, 64, 64}, {}};
+    for (int i : {0, 1, 2, 3, 4}) config.rows[i] = rows;
     for (int i : {6, 7}) config.rows[i] = STEP_INPUTS / 2;
     // GCC's own functions for this and for the release are there only where all code is compiled for such CPUs.
     asm volatile("ldtilecfg %0" ::"m"(config));
 }
 
-// sums [rows, 32] = rows [0, first + second) of `x` times one tile of weights.
-inline void multiply_tile(const bf16* x, int64_t inputs, const bf16* w, bool has_second, float* sums) {
-    const int64_t stride = inputs * sizeof(bf16), width = TILE * sizeof(float), step = STEP_INPUTS * TILE;
+// sums [16, 32] = up to 16 rows of `x` times one tile of weights; `between` is called in each step of 32 inputs. Four
+// registers are enough: where a core has two threads, instructions on their way need those that hold nothing, and
+// eight make this half as fast.
+template <class Between>
+inline void multiply_tile(const bf16* x, int64_t inputs, const bf16* w, float* sums, Between&& between) {
+    const int64_t width = TILE * sizeof(float), pair_bytes = 2 * TILE * sizeof(bf16);
     _tile_zero(0);
     _tile_zero(1);
-    if (has_second) {
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int64_t k = 0; k < inputs; k += STEP_INPUTS, w += step) {
-        for (int i = 0; i < 32; i++) __builtin_prefetch((const char*)w + 2 * AHEAD_BYTES + 64 * i);
-        _tile_loadd(4, x + k, stride);
-        _tile_loadd(6, w, 2 * TILE * sizeof(bf16));
-        _tile_loadd(7, w + 2 * LANES, 2 * TILE * sizeof(bf16));
+    for (int64_t k = 0; k < inputs; k += STEP_INPUTS, w += STEP_INPUTS * TILE) {
+        _tile_loadd(4, x + k, inputs * sizeof(bf16));
+        _tile_loadd(6, w, pair_bytes);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        if (has_second) {
-            _tile_loadd(5, x + UNIT_ROWS * inputs + k, stride);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
+        _tile_loadd(6, w + 2 * LANES, pair_bytes);
+        _tile_dpbf16ps(1, 4, 6);
+        between();
     }
     _tile_stored(0, sums, width);
     _tile_stored(1, sums + LANES, width);
-    if (has_second) {
-        _tile_stored(2, sums + UNIT_ROWS * TILE, width);
-        _tile_stored(3, sums + UNIT_ROWS * TILE + LANES, width);
-    }
 }
 
 // sums [2, 16, 32] = up to 16 rows of `x` times two tiles of weights, which lie one behind the other.
@@ -113,9 +101,6 @@ class ZeroForTiny {
   private:
     const unsigned before_;
 };
-
-inline vec even_of(vec pairs) { return (vec)((ivec)pairs << 16); }
-inline vec odd_of(vec pairs) { return (vec)((ivec)pairs & (int32_t)0xffff0000); }
 
 // Like multiply_tiles in linear.h, with the numbers of matrix units.
 template <int R, int T, class Take>
@@ -169,33 +154,55 @@ inline void multiply_by_vectors(const Packed& w, int64_t tile, int64_t end, cons
     }
 }
 
+// Rows that were multiplied by a tile, and are still to be taken.
+struct Untaken {
+    const float* sums;  // [rows, 32]
+    int64_t row, end, tile;
+
+    template <class Take>
+    void take_one(Take& take) {
+        if (row == end) return;
+        take(row++, tile, load(sums), load(sums + LANES));
+        sums += TILE;
+    }
+};
+
+// Up to 16 rows, two tiles at a time; returns the first tile that is left.
+template <class Take>
+inline int64_t multiply_pairs(const Packed& w, int64_t tile, int64_t end, const bf16* x, int64_t rows, Take& take) {
+    alignas(64) float sums[2 * UNIT_ROWS * TILE];
+    for (; end - tile >= 2; tile += 2) {
+        multiply_two_tiles(x, w.inputs, (const bf16*)w.weight + tile * w.inputs * TILE, sums);
+        for (int64_t t = 0; t < 2; t++)
+            for (Untaken u{sums + t * UNIT_ROWS * TILE, 0, rows, tile + t}; u.row < u.end;) u.take_one(take);
+    }
+    return tile;
+}
+
 template <class Take>
 inline void multiply_by_units(const Packed& w, int64_t tile, int64_t end, const bf16* x, int64_t rows, Take& take) {
-    alignas(64) float sums[2 * UNIT_ROWS * TILE];
-    const bf16* weight = (const bf16*)w.weight;
-    int64_t configured = 0;  // rows
-    if (rows <= UNIT_ROWS && end - tile >= 2) {
-        configure(rows, rows);
-        for (; end - tile >= 2; tile += 2) {
-            multiply_two_tiles(x, w.inputs, weight + tile * w.inputs * TILE, sums);
-            for (int64_t t = 0; t < 2; t++)
-                for (int64_t r = 0; r < rows; r++) {
-                    const float* from = sums + (t * UNIT_ROWS + r) * TILE;
-                    take(r, tile + t, load(from), load(from + LANES));
-                }
+    alignas(64) float sums[2][UNIT_ROWS * TILE];
+    configure(std::min(rows, UNIT_ROWS));
+    if (rows <= UNIT_ROWS) tile = multiply_pairs(w, tile, end, x, rows, take);
+    const int64_t blocks = (rows + UNIT_ROWS - 1) / UNIT_ROWS, lines = (STEP_INPUTS + blocks - 1) / blocks;
+    int64_t configured = std::min(rows, UNIT_ROWS);
+    Untaken untaken{};
+    for (int64_t i = 0; tile < end; tile++) {
+        const bf16* at = (const bf16*)w.weight + tile * w.inputs * TILE;
+        const char* next = (const char*)(at + w.inputs * TILE);  // comes from the memory while the rows pass this one
+        for (int64_t first = 0, count; first < rows; first += count, i++) {
+            count = std::min(UNIT_ROWS, rows - first);
+            if (count != configured) configure(count);
+            configured = count;
+            multiply_tile(x + first * w.inputs, w.inputs, at, sums[i % 2], [&] {
+                for (int64_t n = 0; n < lines; n++, next += 64) __builtin_prefetch(next, 0, 2);
+                untaken.take_one(take);
+            });
+            while (untaken.row < untaken.end) untaken.take_one(take);
+            untaken = {sums[i % 2], first, first + count, tile};
         }
     }
-    for (; tile < end; tile++)
-        for (int64_t first = 0, count; first < rows; first += count) {
-            count = std::min(2 * UNIT_ROWS, rows - first);
-            const bool has_second = count > UNIT_ROWS;
-            if (count != configured)
-                configure(std::min(count, UNIT_ROWS), has_second ? count - UNIT_ROWS : UNIT_ROWS);
-            configured = count;
-            multiply_tile(x + first * w.inputs, w.inputs, weight + tile * w.inputs * TILE, has_second, sums);
-            for (int64_t r = 0; r < count; r++)
-                take(first + r, tile, load(sums + r * TILE), load(sums + r * TILE + LANES));
-        }
+    while (untaken.row < untaken.end) untaken.take_one(take);
     asm volatile("tilerelease");
 }
 

@@ -79,10 +79,7 @@ inline void linear_plain(const Packed& w, const T* x, T* out, int64_t rows, int 
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && is_large)
     for (int64_t tile = 0; tile < tiles; tile++)
         multiply_all_plain(w, tile, x, rows, [&](int64_t r, int64_t t, vec low, vec high) {
-            T columns[TILE];
-            store(columns, low);
-            store(columns + LANES, high);
-            memcpy(out + r * w.outputs + t * TILE, columns, std::min(TILE, w.outputs - t * TILE) * sizeof(T));
+            store_tile(out + r * w.outputs, w.outputs, t, low, high);
         });
 }
 

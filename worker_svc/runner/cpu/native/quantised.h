@@ -8,95 +8,34 @@
 
 #include <type_traits>
 
-#include "linear.h"
-#ifdef __ARM_FEATURE_DOTPROD
+#include "kept_codes.h"
+#include "quantised_units.h"
+#include "rounded_rows.h"
+#ifdef __aarch64__
 #include <arm_neon.h>
 #endif
 
 namespace {
 
-constexpr int64_t PIECE = 32;  // inputs that share a scale in a row
-constexpr int64_t HALF = PIECE / 2;
-
-struct f16 {
-    uint16_t bits;
-};
-
-inline vec load(const f16* p) {
-#ifdef __AVX512F__
-    __m256i h;
-    memcpy(&h, p, sizeof h);
-    return (vec)_mm512_cvtph_ps(h);
+// Each byte's number of E2M1, doubled, and 12 more; bytes are below 16.
+inline ivec e2m1_codes(ivec codes) {
+    alignas(16) static constexpr uint8_t TABLE[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+#ifdef __AVX512BW__
+    const __m512i table = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)TABLE));
+    return (ivec)_mm512_shuffle_epi8(table, (__m512i)codes);
+#elif defined(__AVX2__)
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)TABLE));
+    for (int i = 0; i < 2; i++) ((__m256i*)&codes)[i] = _mm256_shuffle_epi8(table, ((const __m256i*)&codes)[i]);
+    return codes;
+#elif defined(__aarch64__)
+    const uint8x16_t table = vld1q_u8(TABLE);
+    for (int i = 0; i < 4; i++) ((uint8x16_t*)&codes)[i] = vqtbl1q_u8(table, ((const uint8x16_t*)&codes)[i]);
+    return codes;
 #else
-    vec v;
-#ifdef __F16C__
-    for (int i = 0; i < 2; i++) ((__m256*)&v)[i] = _mm256_cvtph_ps(((const __m128i_u*)p)[i]);
-#else
-    // Exponents move by 112 in a multiplication, which is exact for numbers below the smallest normal one, too.
-    hvec h;
-    memcpy(&h, p, sizeof h);
-    const uvec bits = __builtin_convertvector(h, uvec);
-    v = (vec)((bits & 0x7fff) << 13) * 0x1p112f;
-    v = (vec)((uvec)v | (bits & 0x8000) << 16);
-#endif
-    return v;
+    for (int i = 0; i < 4 * LANES; i++) ((uint8_t*)&codes)[i] = TABLE[((const uint8_t*)&codes)[i]];
+    return codes;
 #endif
 }
-
-// Rows in 16 bits: 256 * high + low.
-struct Rounded {
-    const int8_t *high, *low;  // [rows, inputs]
-    const float* scales;  // [rows, inputs / 32]
-    const int32_t* sums;  // [rows, inputs / 16] of the codes
-    int64_t inputs;
-};
-
-struct RoundedRows {
-    std::vector<int8_t> high, low;
-    std::vector<float> scales;
-    std::vector<int32_t> sums;
-
-    void resize(int64_t rows, int64_t inputs) {
-        if ((int64_t)high.size() >= rows * inputs) return;
-        high.resize(rows * inputs);
-        low.resize(rows * inputs);
-        scales.resize(rows * inputs / PIECE);
-        sums.resize(rows * inputs / HALF);
-    }
-    Rounded view(int64_t inputs) const { return {high.data(), low.data(), scales.data(), sums.data(), inputs}; }
-
-    // Row `r` of `x`. A number that is not finite leaves a scale that is not, so it is found in what comes out.
-    template <class T>
-    void round(const T* x, int64_t r, int64_t inputs) {
-        for (int64_t k = 0; k < inputs; k += PIECE) {
-            const int64_t at = r * inputs + k;
-            const vec first = load(x + at), second = load(x + at + LANES);
-            const vec sizes = larger(larger(first, -first), larger(second, -second));
-            const float largest = max(sizes), zero = sum(first * 0.0f + second * 0.0f);
-            const float inverse = largest > 0 ? LARGEST_CODE / largest : 0.0f;
-            scales[at / PIECE] = largest / LARGEST_CODE + zero;
-            sums[at / HALF] = put(first * inverse, at);
-            sums[at / HALF + 1] = put(second * inverse, at + LANES);
-        }
-    }
-
-  private:
-    static constexpr float LARGEST_CODE = 127 * 256;
-
-    // Nearest whole numbers, ties to even; their sum.
-    int32_t put(vec v, int64_t at) {
-        constexpr float MAGIC = 12582912.0f;
-        const ivec whole = (ivec)(v + MAGIC) - (ivec)splat(MAGIC);
-        const ivec upper = (whole + 128) >> 8, lower = whole - (upper << 8);
-        int32_t total = 0;
-        for (int i = 0; i < LANES; i++) {
-            high[at + i] = (int8_t)upper[i];
-            low[at + i] = (int8_t)lower[i];
-            total += whole[i];
-        }
-        return total;
-    }
-};
 
 // sum[i] += codes[4 i .. 4 i + 3] * numbers[4 i .. 4 i + 3]: codes without a sign, of `BITS`; numbers with one.
 template <int BITS>
@@ -132,9 +71,9 @@ inline ivec dot4(ivec sum, ivec codes, ivec numbers) {
 
 // What is still to be taken off codes that `dot4` has multiplied.
 #if !defined(__AVX2__) && defined(__ARM_FEATURE_DOTPROD)
-template <int BITS> constexpr int32_t MIDDLE = BITS == 8 ? 0 : 8;
+template <int BITS> constexpr int32_t MIDDLE = BITS == 8 ? 0 : BITS == E2M1 ? 12 : 8;
 #else
-template <int BITS> constexpr int32_t MIDDLE = BITS == 8 ? 128 : 8;
+template <int BITS> constexpr int32_t MIDDLE = BITS == 8 ? 128 : BITS == E2M1 ? 12 : 8;
 #endif
 
 inline ivec splat4(const int8_t* p) {  // four numbers, in all lanes
@@ -149,109 +88,122 @@ inline ivec load_words(const uint8_t* p) {
     return words;
 }
 
-// What a group of a tile begins with: 32 scales, and as many offsets if there are any.
-struct GroupHead {
-    vec scales[2], offsets[2];
+// What is added up exactly of a row: the products with its upper and with its lower halves.
+struct ExactSums {
+    ivec high[2] = {}, low[2] = {};
 };
 
-inline GroupHead read_head(const Packed& w, const uint8_t* at) {
-    auto read = [&](int64_t i) {
-        return w.scale_bytes == 2 ? load((const f16*)at + i) : load((const float*)at + i);
-    };
-    GroupHead head{{read(0), read(LANES)}, {}};
-    if (w.has_offsets) head.offsets[0] = read(TILE), head.offsets[1] = read(TILE + LANES);
-    return head;
-}
-
-inline int64_t head_bytes(const Packed& w) { return TILE * w.scale_bytes * (1 + (w.has_offsets != 0)); }
-inline int64_t group_bytes(const Packed& w) {
-    return head_bytes(w) + TILE * w.group * w.bits / 8;
-}
-inline int64_t tile_bytes(const Packed& w) { return group_bytes(w) * (w.inputs / w.group); }
-
-// sums[r][c] += rows * codes, for `N` inputs; rows are `stride` numbers apart.
+// sums[r] += rows * codes, for `N` inputs; rows are `stride` numbers apart.
 template <int R, int BITS, int N>
-inline void add_products(const int8_t* rows, int64_t stride, const uint8_t* codes, ivec (*sums)[2]) {
-    constexpr int STEP = 32 / BITS;  // inputs of a word of codes
+inline void add_products(const int8_t* high, const int8_t* low, int64_t stride, const uint8_t* codes, ExactSums* sums) {
+    constexpr int STEP = 32 / STORED_BITS<BITS>;  // inputs of a word of codes
 #pragma GCC unroll 8
     for (int k = 0; k < N; k += STEP, codes += 2 * sizeof(ivec)) {
         const ivec words[] = {load_words(codes), load_words(codes + sizeof(ivec))};
 #pragma GCC unroll 2
         for (int part = 0; part < STEP / 4; part++) {
             ivec columns[2];
-            for (int c = 0; c < 2; c++)
+            for (int c = 0; c < 2; c++) {
                 columns[c] = BITS == 8 ? words[c] : (part ? (ivec)((uvec)words[c] >> 4) : words[c]) & 0x0f0f0f0f;
-#pragma GCC unroll 8
+                if (BITS == E2M1) columns[c] = e2m1_codes(columns[c]);
+            }
+#pragma GCC unroll 4
             for (int r = 0; r < R; r++) {
-                const ivec numbers = splat4(rows + r * stride + k + 4 * part);
-                for (int c = 0; c < 2; c++) sums[r][c] = dot4<BITS>(sums[r][c], columns[c], numbers);
+                const ivec upper = splat4(high + r * stride + k + 4 * part), lower = splat4(low + r * stride + k + 4 * part);
+                for (int c = 0; c < 2; c++) sums[r].high[c] = dot4<BITS>(sums[r].high[c], columns[c], upper);
+                for (int c = 0; c < 2; c++) sums[r].low[c] = dot4<BITS>(sums[r].low[c], columns[c], lower);
             }
         }
     }
 }
 
-// total[r][c] += rows [row, row + R) times one tile; `N` inputs are added up exactly.
-template <int R, int BITS, int N>
-__attribute__((noinline)) void multiply_tile(const Packed& w, const uint8_t* at, const Rounded& x, int64_t row,
-                                             vec (*result)[2]) {
-    vec total[R][2];
-    memcpy(total, result, sizeof total);
-    for (int64_t k = 0; k < w.inputs; k += w.group) {
-        const GroupHead head = read_head(w, at);
-        at += head_bytes(w);
-        for (int64_t i = k; i < k + w.group; i += N, at += TILE * N * BITS / 8) {
-            ivec sums[R][2];
-            int32_t of_codes[R];
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r++) {
-                const int32_t* s = x.sums + ((row + r) * w.inputs + i) / HALF;
-                of_codes[r] = N == HALF ? s[0] : s[0] + s[1];
-                sums[r][0] = sums[r][1] = ivec{};
-            }
-            add_products<R, BITS, N>(x.high + row * w.inputs + i, w.inputs, at, sums);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r++)
-                for (int c = 0; c < 2; c++) sums[r][c] = (sums[r][c] << 8) - MIDDLE<BITS> * of_codes[r];
-            add_products<R, BITS, N>(x.low + row * w.inputs + i, w.inputs, at, sums);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r++) {
-                const float scale = x.scales[((row + r) * w.inputs + i) / PIECE];
-                for (int c = 0; c < 2; c++)
-                    total[r][c] += head.scales[c] * scale * __builtin_convertvector(sums[r][c], vec);
-                if (w.has_offsets)
-                    for (int c = 0; c < 2; c++) total[r][c] += head.offsets[c] * (scale * of_codes[r]);
-            }
+// total[r] += rows [row, row + R) times `N` inputs, from input `k` on, of one tile.
+template <int R, int BITS, int N, int C>
+inline void add_lot(const Packed& w, const GroupHead& head, const uint8_t* codes, const Rounded& x, int64_t row, int64_t k,
+                    vec (*total)[C], int first_column) {
+    const int64_t at = row * w.inputs + k;
+    ExactSums sums[R];
+    add_products<R, BITS, N>(x.high + at, x.low + at, w.inputs, codes, sums);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) {
+        const int32_t* s = x.sums + (at + r * w.inputs) / HALF;
+        const int32_t of_codes = N == HALF ? s[0] : s[0] + s[1];
+        const float scale = x.scales[(at + r * w.inputs) / PIECE];
+        vec* to = total[r] + first_column;
+        for (int c = 0; c < 2; c++) {
+            const ivec whole = (sums[r].high[c] << 8) + sums[r].low[c] - MIDDLE<BITS> * of_codes;
+            to[c] += head.scales[c] * scale * __builtin_convertvector(whole, vec);
         }
+        if (w.has_offsets)
+            for (int c = 0; c < 2; c++) to[c] += head.offsets[c] * (scale * of_codes);
+    }
+}
+
+// result[r] = rows [row, row + R) times tiles [tile, tile + T): two vectors of each.
+template <int R, int T, int BITS, int N>
+__attribute__((noinline)) void multiply_tiles(const Packed& w, int64_t tile, const Rounded& x, int64_t row,
+                                              vec (*result)[2 * T]) {
+    constexpr int64_t LOT_BYTES = TILE * N * STORED_BITS<BITS> / 8;
+    const int64_t apart = tile_bytes(w), head_size = head_bytes(w);
+    const uint8_t* at = (const uint8_t*)w.weight + tile * apart;
+    vec total[R][2 * T] = {};
+    for (int64_t k = 0; k < w.inputs; k += w.group) {
+        GroupHead heads[T];
+        for (int t = 0; t < T; t++) {
+            prefetch(at + t * apart + AHEAD_BYTES, head_size);
+            heads[t] = read_head(w, at + t * apart);
+        }
+        at += head_size;
+        for (int64_t i = k; i < k + w.group; i += N, at += LOT_BYTES)
+#pragma GCC unroll 4
+            for (int t = 0; t < T; t++) {
+                const uint8_t* codes = at + t * apart;
+                prefetch(codes + AHEAD_BYTES, LOT_BYTES);
+                add_lot<R, BITS, N>(w, heads[t], codes, x, row, i, total, 2 * t);
+            }
     }
     memcpy(result, total, sizeof total);
 }
 
-template <int R>
-inline void multiply_tile(const Packed& w, int64_t tile, const Rounded& x, int64_t row, vec (*total)[2]) {
-    const uint8_t* at = (const uint8_t*)w.weight + tile * tile_bytes(w);
-    if (w.bits == 4) multiply_tile<R, 4, PIECE>(w, at, x, row, total);
-    else if (w.group % PIECE) multiply_tile<R, 8, HALF>(w, at, x, row, total);
-    else multiply_tile<R, 8, PIECE>(w, at, x, row, total);
+template <int R, int T, class Take>
+inline void multiply_tiles(const Packed& w, int64_t tile, const Rounded& x, int64_t row, Take&& take) {
+    vec total[R][2 * T];
+    if (w.is_e2m1 && w.group % PIECE) multiply_tiles<R, T, E2M1, HALF>(w, tile, x, row, total);
+    else if (w.is_e2m1) multiply_tiles<R, T, E2M1, PIECE>(w, tile, x, row, total);
+    else if (w.bits == 4) multiply_tiles<R, T, 4, PIECE>(w, tile, x, row, total);
+    else if (w.group % PIECE) multiply_tiles<R, T, 8, HALF>(w, tile, x, row, total);
+    else multiply_tiles<R, T, 8, PIECE>(w, tile, x, row, total);
+    for (int r = 0; r < R; r++)
+        for (int t = 0; t < T; t++) {
+            if (w.bias)
+                for (int c = 0; c < 2; c++) total[r][2 * t + c] += load(w.bias + (tile + t) * TILE + c * LANES);
+            take(row + r, tile + t, total[r][2 * t], total[r][2 * t + 1]);
+        }
 }
 
-// Like multiply_all in linear.h, for rounded rows.
+// Like multiply_all in linear.h, for rounded rows. One row passes several tiles at once, as there.
+template <class Take>
+inline void multiply_all(const Packed& w, int64_t tile, int64_t end, const Rounded& x, int64_t rows, Take&& take) {
+#ifdef SIGNALBOX_MATRIX_UNITS
+    if (is_for_units(w, rows)) {
+        for (; tile < end; tile++) multiply_codes_by_units(w, tile, x, rows, take);
+        return;
+    }
+#endif
+    if (rows == 1)
+        for (; end - tile >= 4; tile += 4) multiply_tiles<1, 4>(w, tile, x, 0, take);
+    // In powers of two: a routine for each number of rows would take long to compile.
+    for (; tile < end; tile++) {
+        int64_t row = 0;
+        for (; row + 4 <= rows; row += 4) multiply_tiles<4, 1>(w, tile, x, row, take);
+        if (rows & 2) multiply_tiles<2, 1>(w, tile, x, row, take), row += 2;
+        if (rows & 1) multiply_tiles<1, 1>(w, tile, x, row, take);
+    }
+}
+
 template <class Take>
 inline void multiply_all(const Packed& w, int64_t tile, const Rounded& x, int64_t rows, Take&& take) {
-    auto multiply = [&](int64_t first, auto count) {
-        vec total[count()][2] = {};
-        multiply_tile<count()>(w, tile, x, first, total);
-        for (int r = 0; r < count(); r++) {
-            if (w.bias)
-                for (int c = 0; c < 2; c++) total[r][c] += load(w.bias + tile * TILE + c * LANES);
-            take(first + r, tile, total[r][0], total[r][1]);
-        }
-    };
-    // In powers of two: a routine for each number of rows would take long to compile.
-    int64_t first = 0;
-    for (; first + 8 <= rows; first += 8) multiply(first, std::integral_constant<int, 8>());
-    if (rows & 4) multiply(first, std::integral_constant<int, 4>()), first += 4;
-    if (rows & 2) multiply(first, std::integral_constant<int, 2>()), first += 2;
-    if (rows & 1) multiply(first, std::integral_constant<int, 1>());
+    multiply_all(w, tile, tile + 1, x, rows, take);
 }
 
 // `x` [rows, inputs] times kept weights, rounded, to `out` [rows, outputs].
@@ -261,18 +213,17 @@ inline void linear_quantised(const Packed& w, const T* x, T* out, int64_t rows, 
     scratch.resize(rows, w.inputs);
     RoundedRows& rounded_rows = scratch;
     const Rounded view = scratch.view(w.inputs);
-    const int64_t tiles = num_tiles(w);
+    const Parts parts(w, rows, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for
         for (int64_t r = 0; r < rows; r++) rounded_rows.round(x, r, w.inputs);
 #pragma omp for schedule(dynamic, 4)
-        for (int64_t tile = 0; tile < tiles; tile++)
-            multiply_all(w, tile, view, rows, [&](int64_t r, int64_t t, vec low, vec high) {
-                T columns[TILE];
-                store(columns, low);
-                store(columns + LANES, high);
-                memcpy(out + r * w.outputs + t * TILE, columns, std::min(TILE, w.outputs - t * TILE) * sizeof(T));
+        for (int64_t i = 0; i < parts.count(); i++)
+            parts.with(i, [&](int64_t tile, int64_t end, int64_t, int64_t) {
+                multiply_all(w, tile, end, view, rows, [&](int64_t r, int64_t t, vec low, vec high) {
+                    store_tile(out + r * w.outputs, w.outputs, t, low, high);
+                });
             });
     }
 }

@@ -43,7 +43,7 @@ class PackedCall(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("weight", "bias")),
         *((name, c_int64) for name in ("inputs", "outputs", "group")),
-        *((name, c_int32) for name in ("bits", "scale_bytes", "has_offsets")),
+        *((name, c_int32) for name in ("bits", "scale_bytes", "has_offsets", "is_e2m1")),
     )
 
 
@@ -95,6 +95,16 @@ class ExpertsCall(ctypes.Structure):
     )
 
 
+class GroupsCall(ctypes.Structure):
+    """Mirror of `Groups` in rounding.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("numbers", "codes", "scales", "offsets")),
+        ("count", c_int64),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
 MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Attention": AttentionCall,
     "Rope": RopeCall,
@@ -103,6 +113,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Decoder": DecoderCall,
     "Choice": ChoiceCall,
     "Experts": ExpertsCall,
+    "Groups": GroupsCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""
 

@@ -55,8 +55,15 @@ inline vec load(const float* p) {
 inline vec load(const bf16* p) {
     hvec h;
     memcpy(&h, p, sizeof h);
+#ifdef __AVX512F__  // one instruction, which GCC 12 does not find
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#else
     return (vec)(__builtin_convertvector(h, uvec) << 16);
+#endif
 }
+// Of 32 numbers that lie together: those at even places, and those at odd ones.
+inline vec even_of(vec pairs) { return (vec)((ivec)pairs << 16); }
+inline vec odd_of(vec pairs) { return (vec)((ivec)pairs & (int32_t)0xffff0000); }
 inline void store(float* p, vec v) { memcpy(p, &v, sizeof v); }
 inline void store(bf16* p, vec v) {
 #ifdef __AVX512BF16__
@@ -75,9 +82,18 @@ inline vec rounded(vec v) {
     return load(t);
 }
 inline vec splat(float x) { return vec{} + x; }
+#ifdef __AVX512F__
+inline vec larger(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+inline vec smaller(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
+#else
 inline vec larger(vec a, vec b) { return a > b ? a : b; }
 inline vec smaller(vec a, vec b) { return a < b ? a : b; }
+#endif
+// Lanes 8 apart are added first, then those 4, 2 and 1 apart.
 inline float sum(vec v) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)v);
+#endif
     float s[LANES];
     store(s, v);
     for (int w = LANES / 2; w; w /= 2)
@@ -95,6 +111,9 @@ inline uint32_t bits_of(ivec mask) {
 #endif
 }
 inline float max(vec v) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps((__m512)v);
+#endif
     float best = v[0];
     for (int i = 1; i < LANES; i++) best = std::max(best, v[i]);
     return best;

@@ -11,6 +11,7 @@ FLAG_OF_MACRO = {
     "__AVX2__": "avx2",
     "__F16C__": "f16c",
     "__AVX512F__": "avx512f",
+    "__AVX512BW__": "avx512bw",
     "__AVX512VNNI__": "avx512_vnni",
     "__AVX512BF16__": "avx512_bf16",
     "__ARM_FEATURE_DOTPROD": "asimddp",

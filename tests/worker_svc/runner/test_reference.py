@@ -1,0 +1,28 @@
+"""What outputs are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker_svc.runner.reference import continuation, generate, load_reference, make_prompts
+
+NUM_TOKENS = 12
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_continuation_is_what_generate_gives(
+    model_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """Whatever is proposed: all of it, its beginning, nothing, or something else from some token on."""
+    path, prompt = model_dir("tiny-llama"), make_prompts()[4]
+    greedy, _ = generate(path, tuple(prompt), NUM_TOKENS)
+    model = load_reference(path)
+    if ends:
+        monkeypatch.setattr(model.generation_config, "eos_token_id", [greedy[7]])
+        greedy = greedy[: greedy.index(greedy[7]) + 1]
+    wrong = [*greedy[:2], greedy[2] + 1, *greedy[3:]]
+    for proposed in (greedy, greedy[:3], [], wrong, [*greedy, 5, 6]):
+        assert continuation(model, prompt, proposed, NUM_TOKENS) == greedy, proposed
