@@ -24,13 +24,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tests.ports import free_ports
 
 START_TIMEOUT_S, STOP_TIMEOUT_S, RUN_TIMEOUT_S = 300, 30, 900
-REQUESTS_PER_STREAM = 3
 
 
 def main() -> None:
@@ -43,14 +42,36 @@ def main() -> None:
     add("--streams", type=int, nargs="+", default=[1, 8, 32, 64])
     add("--rounds", type=int, default=2)
     add("--prompt-tokens", type=int, default=128)
+    add("--requests-per-stream", type=int, default=3)
     add("--output-tokens", type=int, default=128)
     add("--vocab-size", type=int, default=30_000)
+    add(
+        "--together",
+        action="store_true",
+        help="all servers are up at once, and idle while others are measured: turns of seconds, for a machine whose "
+        "speed changes within minutes",
+    )
     args = parser.parse_args()
+    if args.together:
+        measure_together(args)
+        return
     for number in range(args.rounds):
         for server in args.server:
             name, _, command = server.partition("=")
             with running(command) as url:
                 for streams in args.streams:
+                    line = {"server": name, "round": number, "streams": streams}
+                    print(json.dumps(line | load(url, streams, args)), flush=True)
+
+
+def measure_together(args: argparse.Namespace) -> None:
+    """Prints a line for each measurement: rounds within numbers of streams, servers within rounds."""
+    with ExitStack() as stack:
+        servers = [server.partition("=") for server in args.server]
+        urls = [(name, stack.enter_context(running(command))) for name, _, command in servers]
+        for streams in args.streams:
+            for number in range(args.rounds):
+                for name, url in urls:
                     line = {"server": name, "round": number, "streams": streams}
                     print(json.dumps(line | load(url, streams, args)), flush=True)
 
@@ -105,7 +126,7 @@ def load(url: str, streams: int, args: argparse.Namespace) -> dict[str, Any]:
     """What clients saw: output tokens per second, milliseconds to the first token and between tokens."""
     options = {
         "streams": streams,
-        "requests": REQUESTS_PER_STREAM * streams,
+        "requests": args.requests_per_stream * streams,
         "prompt-tokens": args.prompt_tokens,
         "output-tokens": args.output_tokens,
         "vocab-size": args.vocab_size,

@@ -12,7 +12,12 @@ import time
 from typing import Any
 
 from signalbox.benchmarks.load.grpc_link import choose_model
-from signalbox.benchmarks.load.http_stream import HttpConnection, HttpPool, HttpProtocolError
+from signalbox.benchmarks.load.http_stream import (
+    HttpConnection,
+    HttpPool,
+    HttpProtocolError,
+    StaleConnectionError,
+)
 from signalbox.benchmarks.load.record import Record
 from signalbox.benchmarks.load.workload import GREEDY, Draw, Plan
 from signalbox.errors import (
@@ -67,8 +72,8 @@ class HttpLink:
         encoded = json.dumps(body).encode()
         record.sent_at = time.perf_counter()
         try:
-            async with asyncio.timeout(self._timeout_s), self._pool.connection() as connection:
-                await _run(connection, encoded, record)
+            async with asyncio.timeout(self._timeout_s):
+                await self._send(encoded, record)
         except TimeoutError:
             record.fail(DeadlineExceededError(f"no end within {self._timeout_s:g} s"))
         except (OSError, EOFError, HttpProtocolError) as error:
@@ -77,6 +82,16 @@ class HttpLink:
             record.fail(error)
         finally:
             record.ended_at = time.perf_counter()
+
+    async def _send(self, body: bytes, record: Record) -> None:
+        try:
+            async with self._pool.connection() as connection:
+                await _run(connection, body, record)
+        except (
+            StaleConnectionError
+        ):  # closed while it was idle, as llama-server does: no fault of the request
+            async with self._pool.connection(is_new=True) as connection:
+                await _run(connection, body, record)
 
     async def close(self) -> None:
         """Closes all connections."""

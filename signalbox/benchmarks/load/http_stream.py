@@ -19,6 +19,10 @@ class HttpProtocolError(Exception):
     """The server does not speak HTTP/1.1."""
 
 
+class StaleConnectionError(EOFError):
+    """The server has closed the connection behind an earlier answer: the request has to be sent over another one."""
+
+
 class HttpConnection:
     """One connection; one request at a time, whose answer is read to its end before the next."""
 
@@ -30,6 +34,7 @@ class HttpConnection:
         key = key_from_environment()
         self._authorization = f"authorization: Bearer {key}\r\n" if key else ""
         self._headers: dict[str, str] = {}
+        self._was_used = False
         self.is_reusable = False
         """The last answer has been read to its end and the server keeps the connection."""
 
@@ -39,15 +44,23 @@ class HttpConnection:
         return not self._reader.at_eof()
 
     async def send(self, method: str, path: str, body: bytes) -> int:
-        """Sends a request and returns the status of its answer."""
+        """Sends a request and returns the status of its answer. Raises StaleConnectionError where there was an answer
+        before and none comes to this one."""
         self.is_reusable = False
         head = (
             f"{method} {self._prefix}{path} HTTP/1.1\r\nhost: {self._host}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{self._authorization}\r\n"
         )
-        self._writer.write(head.encode() + body)
-        await self._writer.drain()
-        version, _, rest = (await self._line()).partition(" ")
+        try:
+            self._writer.write(head.encode() + body)
+            await self._writer.drain()
+            line = await self._line()
+        except (EOFError, ConnectionError) as error:
+            if self._was_used:
+                raise StaleConnectionError(str(error)) from None
+            raise
+        self._was_used = True
+        version, _, rest = line.partition(" ")
         status = rest.split(" ", 1)[0]
         if not version.startswith("HTTP/1.") or not status.isdecimal():
             raise HttpProtocolError(f"not an HTTP/1.1 answer: {version[:80]!r}")
@@ -106,9 +119,10 @@ class HttpPool:
         self._idle: list[HttpConnection] = []
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[HttpConnection]:
-        """A connection for one request; closed afterwards if the answer was not read to its end."""
-        connection = self._take_idle() or await self._open()
+    async def connection(self, *, is_new: bool = False) -> AsyncIterator[HttpConnection]:
+        """A connection for one request, in any case a new one if so asked; closed afterwards if the answer was not
+        read to its end."""
+        connection = (None if is_new else self._take_idle()) or await self._open()
         try:
             yield connection
         finally:

@@ -283,6 +283,20 @@ async def test_an_http_connection_that_breaks() -> None:
         assert (await run(link)).error == "UnavailableError"
 
 
+async def test_a_connection_that_was_closed_behind_its_answer_is_dialled_anew() -> None:
+    """As llama-server does: its client learns of it when it sends the next request."""
+
+    async def answer_once(body: bytes, writer: asyncio.StreamWriter) -> None:
+        await stream(body, writer)
+        writer.close()
+
+    async with http_link(answer_once) as (link, server):
+        link._pool._take_idle = lambda: link._pool._idle.pop() if link._pool._idle else None  # type: ignore[method-assign]
+        records = [await run(link) for _ in range(3)]
+    assert [(record.error, record.num_output_tokens) for record in records] == [("", 4)] * 3
+    assert server.num_connections == 3
+
+
 async def test_what_does_not_speak_http() -> None:
     async def mumble(body: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-server\r\n")
