@@ -4,14 +4,19 @@ plot allows them, and nothing is left at rest (docs/liveness.md; docs/design.md)
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.simulation.counts import FULL_COUNTS
 from tests.simulation.ring.checks import Checks
+from tests.simulation.ring.clock import Process, World
 from tests.simulation.ring.hunt import Found, explain, shrink, try_plot
 from tests.simulation.ring.profiles import PROFILES
 from tests.simulation.ring.ring import Outcome, Ring
@@ -80,6 +85,29 @@ def test_a_seed_replays_exactly() -> None:
     first, second = (Ring(plot, trace=True) for _ in range(2))
     assert first.run() == second.run()
     assert first.trace.lines == second.trace.lines
+
+
+@pytest.mark.parametrize("num_sleepers", [1, 298])
+def test_what_an_ended_process_begins_as_it_is_closed_is_closed_too(num_sleepers: int) -> None:
+    """Also where its list of tasks is made anew just then."""
+    process = Process(World("0"), "p", "h")
+    begun = list[Coroutine[Any, Any, None]]()
+
+    async def sleep() -> None:
+        await asyncio.sleep(1e6)
+
+    async def live() -> None:
+        try:
+            await sleep()
+        finally:
+            begun.extend((sleep(), sleep()))
+            await asyncio.gather(*begun)
+
+    for work in (live, *[sleep] * num_sleepers):
+        process.spawn(work())
+    process.world.run(1.0)
+    process.world.close()
+    assert [inspect.getcoroutinestate(work) for work in begun] == [inspect.CORO_CLOSED] * 2
 
 
 @pytest.mark.slow

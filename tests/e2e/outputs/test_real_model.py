@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import json
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -42,7 +44,7 @@ QUESTIONS = (
     "What is the boiling point of water?",
     "Finish: Once upon a time",
 )
-NUM_TOKENS = 24
+NUM_TOKENS, AT_ONCE = 24, 5
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +58,37 @@ def smollm2() -> Path:
         pytest.skip(f"no smollm2 here: {error.message}")
 
 
-def expected_answers(directory: Path) -> list[str]:
-    """As transformers' own template, forward and generate give them, in float32, with the numbers of the GGUF file."""
+class Answer(NamedTuple):
+    """To one question."""
+
+    text: str
+    tokens: list[int]
+
+
+def expected_answers(directory: Path, answered: list[Answer]) -> list[Answer]:
+    """As transformers' own template and forward give them, in float32, with the numbers of the GGUF file."""
     # Imported here: it takes seconds, and this file is collected by every run.
     from transformers import AutoTokenizer  # noqa: PLC0415
 
+    from tests.worker_svc.runner.reference import continuation  # noqa: PLC0415
     from worker_svc.runner.model.loading import load_model  # noqa: PLC0415
 
     tokenizer = AutoTokenizer.from_pretrained(directory)
     model = load_model(directory, dtype="float32").module
     model.set_attn_implementation("eager")
     answers = []
-    for question in QUESTIONS:
+    for question, given in zip(QUESTIONS, answered, strict=True):
         messages = [{"role": "user", "content": question}]
         prompt = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        output = model.generate(**prompt, max_new_tokens=NUM_TOKENS, do_sample=False)
-        new_tokens = output[0][prompt["input_ids"].shape[1] :]
-        answers.append(tokenizer.decode(new_tokens, skip_special_tokens=True))
+        )["input_ids"]
+        output = continuation(model, prompt[0].tolist(), given.tokens, NUM_TOKENS)
+        answers.append(Answer(tokenizer.decode(output, skip_special_tokens=True), output))
     return answers
 
 
-def ask(url: str, question: str) -> str:
-    body = {"model": "smollm2", "temperature": 0, "max_tokens": NUM_TOKENS}
+def ask(url: str, question: str) -> Answer:
+    body = {"model": "smollm2", "temperature": 0, "max_tokens": NUM_TOKENS, "return_token_ids": True}
     body["messages"] = [{"role": "user", "content": question}]
     request = urllib.request.Request(
         f"{url}/v1/chat/completions",
@@ -87,7 +96,8 @@ def ask(url: str, question: str) -> str:
         headers={"content-type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=120) as response:
-        return str(json.load(response)["choices"][0]["message"]["content"])
+        choice = json.load(response)["choices"][0]
+    return Answer(choice["message"]["content"], choice["token_ids"])
 
 
 def test_the_first_thing_to_be_seen_is_an_answer_in_english(launch_ring: Launch, smollm2: Path) -> None:
@@ -96,6 +106,7 @@ def test_the_first_thing_to_be_seen_is_an_answer_in_english(launch_ring: Launch,
     ring.wait_for("Ctrl-C stops everything")
     output = "".join(ring.output)
     assert "\n> What is the capital of France?\nThe capital of France is Paris.\n" in output
-    answers = [ask(ring.url, question) for question in QUESTIONS]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        answers = list(threads.map(lambda question: ask(ring.url, question), QUESTIONS))
     assert ring.stop() == 0
-    assert answers == expected_answers(smollm2)
+    assert answers == expected_answers(smollm2, answers)

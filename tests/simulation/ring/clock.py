@@ -183,15 +183,15 @@ class Process:
             self.world.push_ready(event)
 
     def dispose(self) -> None:
-        """Closes its coroutines now, not whenever the garbage collector comes by."""
+        """Closes its coroutines now, not whenever the garbage collector comes by; also those that closing begins."""
         asyncio._set_running_loop(self.loop)
-        for task in self.tasks:
+        while self.tasks:  # a new list may take its place meanwhile
+            task = self.tasks.pop(0)
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with contextlib.suppress(RuntimeError, ValueError):  # it awaits something while it is closed
                     task.get_coro().close()  # type: ignore[union-attr]
         asyncio._set_running_loop(None)
-        self.tasks.clear()
         self.backlog.clear()
 
 
