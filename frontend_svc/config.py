@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -119,6 +120,9 @@ class FrontendSettings(Settings):
     many clients of 2025 read."""
     name: str = ""
     """Label of this process in logs and metrics, e.g. the pod's name."""
+    log_requests: Literal["off", "ends", "prompts"] = "ends"
+    """Which lines the log has of requests: none, one for each that ends or is refused, or one with the beginning of its
+    prompt as well."""
     key_file: Path | None = None
     """File with the API keys that calls need, one line for each (`signalbox key new`); read again when it changes.
     Unset: anybody may call."""
@@ -196,6 +200,11 @@ class FrontendSettings(Settings):
     """How many of them it begins while other requests are open here; those that run are left to end."""
     batch_priority: Annotated[int, Field(ge=-1000, le=1000)] = 1000
     """Priority number of requests of batches; the scheduler's policy has to have `priority` in it for it to count."""
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """What names this process in each JSON object that it logs."""
+        return {"frontend": self.name}
 
     @property
     def reasoning_fields(self) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ class Metrics:
 
     def __init__(self, name: str = "", frontend_instance: str = "", spans: SpanCounts | None = None) -> None:
         self._registry = CollectorRegistry()
+        self._tell_refused: Callable[[SignalboxError], None] = lambda error: None
         self._requests = self._counter(names.METRIC_REQUESTS, "Ended requests by outcome.", ["outcome"])
         self._prompt_tokens = self._counter(names.METRIC_PROMPT_TOKENS, "Prompt tokens of ended requests.")
         self._cached_tokens = self._counter(
@@ -113,9 +114,14 @@ class Metrics:
         """`reach` is asked at every scrape how each listed worker is reached."""
         self._registry.register(_WorkerReach(reach))
 
+    def watch_refusals(self, tell: Callable[[SignalboxError], None]) -> None:
+        """`tell` is told of each request that is refused before it has a session."""
+        self._tell_refused = tell
+
     def on_refused(self, error: SignalboxError) -> None:
         """A request was refused before it had a session."""
         self._requests.labels(code_of(error)).inc()
+        self._tell_refused(error)
 
     def on_connection_refused(self, reason: str) -> None:
         """An HTTP connection asked for too much, or took too long."""

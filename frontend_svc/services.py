@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,8 +18,10 @@ from frontend_svc.metrics import Metrics
 from frontend_svc.model_facts import read_model_facts
 from frontend_svc.models import ModelDirectory
 from frontend_svc.pooling.model_head import ModelHead, read_model_head
+from frontend_svc.request_log import LoggedSessions, log_refusal
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, read_model_defaults
 from frontend_svc.requests.processor import RequestProcessor
+from frontend_svc.requests.sessions.session import Observer
 from frontend_svc.requests.sessions.session_table import SessionTable
 from frontend_svc.requests.structured_output import FormCheck
 from frontend_svc.templates.prompts import ChatPrompts
@@ -83,9 +86,14 @@ def make_services(settings: FrontendSettings) -> Services:
     )
     orders = Orders(loop_time, recent_s=2 * settings.scheduler_silence_ms / 1e3)
     operations = OperationQueue(orders)
+    observer: Observer = TracedSessions(metrics) if tracer.is_on else metrics
+    if settings.log_requests != "off":
+        with_prompts = settings.log_requests == "prompts"
+        observer = LoggedSessions(observer, tokenizer, with_prompts=with_prompts)
+        metrics.watch_refusals(partial(log_refusal, access))
     table = SessionTable(
         operations,
-        TracedSessions(metrics) if tracer.is_on else metrics,
+        observer,
         replay_limit=settings.replay_limit,
         max_backlog_tokens=settings.max_backlog_tokens,
         max_open_requests=settings.max_open_requests,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -119,6 +120,11 @@ class WorkerSettings(Settings):
     sim_crash_token: int | None = Field(None, ge=0)
     """Sim runner: a step that computes a part of a prompt with this token in that part kills the process by SIGSEGV.
     Unset: none does."""
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """What names this process in each JSON object that it logs."""
+        return {"worker_id": self.worker_id}
 
     @field_validator("scheduler")
     @classmethod

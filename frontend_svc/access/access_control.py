@@ -147,6 +147,7 @@ class AccessControl:
             request,
             priority=max(request.priority, caller.best_priority),
             tenant=caller.tenant,
+            key_id=caller.key_id,
             cache_tenant="" if self._share_prefix_cache else caller.tenant,
         )
 

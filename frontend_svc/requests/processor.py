@@ -227,6 +227,7 @@ def make_checked(
         sampling=request.sampling,
         priority=request.priority,
         tenant=request.tenant,
+        key_id=request.key_id,
         cache_salt=request.cache_salt,
         operation=request.operation,
         pooling=request.pooling,

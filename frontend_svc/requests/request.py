@@ -129,6 +129,8 @@ class ClientRequest:
     priority: int = 0
     """Lower runs first; 0: the client named none. `AccessControl` makes it what the caller may have."""
     tenant: str = ""
+    key_id: str = ""
+    """Names the caller's key in logs and counts; empty: there is none."""
     cache_tenant: str = ""
     """The tenant who alone may use the blocks again; empty: anybody may."""
     cache_salt: str = ""
@@ -162,6 +164,8 @@ class CheckedRequest:
     sampling: Sampling
     priority: int = 0
     tenant: str = ""
+    key_id: str = ""
+    """Names the caller's key in logs and counts; empty: there is none."""
     cache_salt: str = ""
     trace: Trace = Trace()
     """Trace context for the scheduler and the worker; empty: not traced."""

@@ -7,13 +7,16 @@ A service declares one frozen `Settings` subclass, a docstring under each field.
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Annotated, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
 
 from signalbox.errors import StartupError
+from signalbox.runtime.logs import LogFormat
 
+LOG_FORMAT = "SIGNALBOX_LOG_FORMAT"
 S = TypeVar("S", bound="Settings")
 
 
@@ -30,6 +33,17 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
         nested_model_default_partial_update=True,
     )
+
+    log_format: Annotated[LogFormat, Field(validate_default=True)] = cast(
+        LogFormat, os.environ.get(LOG_FORMAT) or "text"
+    )
+    """How to log, on stderr: lines for people, or one JSON object per line. SIGNALBOX_LOG_FORMAT sets it for every
+    service."""
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """What names this process in each JSON object that it logs; empty ones are left out."""
+        return {}
 
 
 def load(settings: type[S], arguments: list[str]) -> S:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import logging
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from signalbox.errors import LeaseLostError, StartupError
-from signalbox.runtime import config
+from signalbox.runtime import config, logs
 
 S = TypeVar("S", bound=config.Settings)
 PARENT = "SIGNALBOX_PARENT_PID"
@@ -36,13 +35,11 @@ def run(
     service cannot start.
     """
     die_with_parent()
-    logging.basicConfig(
-        level=os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO").upper(),
-        format=f"%(asctime)s {name} %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    level = os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO")
+    logs.set_up(name, level)
     try:
         loaded = config.load(settings, sys.argv[1:])
+        logs.set_up(name, level, loaded.log_format, loaded.ids)
         prepare(loaded)
         asyncio.run(_until_stopped(loaded, serve))
     except (StartupError, LeaseLostError) as error:

@@ -61,8 +61,8 @@ class Measured:
 
 @pytest.fixture(scope="package")
 def measured(launch_traced: LaunchTraced, receiver: Receiver) -> Measured:
-    """The ring that most tests share: traced, measured, 2 ms per step."""
+    """The ring that most tests share: traced, measured, logging JSON, 2 ms per step."""
     scheduler, worker = (f"127.0.0.1:{port}" for port in free_ports(2))
     options = ("--scheduler-set", f"metrics={scheduler}", "--worker-set", f"metrics={worker}")
-    ring = launch_traced(receiver.endpoint, *options, "--worker-set", "sim-base-ms=2")
+    ring = launch_traced(receiver.endpoint, *options, "--worker-set", "sim-base-ms=2", "--log-format", "json")
     return Measured(ring, scheduler, worker)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
@@ -29,6 +31,11 @@ class RelaySettings(Settings):
     window_ms: float = Field(0.5, ge=0, le=100)
     """How long a report waits for others to travel with it, in milliseconds, and so a delta on its way back. 0: only
     what is ready at the same moment travels together. A loop that has nothing else to do sleeps whole milliseconds."""
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """What names this process in each JSON object that it logs."""
+        return {"relay_id": self.relay_id}
 
     @field_validator("scheduler")
     @classmethod

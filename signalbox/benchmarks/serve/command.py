@@ -191,6 +191,7 @@ def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:
         "served_model_name": [MODEL_NAME],
         "standby": None,
         "restart_workers": False,
+        "log_format": None,
     }
     return up.make_ring(argparse.Namespace(**vars(args) | chosen))
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from signalbox.errors import StartupError, UnavailableError
+from signalbox.runtime import logs
 from signalbox.runtime.process import PARENT
 
 POLL_S = 0.05
@@ -38,7 +39,7 @@ BEQUEST_S = 1.0
 TAIL_LINES = 15
 
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
-"""The format of signalbox.runtime.process.run; other lines (a traceback) belong to the log line above them."""
+"""The format of signalbox/runtime/logs.py, JSON read as text; a line of another (a traceback) belongs to that above."""
 _ERRORS = frozenset({"ERROR", "CRITICAL"})
 _WARNINGS = _ERRORS | {"WARNING"}
 
@@ -154,7 +155,8 @@ class _LogReader:
 
     def _read(self) -> list[str]:
         *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
-        return [line.decode(errors="replace").rstrip() for line in lines]
+        texts = [logs.as_text(line.decode(errors="replace").rstrip()) for line in lines]
+        return [line for text in texts for line in text.splitlines()]
 
 
 class Supervisor:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from signalbox.cli.ring.supervisor import Service
+from signalbox.runtime.logs import LogFormat
 
 _START = """
 import os, signal, subprocess, sys, time
@@ -31,7 +32,8 @@ _STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=
 _WITH_HELPER = "helper = subprocess.Popen(['sleep', '600']); print('pid', helper.pid, flush=True)\n"
 _LOGGING = """
 import logging
-logging.basicConfig(level='INFO', format='%(asctime)s worker %(levelname)s %(message)s')
+from signalbox.runtime import logs
+logs.set_up('worker', 'INFO', sys.argv[1])
 logging.info('all is well')
 logging.warning('less well')
 logging.error('not well\\nits second line')
@@ -105,9 +107,9 @@ def killed(name: str) -> Service:
     return _service(name, "os.kill(os.getpid(), signal.SIGKILL)")
 
 
-def logging(name: str) -> Service:
+def logging(name: str, form: LogFormat) -> Service:
     """Logs an INFO, a WARNING and an ERROR of two lines."""
-    return _service(name, _LOGGING + _WAIT)
+    return _service(name, _LOGGING + _WAIT, form)
 
 
 def http(name: str, port: int) -> Service:

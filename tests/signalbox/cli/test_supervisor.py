@@ -16,6 +16,7 @@ import pytest
 from signalbox.cli.ring import supervisor as supervisor_module
 from signalbox.cli.ring.supervisor import Service, Supervisor, check_free, dialable, split_address
 from signalbox.errors import StartupError, UnavailableError
+from signalbox.runtime.logs import LogFormat
 from tests.signalbox.cli import fake_services as fake
 from tests.signalbox.cli.fake_services import alive, pids, wait_until
 
@@ -81,11 +82,12 @@ async def test_ending_without_being_asked_is_a_failure(start: Start) -> None:
     )
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize(("ready", "levels"), [(True, ["WARNING", "ERROR"]), (False, ["ERROR"])])
 async def test_what_is_loud_is_passed_on(
-    start: Start, said: list[str], ready: bool, levels: list[str]
+    start: Start, said: list[str], ready: bool, levels: list[str], form: LogFormat
 ) -> None:
-    supervisor = start([fake.logging("worker-0")])
+    supervisor = start([fake.logging("worker-0", form)])
     supervisor.ready = ready
     watching = asyncio.create_task(supervisor.watch())
     async with asyncio.timeout(20):

@@ -11,11 +11,13 @@ from typing import BinaryIO
 from signalbox.cli.commands.arguments import at_least_one
 from signalbox.cli.ring.registry import RunningRing, list_rings
 from signalbox.errors import InvalidRequestError, StartupError
+from signalbox.runtime.logs import as_text, is_json
 
 EXAMPLE = """\
 examples:
   signalbox logs
   signalbox logs worker-0 -f
+  signalbox logs frontend --json        # of a ring with --log-format json
   signalbox logs --pid 4711 -n 100      # of one of several rings, by its pid (`signalbox ps`)
 """
 POLL_S = 0.2
@@ -29,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("service", nargs="?", metavar="SERVICE", help="such as scheduler, worker-0, frontend (all)")
     add("-f", "--follow", action="store_true", help="go on until the ring ends, or Ctrl-C")
     add("-n", "--lines", type=at_least_one, default=20, metavar="N", help="last lines of each (%(default)s)")
+    add("--json", action="store_true", help="lines of JSON as they are, without names of services in front")
     add("--pid", type=int, help="the ring, where there are several (the only one)")
 
 
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     logs = _choose_logs(Path(ring.log_dir), args.service)
     width = max(len(path.stem) for path in logs) if len(logs) > 1 else 0
     # Kept open: a ring that ends takes its directory away.
-    tails = [_Tail(path, width) for path in logs]
+    tails = [_Tail(path, width, as_json=args.json) for path in logs]
     for tail in tails:
         tail.print_last(args.lines)
     while args.follow:
@@ -82,8 +85,9 @@ def _choose_logs(log_dir: Path, service: str | None) -> list[Path]:
 class _Tail:
     """One log and how far it has been printed."""
 
-    def __init__(self, path: Path, width: int) -> None:
-        """Lines begin with the service's name in so many columns; 0: with nothing."""
+    def __init__(self, path: Path, width: int, *, as_json: bool = False) -> None:
+        """Lines begin with the service's name in so many columns; 0: with nothing. as_json: those of JSON stay so."""
+        self._as_json = as_json
         self._file: BinaryIO = path.open("rb")
         self._prefix = f"{path.stem:<{width}} | " if width else ""
         self._partial = b""
@@ -111,4 +115,9 @@ class _Tail:
 
     def _print(self, lines: list[bytes]) -> None:
         for line in lines:
-            print(f"{self._prefix}{line.decode(errors='replace').rstrip()}", flush=True)
+            text = line.decode(errors="replace").rstrip()
+            if self._as_json and is_json(text):
+                print(text, flush=True)
+                continue
+            for part in as_text(text).split("\n"):
+                print(f"{self._prefix}{part}", flush=True)

@@ -116,6 +116,7 @@ def _add_ring_arguments(group: Any) -> None:
         metavar="DIR",
         help="where the services' logs go (a temporary directory, which stays only if the ring fails)",
     )
+    add("--log-format", choices=("text", "json"), help="how all services log (text)")
     add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
 
 
@@ -221,6 +222,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         max_num_batched_tokens=args.max_num_batched_tokens,
         max_inflight_steps=args.max_inflight_steps,
     )
+    common = flags(log_format=args.log_format)
     model = find_model(args.model)
     names = [name for text in args.served_model_name for name in text.split(",") if name]
     names = names or ["demo" if model.directory == DEMO_MODEL else model.name]
@@ -235,9 +237,9 @@ def make_ring(args: argparse.Namespace) -> Ring:
         workers=_worker_addresses(args.worker_listen, args.workers),
         num_frontends=args.frontends,
         restarts_workers=args.restart_workers,
-        scheduler_flags=(*limits, *args.scheduler_set),
-        worker_flags=(*engine, *args.worker_set),
-        frontend_flags=tuple(args.frontend_set),
+        scheduler_flags=(*common, *limits, *args.scheduler_set),
+        worker_flags=(*common, *engine, *args.worker_set),
+        frontend_flags=(*common, *args.frontend_set),
     )
 
 

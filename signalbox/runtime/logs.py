@@ -1,0 +1,82 @@
+"""What a service logs, as lines of text or as one JSON object per line.
+
+What a record carries beside its words (`extra`) is a field of the object, and `name=value` behind the words of a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+
+LogFormat = Literal["text", "json"]
+TIME, SERVICE, LEVEL, LOGGER, MESSAGE = "time", "service", "level", "logger", "message"
+_OWN = frozenset({TIME, SERVICE, LEVEL, LOGGER, MESSAGE})
+_TRACEBACK = "exc_info"
+# uvicorn says its words twice, the second time in colours.
+_LEFT_OUT = frozenset({*RESERVED_ATTRS, "color_message"})
+
+
+def set_up(service: str, level: str, form: LogFormat = "text", ids: Mapping[str, str] | None = None) -> None:
+    """Has all records from `level` on written to stderr, in place of what was set up before. ids: what names this
+    process in every JSON object."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextLines(service) if form == "text" else _json_lines(service, ids or {}))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class TextLines(logging.Formatter):
+    """Time, service, level, words, and the fields that have a value."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__(f"%(asctime)s {service} %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """The first line, without a traceback."""
+        extra = {name: value for name, value in vars(record).items() if name not in _LEFT_OUT}
+        return super().formatMessage(record) + _fields(extra)
+
+
+def _json_lines(service: str, ids: Mapping[str, str]) -> logging.Formatter:
+    return JsonFormatter(
+        ["levelname", "name", "message"],
+        rename_fields={"levelname": LEVEL, "name": LOGGER, "timestamp": TIME},
+        static_fields={SERVICE: service, **{name: value for name, value in ids.items() if value}},
+        reserved_attrs=_LEFT_OUT,
+        timestamp=True,
+    )
+
+
+def as_text(line: str) -> str:
+    """A line of either form as one of text; a traceback follows its line."""
+    found = _read(line)
+    if found is None:
+        return line
+    time = str(found[TIME]).replace("T", " ").partition("+")[0]
+    extra = {name: value for name, value in found.items() if name not in _OWN | {_TRACEBACK}}
+    text = f"{time} {found[SERVICE]} {found[LEVEL]} {found[MESSAGE]}{_fields(extra)}"
+    return f"{text}\n{found[_TRACEBACK]}" if found.get(_TRACEBACK) else text
+
+
+def is_json(line: str) -> bool:
+    """Whether a service wrote the line as an object."""
+    return _read(line) is not None
+
+
+def _read(line: str) -> dict[str, Any] | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.keys() >= _OWN else None
+
+
+def _fields(extra: Mapping[str, Any]) -> str:
+    return "".join(f" {name}={value}" for name, value in extra.items() if value not in ("", None))
