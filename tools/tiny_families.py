@@ -15,6 +15,7 @@ from transformers import (
     Exaone4Config,
     Gemma2Config,
     Gemma3TextConfig,
+    GemmaConfig,
     Glm4Config,
     Glm4MoeConfig,
     GlmConfig,
@@ -30,6 +31,7 @@ from transformers import (
     MinistralConfig,
     MistralConfig,
     MixtralConfig,
+    NemotronConfig,
     Olmo2Config,
     Olmo3Config,
     OlmoConfig,
@@ -117,6 +119,7 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         TINY | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     ),
     "tiny-mixtral": (MixtralConfig, TINY | {"num_local_experts": 4, "sliding_window": 16}),
+    "tiny-gemma": (GemmaConfig, TINY),
     "tiny-gemma2": (Gemma2Config, TINY | WINDOWS | {"query_pre_attn_scalar": 16}),
     "tiny-gemma3": (Gemma3TextConfig, TINY | WINDOWS | {"query_pre_attn_scalar": 16}),
     "tiny-phi3": (Phi3Config, TINY | {"sliding_window": 16, "pad_token_id": 0}),
@@ -177,6 +180,7 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     ),
     "tiny-arcee": (ArceeConfig, TINY),
     "tiny-cohere": (CohereConfig, TINY_HEADLESS | PADDED),
+    "tiny-cohere-normed": (CohereConfig, TINY_HEADLESS | PADDED | {"use_qk_norm": True}),
     "tiny-ernie4-5": (Ernie4_5Config, TINY | PADDED),
     "tiny-exaone4": (Exaone4Config, TINY | WINDOWS),
     "tiny-glm": (GlmConfig, TINY | PADDED),
@@ -199,9 +203,14 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
             | {"factor": 32.0, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.3}
         },
     ),
-    "tiny-olmo": (OlmoConfig, TINY_HEADLESS | PADDED),
+    "tiny-nemotron": (NemotronConfig, TINY | {"partial_rotary_factor": 0.5}),
+    "tiny-olmo": (OlmoConfig, TINY_HEADLESS | PADDED | {"clip_qkv": 1.5}),
     "tiny-olmo3": (Olmo3Config, TINY_HEADLESS | WINDOWS | PADDED),
     "tiny-phi": (PhiConfig, TINY_HEADLESS | {"partial_rotary_factor": 0.5}),
+    "tiny-phi-normed": (
+        PhiConfig,
+        TINY_HEADLESS | {"num_key_value_heads": 4, "qk_layernorm": True},
+    ),
     "tiny-qwen2-moe": (
         Qwen2MoeConfig,
         TINY

@@ -31,20 +31,7 @@ ModelDir = Callable[[str], Path]
 NUM_TOKENS = 64
 FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
 NOT_FUSED = {
-    *(
-        "apertus",
-        "cohere",
-        "cohere2",
-        "deepseek-v2",
-        "deepseek-v3",
-        "ernie4-5",
-        "glm",
-        "glm4",
-        "gpt-neox",
-        "gpt2",
-        "hunyuan",
-    ),
-    *("olmo", "phi", "phi3", "stablelm"),
+    *("cohere-normed", "deepseek-v2", "deepseek-v3", "gpt-neox", "gpt2", "hunyuan", "phi-normed"),
 }
 
 

@@ -23,6 +23,15 @@ class Rotated(Enum):
     ALL = "all"
     CHOSEN = "those that `use_rope`"
     SLIDING = "those that slide, and all where none does"
+    WINDOWED = "those with a window of their own"
+
+
+class Angles(Enum):
+    """How cosines and sines are told to an attention module."""
+
+    TWICE = "for the first half of a head's elements, and again for the second"
+    ONCE = "for both halves at once"
+    IN_PAIRS = "for two neighbours, and so on"
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,11 @@ class Family:
     rotated: Rotated = Rotated.ALL
     has_sinks: bool = False
     """Each head has a position without value, `sinks`."""
-    has_half_angles: bool = False
-    """Cosines and sines are told once for both halves."""
+    angles: Angles = Angles.TWICE
+    rotates_neighbours: bool = False
+    """Pairs that are rotated are neighbours, not elements half a head apart."""
+    is_clipped: bool = False
+    """Queries, keys and values are cut off at the configuration's `clip_qkv`, if that has one."""
     is_scaled_by_position: bool = False
     """Queries grow with their position, as in Llama 4."""
     one_call: bool = False
@@ -42,12 +54,19 @@ class Family:
 
 
 FAMILIES = {
+    "Apertus": Family(),
     "Arcee": Family(),
+    "Cohere": Family(rotates_neighbours=True, angles=Angles.IN_PAIRS),
+    "Cohere2": Family(rotates_neighbours=True, angles=Angles.IN_PAIRS, rotated=Rotated.WINDOWED),
+    "Ernie4_5": Family(rotates_neighbours=True, one_call=True),
     "Exaone4": Family(window=Window.SLIDING, rotated=Rotated.SLIDING),
+    "Gemma": Family(),
     "Gemma2": Family(),
     "Gemma3": Family(),
+    "Glm": Family(rotates_neighbours=True, one_call=True),
+    "Glm4": Family(rotates_neighbours=True),
     "Glm4Moe": Family(),
-    "GptOss": Family(has_sinks=True, has_half_angles=True),
+    "GptOss": Family(has_sinks=True, angles=Angles.ONCE),
     "Granite": Family(),
     "GraniteMoe": Family(),
     "Llama": Family(one_call=True),
@@ -56,14 +75,19 @@ FAMILIES = {
     "Ministral3": Family(window=Window.CONFIG, is_scaled_by_position=True),
     "Mistral": Family(window=Window.CONFIG, one_call=True),
     "Mixtral": Family(window=Window.CONFIG),
+    "Nemotron": Family(),
+    "Olmo": Family(is_clipped=True),
     "Olmo2": Family(),
     "Olmo3": Family(),
+    "Phi": Family(),
+    "Phi3": Family(window=Window.CONFIG, one_call=True),
     "Qwen2": Family(one_call=True),
     "Qwen2Moe": Family(),
     "Qwen3": Family(one_call=True),
     "Qwen3Moe": Family(),
     "SeedOss": Family(one_call=True),
     "SmolLM3": Family(rotated=Rotated.CHOSEN),
+    "StableLm": Family(),
     "Starcoder2": Family(window=Window.CONFIG),
 }
 """By how the names of transformers' classes begin. Norms of heads or of all heads at once are told by their sizes."""
@@ -97,4 +121,6 @@ def is_rotated(attn: Any) -> bool:
         return bool(attn.use_rope)
     if family.rotated == Rotated.SLIDING:
         return attn.sliding_window is None or bool(attn.is_sliding)
+    if family.rotated == Rotated.WINDOWED:
+        return attn.sliding_window is not None
     return True

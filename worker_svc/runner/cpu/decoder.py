@@ -14,14 +14,14 @@ from torch import nn
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.families import is_one_call_layer, window_of
 from worker_svc.runner.attention.kv_cache import KVCache
-from worker_svc.runner.cpu import packed_linear
-from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, norm_epsilon
+from worker_svc.runner.attention.projections import gated_projections
+from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, known_projections, norm_epsilon
 from worker_svc.runner.cpu.kept_linear import pack_kept, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, Kernels
 from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
 from worker_svc.runner.cpu.native_linear import PackedWeight
 from worker_svc.runner.cpu.packed_codes import PackedCodes
-from worker_svc.runner.cpu.packed_linear import weight_and_bias
+from worker_svc.runner.cpu.packed_linear import joined, weight_and_bias
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 
@@ -76,7 +76,7 @@ class FusedDecoder(nn.Module):
             self._point_to(batch.cache)
         batch.layers_called.update(range(len(self._layers)))
         hidden = hidden_states.clone(memory_format=torch.contiguous_format)
-        cosines, sines = (part.contiguous() for part in position_embeddings)
+        cosines, sines = (part.to(hidden.dtype).contiguous() for part in position_embeddings)
         call = self._call
         call.layers = ctypes.addressof(self._structs)
         call.hidden, call.cosines, call.sines = hidden.data_ptr(), cosines.data_ptr(), sines.data_ptr()
@@ -111,19 +111,24 @@ def is_decoder_layer(module: nn.Module) -> bool:
 
 def make_call(layer: Any) -> DecoderCall:
     """The call without what changes with each batch. NotFusableError for shapes that the kernel does not know."""
-    attn, mlp = layer.self_attn, layer.mlp
-    dim, hidden_size = int(attn.head_dim), attn.q_proj.in_features
-    activation = ACTIVATIONS.get(type(mlp.act_fn).__name__)
+    attn = layer.self_attn
+    parts, gated = known_projections(attn), gated_projections(layer.mlp)
+    if gated is None:
+        raise NotFusableError("its MLP is not one that the kernel knows")
+    activation = ACTIVATIONS.get(type(gated.activation).__name__)
     if activation is None:
-        raise NotFusableError(f"its activation {type(mlp.act_fn).__name__} is not one that the kernel knows")
-    if dim % TILE or dim > LARGEST_HEAD or hidden_size % TILE or mlp.gate_proj.out_features % TILE:
+        raise NotFusableError(
+            f"its activation {type(gated.activation).__name__} is not one that the kernel knows"
+        )
+    hidden_size = int(parts.inputs[0].in_features)  # type: ignore[arg-type]
+    if parts.dim % TILE or parts.dim > LARGEST_HEAD or hidden_size % TILE or gated.width % TILE:
         raise NotFusableError(f"its sizes are not multiples of {TILE}")
     return DecoderCall(
         hidden_size=hidden_size,
-        num_heads=attn.q_proj.out_features // dim,
-        num_kv_heads=attn.k_proj.out_features // dim,
-        dim=dim,
-        intermediate=mlp.gate_proj.out_features,
+        num_heads=parts.num_heads,
+        num_kv_heads=parts.num_kv_heads,
+        dim=parts.dim,
+        intermediate=gated.width,
         epsilon=norm_epsilon(layer.input_layernorm),
         norm_epsilon=norm_epsilon(attn.q_norm) if hasattr(attn, "q_norm") else 0.0,
         scaling=attn.scaling,
@@ -133,14 +138,17 @@ def make_call(layer: Any) -> DecoderCall:
 
 def pack_layer(layer: Any) -> PackedLayer:
     """One layer's weights as the kernel reads them; it loses those that it has as whole numbers."""
-    attn, mlp = layer.self_attn, layer.mlp
+    attn = layer.self_attn
+    parts, gated = known_projections(attn), gated_projections(layer.mlp)
+    if gated is None:
+        raise NotFusableError("its MLP is not one that the kernel knows")
     norms = [layer.input_layernorm, layer.post_attention_layernorm]
     norms += [getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)]
     packed = PackedLayer(
-        qkv=pack_side_by_side(attn.q_proj, attn.k_proj, attn.v_proj),
-        out=pack_side_by_side(attn.o_proj),
-        gate_up=pack_alternating(mlp.gate_proj, mlp.up_proj),
-        down=pack_side_by_side(mlp.down_proj),
+        qkv=pack_side_by_side(*parts.inputs, order=parts.order),
+        out=pack_side_by_side(parts.out),
+        gate_up=pack_alternating(*gated.inputs),
+        down=pack_side_by_side(gated.down),
         norms=[None if norm is None else norm.weight.detach().contiguous() for norm in norms],
         window=window_of(attn) or 0,
     )
@@ -150,25 +158,21 @@ def pack_layer(layer: Any) -> PackedLayer:
     return packed
 
 
-def pack_side_by_side(*linears: nn.Module) -> PackedWeight | PackedCodes:
-    """The outputs of all, one layer's behind the other's."""
+def pack_side_by_side(*linears: nn.Module, order: torch.Tensor | None = None) -> PackedWeight | PackedCodes:
+    """The outputs of all, one layer's behind the other's, or in that `order`, int64 `[outputs]`."""
     kept = quantised_only(linears)
     if kept is not None:
-        return pack_kept(kept)
-    pairs = [weight_and_bias(linear) for linear in linears]
-    weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
-    return PackedWeight(torch.cat(weights), packed_linear.join_biases(weights, biases))
+        return pack_kept(kept, None if order is None else lambda rows: rows[order])
+    return PackedWeight(*joined([weight_and_bias(linear) for linear in linears], order))
 
 
-def pack_alternating(gates: nn.Module, ups: nn.Module) -> PackedWeight | PackedCodes:
-    """16 outputs of `gates`, 16 of `ups`, and so on: they meet in one tile."""
-    kept = quantised_only((gates, ups))
+def pack_alternating(*linears: nn.Module) -> PackedWeight | PackedCodes:
+    """16 gates, 16 ups, and so on: they meet in one tile. `linears` give all gates and then all ups."""
+    kept = quantised_only(linears)
     if kept is not None:
         return pack_kept(kept, alternating)
-    pairs = [weight_and_bias(gates), weight_and_bias(ups)]
-    weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
-    bias = packed_linear.join_biases(weights, biases)
-    return PackedWeight(alternating(torch.cat(weights)), None if bias is None else alternating(bias))
+    weight, bias = joined([weight_and_bias(linear) for linear in linears])
+    return PackedWeight(alternating(weight), None if bias is None else alternating(bias))
 
 
 def alternating(values: torch.Tensor) -> torch.Tensor:

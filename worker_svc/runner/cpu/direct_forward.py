@@ -98,7 +98,8 @@ class DirectForward:
         self._head = model.module.lm_head
         positions = torch.arange(num_positions, device=model.device)[None]
         example = torch.empty(0, dtype=model.dtype, device=model.device)
-        self._cosines, self._sines = (part[0] for part in body.rotary_emb(example, positions))
+        angles = body.rotary_emb(example, positions)
+        self._cosines, self._sines = (part[0].to(model.dtype) for part in angles)
 
     def __call__(
         self,

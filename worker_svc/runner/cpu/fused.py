@@ -9,14 +9,18 @@ import torch
 from torch import nn
 
 from worker_svc.runner.attention import attention
-from worker_svc.runner.attention.families import Family, attention_family, is_rotated, window_of
+from worker_svc.runner.attention.families import Angles, Family, attention_family, is_rotated, window_of
+from worker_svc.runner.attention.projections import (
+    Projections,
+    attention_projections,
+    gated_projections,
+)
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.cpu.kept_linear import KeptLinear, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, Activation, Kernels
 from worker_svc.runner.cpu.packed_linear import PackedLinear, pack, probe_rows, relative_error
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
-GATED_MLPS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ACTIVATIONS = {
     "SiLU": Activation.SILU,
     "SiLUActivation": Activation.SILU,
@@ -67,15 +71,16 @@ class FusedMLP(nn.Module):
 
     def __init__(self, mlp: Any, kernels: Kernels) -> None:
         super().__init__()
-        activation = ACTIVATIONS.get(type(mlp.act_fn).__name__)
-        width = mlp.gate_proj.out_features
-        if activation is None or width % LANES or mlp.up_proj.out_features != width:
+        parts = gated_projections(mlp)
+        activation = None if parts is None else ACTIVATIONS.get(type(parts.activation).__name__)
+        if parts is None or activation is None or parts.width % LANES:
             raise NotFusableError("its activation or width is not one that the kernel knows")
         self._kernels, self._activation = kernels, activation
-        probe = probe_rows(mlp.gate_proj.in_features, dtype_of(mlp.gate_proj))
+        first: Any = parts.inputs[0]
+        probe = probe_rows(first.in_features, dtype_of(first))
         expected = mlp(probe)
-        self.gate_up_proj = pack_layers(kernels, mlp.gate_proj, mlp.up_proj)
-        self.down_proj = pack_layers(kernels, mlp.down_proj)
+        self.gate_up_proj = pack_layers(kernels, *parts.inputs)
+        self.down_proj = pack_layers(kernels, parts.down)
         least = KEPT_TOLERANCE if isinstance(self.down_proj, KeptLinear) else 0.0
         tolerance = max(TOLERANCES[probe.dtype], least)
         if not relative_error(self(probe), expected) <= 2 * tolerance:
@@ -100,11 +105,10 @@ class JoinedAttention(nn.Module):
         super().__init__()
         self.layer_idx: int = attn.layer_idx
         self._kernels = kernels
-        self._dim: int = attn.head_dim
-        self._num_heads = attn.q_proj.out_features // self._dim
-        if attn.v_proj.out_features != attn.k_proj.out_features:
-            raise NotFusableError("its heads are not those that the kernel knows")
+        self._projections = known_projections(attn)
+        self._dim, self._num_heads = self._projections.dim, self._projections.num_heads
         self._family = attention_family(attn) or Family()
+        self._clip: float | None = attn.config.clip_qkv if self._family.is_clipped else None
         self._is_rotated = is_rotated(attn)
         self._whole_norms: list[tuple[slice, Any]] = []
         self._norms = self._take_norms(attn, fuse_norm)
@@ -126,8 +130,10 @@ class JoinedAttention(nn.Module):
         norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
         if norms == [None, None]:
             return {}
+        if self._projections.order is not None or not all(is_rms_norm(norm) for norm in norms):
+            raise NotFusableError("its norms are not those that the kernel knows")
         query, key = (fuse_norm(norm) for norm in norms)
-        widths = attn.q_proj.out_features, attn.k_proj.out_features
+        widths = self._num_heads * self._dim, self._projections.num_kv_heads * self._dim
         lengths = len(query.weight), len(key.weight)
         if lengths != (self._dim, self._dim):
             if lengths != widths:
@@ -152,9 +158,11 @@ class JoinedAttention(nn.Module):
         batch = attention.current()
         layer = batch.enter_layer(self.layer_idx)
         qkv = self.qkv_proj(hidden_states)[0]
+        if self._clip is not None:
+            qkv.clamp_(-self._clip, self._clip)
         for columns, norm in self._whole_norms:
             qkv[:, columns] = norm(qkv[:, columns])
-        cosines, sines = self._angles(*position_embeddings)
+        cosines, sines = (part.to(qkv.dtype) for part in self._angles(*position_embeddings))
         self._kernels.rope_and_write(
             qkv,
             layer,
@@ -176,9 +184,11 @@ class JoinedAttention(nn.Module):
         """Cosines and sines for both halves; those of no angle where the layer does not rotate."""
         if not self._is_rotated:
             return torch.ones_like(cosines), torch.zeros_like(sines)
-        if self._family.has_half_angles:
-            return torch.cat((cosines, cosines), dim=-1), torch.cat((sines, sines), dim=-1)
-        return cosines.contiguous(), sines.contiguous()
+        if self._family.angles == Angles.TWICE:
+            return cosines.contiguous(), sines.contiguous()
+        if self._family.angles == Angles.IN_PAIRS:
+            cosines, sines = cosines[..., ::2], sines[..., ::2]
+        return torch.cat((cosines, cosines), dim=-1), torch.cat((sines, sines), dim=-1)
 
     def _growth_at(self, positions: torch.Tensor) -> torch.Tensor:
         """`[T, 1, 1]` what queries at `positions` `[T]` are multiplied by."""
@@ -194,14 +204,28 @@ class FusedAttention(JoinedAttention):
         if attn.head_dim > LARGEST_HEAD:
             raise NotFusableError("its heads are larger than the kernel takes")
         super().__init__(attn, kernels, lambda norm: FusedNorm(norm, kernels))
-        self.qkv_proj = pack_layers(kernels, attn.q_proj, attn.k_proj, attn.v_proj)
-        self.o_proj = pack_layers(kernels, attn.o_proj)
+        parts = self._projections
+        self.qkv_proj = pack_layers(kernels, *parts.inputs, order=parts.order)
+        self.o_proj = pack_layers(kernels, parts.out)
 
 
-def pack_layers(kernels: Kernels, *linears: nn.Module) -> PackedLinear | KeptLinear:
-    """One layer that gives the outputs of `linears` side by side. PackingError if it does not give the same."""
+def known_projections(attn: Any) -> Projections:
+    """The projections of an attention module. NotFusableError where there is more than them and known norms."""
+    parts = attention_projections(attn)
+    if parts is None:
+        raise NotFusableError("its heads are not those that the kernel knows")
+    if hasattr(attn, "q_layernorm"):
+        raise NotFusableError("its norms are not those that the kernel knows")
+    return parts
+
+
+def pack_layers(
+    kernels: Kernels, *linears: nn.Module, order: torch.Tensor | None = None
+) -> PackedLinear | KeptLinear:
+    """One layer that gives the outputs of `linears` side by side, or in that `order`. PackingError if it does not give
+    the same."""
     kept = quantised_only(linears)
-    return pack(*linears) if kept is None else KeptLinear(kept, kernels)
+    return pack(*linears, order=order) if kept is None else KeptLinear(kept, kernels, order)
 
 
 def dtype_of(linear: Any) -> torch.dtype:
@@ -222,7 +246,7 @@ def is_attention(module: nn.Module) -> bool:
 
 def is_gated_mlp(module: nn.Module) -> bool:
     """True for `down(act(gate(x)) * up(x))`, by its parts; whether it is so is checked by numbers."""
-    return type(module).__name__.endswith("MLP") and all(hasattr(module, name) for name in GATED_MLPS)
+    return type(module).__name__.endswith("MLP") and gated_projections(module) is not None
 
 
 def is_rms_norm(module: nn.Module) -> bool:

@@ -18,15 +18,20 @@ from worker_svc.weights.quantised import QuantisedMatrix
 class KeptLinear(nn.Module):
     """The product by our kernel with packed codes. A row's result does not depend on the other rows."""
 
-    def __init__(self, linears: Sequence[QuantisedLinear], kernels: Kernels) -> None:
-        """Gives the outputs of `linears`, side by side, and releases these. PackingError if it cannot."""
+    def __init__(
+        self, linears: Sequence[QuantisedLinear], kernels: Kernels, order: torch.Tensor | None = None
+    ) -> None:
+        """Gives the outputs of `linears`, side by side, or in that `order`, int64 `[outputs]`, and releases these.
+        PackingError if it cannot."""
         super().__init__()
         self.in_features = linears[0].in_features
         self.out_features = sum(linear.out_features for linear in linears)
         self._kernels = kernels
-        self._weight = pack_kept(linears)
+        self._weight = pack_kept(linears, None if order is None else lambda rows: rows[order])
         probe = probe_rows(self.in_features, linears[0].dtype)
         expected = torch.cat([linear(probe) for linear in linears], dim=-1)
+        if order is not None:
+            expected = expected[:, order]
         if not relative_error(self(probe), expected) <= TOLERANCES[linears[0].dtype]:
             raise PackingError("packed codes give other results")
         for linear in linears:

@@ -57,14 +57,16 @@ def _least_rows(dtype: torch.dtype) -> int:
     return 64 if dtype == torch.bfloat16 and "amx_bf16" in cpu_flags() else 1
 
 
-def pack(*linears: nn.Module) -> PackedLinear:
-    """One layer that gives the outputs of `linears` side by side. PackingError if it does not give the same."""
+def pack(*linears: nn.Module, order: torch.Tensor | None = None) -> PackedLinear:
+    """One layer that gives the outputs of `linears` side by side, or in that `order`, int64 `[outputs]`. PackingError
+    if it does not give the same."""
     pairs = [weight_and_bias(linear) for linear in linears]
-    weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs]
-    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-    packed = PackedLinear(weight, join_biases(weights, biases))
+    weight, bias = joined(pairs, order)
+    packed = PackedLinear(weight, bias)
     probe = probe_rows(weight.shape[1], weight.dtype)
     expected = torch.cat([F.linear(probe, w, b) for w, b in pairs], dim=-1)
+    if order is not None:
+        expected = expected[:, order]
     if not relative_error(packed(probe), expected) <= TOLERANCES[weight.dtype]:
         raise PackingError("reordered weights give other results")
     return packed
@@ -76,6 +78,18 @@ def weight_and_bias(linear: nn.Module) -> tuple[torch.Tensor, torch.Tensor | Non
     assert isinstance(weight, torch.Tensor)
     assert bias is None or isinstance(bias, torch.Tensor)
     return (weight.T if type(linear) is Conv1D else weight).detach(), bias
+
+
+def joined(
+    pairs: list[tuple[torch.Tensor, torch.Tensor | None]], order: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weights, and biases if there are any, side by side; their rows in that `order`, int64 `[outputs]`."""
+    weights = [weight for weight, _ in pairs]
+    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+    bias = join_biases(weights, [bias for _, bias in pairs])
+    if order is None:
+        return weight, bias
+    return weight[order], None if bias is None else bias[order]
 
 
 def join_biases(weights: list[torch.Tensor], biases: list[torch.Tensor | None]) -> torch.Tensor | None:

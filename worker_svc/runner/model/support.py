@@ -38,6 +38,7 @@ COMPARED_FAMILIES = frozenset(
     (
         *("apertus", "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4"),
         *(
+            "gemma",
             "gemma2",
             "gemma3_text",
             "glm",
@@ -49,7 +50,8 @@ COMPARED_FAMILIES = frozenset(
             "granite",
             "granitemoe",
         ),
-        *("hunyuan_v1_dense", "llama", "minimax_m2", "ministral", "ministral3", "mistral", "mixtral", "olmo"),
+        *("hunyuan_v1_dense", "llama", "minimax_m2", "ministral", "ministral3", "mistral", "mixtral"),
+        *("nemotron", "olmo"),
         *("olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
         *("stablelm", "starcoder2"),
         *("aya_vision", "gemma3", "internvl", "llava", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"),

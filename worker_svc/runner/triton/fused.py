@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from worker_svc.runner.attention.projections import gated_projections
 from worker_svc.runner.cpu.fused import (
     ACTIVATIONS,
     NORM_VARIANTS,
@@ -20,19 +21,18 @@ from worker_svc.runner.cpu.fused import (
     norm_epsilon,
 )
 from worker_svc.runner.cpu.optimize import Swap, swap_children, tell_unfused
-from worker_svc.runner.cpu.packed_linear import join_biases, probe_rows, relative_error, weight_and_bias
+from worker_svc.runner.cpu.packed_linear import joined, probe_rows, relative_error, weight_and_bias
 from worker_svc.runner.triton.write import TritonKernels
 
 
 class JoinedLinear(nn.Module):
     """Linear layers of the same input, side by side in one product."""
 
-    def __init__(self, *linears: nn.Module) -> None:
+    def __init__(self, *linears: nn.Module, order: torch.Tensor | None = None) -> None:
+        """Their outputs come in that `order`, int64 `[outputs]`, if there is one."""
         super().__init__()
         pairs = [weight_and_bias(linear) for linear in linears]
-        weights = [weight for weight, _ in pairs]
-        self._weight = torch.cat(weights)
-        self._bias = join_biases(weights, [bias for _, bias in pairs])
+        self._weight, self._bias = joined(pairs, None if order is None else order.to(pairs[0][0].device))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` to `[..., out]`."""
@@ -66,13 +66,14 @@ class TritonMLP(nn.Module):
 
     def __init__(self, mlp: Any, kernels: TritonKernels) -> None:
         super().__init__()
-        activation = ACTIVATIONS.get(type(mlp.act_fn).__name__)
-        if activation is None or mlp.up_proj.out_features != mlp.gate_proj.out_features:
+        parts = gated_projections(mlp)
+        activation = None if parts is None else ACTIVATIONS.get(type(parts.activation).__name__)
+        if parts is None or activation is None:
             raise NotFusableError("its activation or width is not one that the kernel knows")
         self._kernels, self._activation = kernels, activation
-        self.gate_up_proj = JoinedLinear(mlp.gate_proj, mlp.up_proj)
-        self.down_proj = mlp.down_proj
-        weight = mlp.gate_proj.weight
+        self.gate_up_proj = JoinedLinear(*parts.inputs)
+        self.down_proj = parts.down
+        weight, _ = weight_and_bias(parts.inputs[0])
         probe = probe_rows(weight.shape[1], weight.dtype).to(weight.device)
         if not relative_error(self(probe), mlp(probe)) <= 2 * TOLERANCES[probe.dtype]:
             raise NotFusableError("the fused MLP gives other results")
@@ -87,8 +88,8 @@ class TritonAttention(JoinedAttention):
 
     def __init__(self, attn: Any, kernels: TritonKernels) -> None:
         super().__init__(attn, kernels, lambda norm: TritonNorm(norm, kernels))
-        self.qkv_proj = JoinedLinear(attn.q_proj, attn.k_proj, attn.v_proj)
-        self.o_proj = attn.o_proj
+        self.qkv_proj = JoinedLinear(*self._projections.inputs, order=self._projections.order)
+        self.o_proj = self._projections.out
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM, GlmConfig, PreTrainedConfig, Qwen2Config
 
 from signalbox.errors import StartupError
 from tests.worker_svc.runner.reference import make_prompts, make_runner
@@ -188,23 +188,35 @@ def test_a_layer_that_packs_to_something_else_is_refused(monkeypatch: pytest.Mon
     assert good.is_released and not bad.is_released
 
 
+SIZES: dict[str, Any] = {
+    "vocab_size": 512,
+    "hidden_size": 128,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with biases whose sizes all kernels know."""
+    return save_model(Qwen2Config(**SIZES), tmp_path_factory.mktemp("rounded"))
+
+
+@pytest.fixture(scope="module")
+def turned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that rotates neighbours, has biases, and gates and ups in one matrix."""
+    config = GlmConfig(head_dim=32, attention_bias=True, pad_token_id=0, **SIZES)
+    return save_model(config, tmp_path_factory.mktemp("turned"))
+
+
+def save_model(config: PreTrainedConfig, folder: Path) -> Path:
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=512,
-        hidden_size=128,
-        intermediate_size=160,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-    )
     model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     for name, parameter in model.named_parameters():
         nn.init.normal_(parameter, std=0.1, mean=float("norm" in name))
-    folder = tmp_path_factory.mktemp("rounded")
     model.save_pretrained(folder)
     return folder
 
@@ -218,12 +230,19 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("bfloat16", (FusedDecoder,), marks=needs_bfloat16),
     ],
 )
+@pytest.mark.parametrize(("model", "kept"), [("path", 3 * 7 + 1), ("turned", 3 * 6 + 1)])
 def test_a_rounded_model_gives_the_logits_of_its_rounded_weights(
-    path: Path, quantization: Quantization, dtype: str, layers: tuple[type[nn.Module], ...]
+    model: str,
+    kept: int,
+    quantization: Quantization,
+    dtype: str,
+    layers: tuple[type[nn.Module], ...],
+    request: pytest.FixtureRequest,
 ) -> None:
     """With the paths of both kinds of CPU: all layers in one call, and layer by layer."""
+    path: Path = request.getfixturevalue(model)
     runner = make_runner(path, dtype=dtype, quantization=quantization)
-    assert runner.model.num_kept == 3 * 7 + 1
+    assert runner.model.num_kept == kept
     modules = list(runner.model.module.modules())
     assert all(any(isinstance(module, layer) for module in modules) for layer in layers)
     assert not any(isinstance(module, QuantisedLinear) for module in modules)

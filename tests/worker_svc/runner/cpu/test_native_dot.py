@@ -11,9 +11,12 @@ import torch
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
+    Ernie4_5Config,
+    GlmConfig,
     LlamaConfig,
     MinistralConfig,
     MistralConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
     SeedOssConfig,
@@ -215,6 +218,14 @@ def test_a_short_chunk_does_not_depend_on_the_rows_before_it() -> None:
 
 CONFIGS = {
     "llama": LlamaConfig(tie_word_embeddings=False, **SIZES),
+    "ernie4_5": Ernie4_5Config(head_dim=32, use_bias=True, pad_token_id=0, **SIZES),
+    "glm": GlmConfig(head_dim=32, attention_bias=True, pad_token_id=0, **SIZES),
+    "phi3": Phi3Config(
+        sliding_window=24,
+        pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+        **SIZES,
+    ),
     "qwen2": Qwen2Config(**SIZES),
     "qwen3": Qwen3Config(head_dim=32, **SIZES),
     "mistral": MistralConfig(head_dim=64, sliding_window=24, **SIZES),

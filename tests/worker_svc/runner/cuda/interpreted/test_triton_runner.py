@@ -17,17 +17,20 @@ ModelDir = Callable[[str], Path]
 COUNT = 4
 FUSED = {
     "tiny-qwen3": {TritonAttention, TritonMLP, TritonNorm},
+    "tiny-glm": {TritonAttention, TritonMLP, TritonNorm},
     "tiny-gpt-oss": {TritonNorm},
     "tiny-deepseek-v3": {TritonMLP, TritonNorm},
 }
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("preset", ["tiny-qwen3", "tiny-gemma2", "tiny-gpt-oss", "tiny-deepseek-v3"])
+@pytest.mark.parametrize(
+    "preset", ["tiny-qwen3", "tiny-gemma2", "tiny-glm", "tiny-gpt-oss", "tiny-deepseek-v3"]
+)
 def test_greedy_output_equals_generate(
     model_dir: ModelDir, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Norms of heads; windows and capped scores; sinks; latents."""
+    """Norms of heads; neighbours that are rotated; windows and capped scores; sinks; latents."""
     path = model_dir(preset)
     runner = CudaRunner(
         path,
