@@ -126,8 +126,11 @@ class FrontendSettings(Settings):
     key_file: Path | None = None
     """File with the API keys that calls need, one line for each (`signalbox key new`); read again when it changes.
     Unset: anybody may call."""
+    metrics: Annotated[str, AfterValidator(lambda value: _check_address(value) if value else value)] = ""
+    """host:port of Prometheus metrics at /metrics, for a port that is not public; port 0: any free one. Empty: they are
+    on the HTTP port, unless other processes share that (--reuse-port): then there are none."""
     metrics_need_key: bool = False
-    """Whether /metrics asks for an admin key."""
+    """Whether /metrics of the HTTP port asks for an admin key."""
     share_prefix_cache: bool = False
     """Whether tenants use each other's cached blocks. They can then tell from the time to the first token whether
     somebody else has sent the same prompt."""

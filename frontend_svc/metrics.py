@@ -6,11 +6,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from frontend_svc.clock import loop_time
+from frontend_svc.key_usage import KeyUsage
+from frontend_svc.phases import PhaseHistograms
 from frontend_svc.requests.events import Finished
 from frontend_svc.requests.sessions.session import Session
 from signalbox import __version__
@@ -22,9 +25,48 @@ from signalbox.telemetry.spans import SpanCounts
 
 logger = logging.getLogger(__name__)
 
-# Buckets of the GenAI semantic conventions.
-_DURATION_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-_FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+# Buckets of the GenAI semantic conventions, and further ones for long reasoning.
+_DURATION_S = (
+    0.01,
+    0.02,
+    0.04,
+    0.08,
+    0.16,
+    0.32,
+    0.64,
+    1.28,
+    2.56,
+    5.12,
+    10.24,
+    20.48,
+    40.96,
+    81.92,
+    163.84,
+    327.68,
+    655.36,
+)
+_FIRST_TOKEN_S = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+    160,
+)
 _OUTPUT_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
 # Our own.
 _INTER_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -53,6 +95,11 @@ class Metrics:
 
     def __init__(self, name: str = "", frontend_instance: str = "", spans: SpanCounts | None = None) -> None:
         self._registry = CollectorRegistry()
+        self._page = CollectorRegistry()
+        """What `render` shows: ours, and what the process takes."""
+        self._page.register(_Ours(self._registry))
+        ProcessCollector(registry=self._page)
+        self._phases, self._keys = PhaseHistograms(self._registry), KeyUsage(self._registry)
         self._tell_refused: Callable[[SignalboxError], None] = lambda error: None
         self._requests = self._counter(names.METRIC_REQUESTS, "Ended requests by outcome.", ["outcome"])
         self._prompt_tokens = self._counter(names.METRIC_PROMPT_TOKENS, "Prompt tokens of ended requests.")
@@ -142,7 +189,7 @@ class Metrics:
         if session.last_output_s:
             self._inter_token_s.observe((now - session.last_output_s) / num_tokens)
         else:
-            self._first_token_s.labels(*_labels(session)).observe(now - session.arrival_s)
+            self._first_token_s.labels(*_labels(session)).observe(now - session.arrival_s, _exemplar(session))
 
     def on_delivered(self, seconds: float) -> None:
         """The output of one message is on its way."""
@@ -165,15 +212,24 @@ class Metrics:
         self._cached_tokens.inc(finished.num_cached_tokens)
         self._usage.labels(*labels, "input").inc(finished.num_prompt_tokens)
         self._usage.labels(*labels, "output").inc(finished.num_output_tokens)
-        self._duration_s.labels(*labels, error).observe(loop_time() - session.arrival_s)
+        self._phases.observe(session, finished)
+        self._keys.add(session.request, finished)
+        exemplar = _exemplar(session)
+        self._duration_s.labels(*labels, error).observe(loop_time() - session.arrival_s, exemplar)
         num_later = len(session.output) - 1
         if not error and num_later > 0:
             output_s = session.last_output_s - session.first_output_s
-            self._output_token_s.labels(*labels).observe(output_s / num_later)
+            self._output_token_s.labels(*labels).observe(output_s / num_later, exemplar)
 
-    def render(self) -> bytes:
-        """All metrics in the text exposition format."""
-        return generate_latest(self._registry)
+    def collect(self) -> Iterable[Metric]:
+        """All metrics but those of the process; to be called on the event loop."""
+        return self._registry.collect()
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The page of all metrics and its content type: OpenMetrics, which has exemplars, for whoever accepts it, else
+        Prometheus's text."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._page), content_type
 
     def _counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, documentation, labels, registry=self._registry)
@@ -182,6 +238,16 @@ class Metrics:
         self, name: str, documentation: str, buckets: Sequence[float], labels: Sequence[str] = ()
     ) -> Histogram:
         return Histogram(name, documentation, labels, buckets=buckets, registry=self._registry)
+
+
+class _Ours(Collector):
+    """All of a registry, within another one."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()
 
 
 class _WorkerReach(Collector):
@@ -207,6 +273,14 @@ class _Spans(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield span_counts(self._counts)
+
+
+def _exemplar(session: Session) -> dict[str, str] | None:
+    """Where the trace of an observed value is; None: the request is not traced."""
+    if session.span is None:
+        return None
+    context = session.span.context
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
 
 def _labels(session: Session) -> tuple[str, str, str]:

@@ -22,6 +22,7 @@ from signalbox.errors import UnavailableError
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.runtime.process import settle_memory
+from signalbox.telemetry.metrics_server import MetricsServer
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Frontend:
             bounds=HttpBounds(connections_for(settings.max_connections)),
             on_refused=self.metrics.on_connection_refused,
         )
+        self._metrics_server = MetricsServer()
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_grpc(self) -> rpc.Server:
@@ -87,6 +89,8 @@ class Frontend:
 
     async def start(self) -> None:
         """Listens and dials. Raises StartupError when a port cannot be had."""
+        self._metrics_server.show(self.metrics.collect)
+        self._metrics_server.start(self._settings.metrics)
         self.http_port = await self._http.start(self._settings.http)
         self.grpc_port = await self._grpc.start(self._settings.grpc)
         self._tasks = [
@@ -129,6 +133,7 @@ class Frontend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.workers.close()
+        await self._metrics_server.stop()
         await asyncio.to_thread(self._services.stop)
 
     async def _wait_empty(self, limit_s: float) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -38,10 +38,11 @@ class LoopCollector(Collector):
 
 
 class MetricsServer:
-    """A server in a thread. It shows nothing before it is told what."""
+    """A server in a thread. It shows no more than what the process takes before it is told what."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self._stop: Callable[[], None] | None = None
 
     def show(self, read: Callable[[], Iterable[Metric]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from signalbox.client import Client
@@ -66,7 +67,7 @@ async def test_the_frontend_counts_what_was_sent(measured: Measured) -> None:
     value = await difference(measured, measured.ring.http)
     assert value("signalbox_frontend_requests_total", outcome="length") == NUM_REQUESTS
     for token_type, count in (("input", PROMPT_TOKENS), ("output", MAX_TOKENS)):
-        usage = value("gen_ai_client_token_usage_total", gen_ai_token_type=token_type, **GEN_AI)
+        usage = value("signalbox_frontend_token_usage_total", gen_ai_token_type=token_type, **GEN_AI)
         assert usage == NUM_REQUESTS * count
     for name in ("request_duration", "time_to_first_token", "time_per_output_token"):
         assert value(f"gen_ai_server_{name}_seconds_count", **GEN_AI) == NUM_REQUESTS
@@ -75,6 +76,40 @@ async def test_the_frontend_counts_what_was_sent(measured: Measured) -> None:
     per_token = value("gen_ai_server_time_per_output_token_seconds_sum", **GEN_AI)
     assert 0 < waited < spent
     assert waited + per_token * (MAX_TOKENS - 1) <= spent
+
+
+async def test_the_frontend_tells_phases_and_lengths_by_model(measured: Measured) -> None:
+    value = await difference(measured, measured.ring.http)
+    prefix, model = "signalbox_frontend", {"gen_ai_request_model": "demo"}
+    for phase in ("queue", "prefill", "decode"):
+        assert value(f"{prefix}_{phase}_seconds_count", **model) == NUM_REQUESTS
+    assert value(f"{prefix}_prompt_length_tokens_sum", **model) == NUM_REQUESTS * PROMPT_TOKENS
+    assert value(f"{prefix}_output_length_tokens_sum", **model) == NUM_REQUESTS * MAX_TOKENS
+    phases = sum(value(f"{prefix}_{phase}_seconds_sum") for phase in ("queue", "prefill", "decode"))
+    assert 0 < phases <= value("gen_ai_server_request_duration_seconds_sum")
+
+
+async def test_a_value_shows_the_trace_that_it_is_of(measured: Measured, receiver: Receiver) -> None:
+    await run_requests(measured)
+    accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+    page = httpx.get(f"{measured.ring.url}/metrics", headers=accept)
+    assert page.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    found = {}
+    for family in openmetrics.text_string_to_metric_families(page.text):
+        for sample in family.samples:
+            if sample.exemplar:
+                found[family.name] = (sample.exemplar.labels["trace_id"], sample.exemplar.labels["span_id"])
+    assert set(found) == {
+        f"gen_ai_server_{name}_seconds"
+        for name in ("request_duration", "time_to_first_token", "time_per_output_token")
+    }
+    receiver.wait(lambda spans: {(span.trace_id, span.span_id) for span in spans} >= set(found.values()))
+
+
+async def test_each_service_tells_what_its_process_takes(measured: Measured) -> None:
+    for address in (measured.ring.http, measured.scheduler, measured.worker):
+        assert scrape(address)("process_resident_memory_bytes") > 1e7
+        assert scrape(address)("process_cpu_seconds_total") > 0
 
 
 async def test_the_scheduler_counts_what_was_sent(measured: Measured) -> None:

@@ -39,6 +39,7 @@ class HttpApi:
     ) -> None:
         settings, access = services.settings, services.access
         self._metrics = services.metrics
+        self._metrics_elsewhere = _metrics_elsewhere(settings)
         self._is_ready = is_ready
         self._name = settings.name
         self._table = services.table
@@ -89,12 +90,25 @@ class HttpApi:
         return Response(b'{"status":"not ready"}', HTTPStatus.SERVICE_UNAVAILABLE, media_type=JSON)
 
     async def render_metrics(self, request: Request) -> Response:
-        """Serves GET /metrics."""
-        return Response(self._metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        """Serves GET /metrics, where no port of its own does."""
+        if self._metrics_elsewhere:
+            raise HTTPException(HTTPStatus.NOT_FOUND, self._metrics_elsewhere)
+        page, content_type = self._metrics.render(request.headers.get("accept", ""))
+        return Response(page, headers={"content-type": content_type})
 
     async def version(self, request: Request) -> Response:
         """Serves GET /version."""
         return Response(orjson.dumps({"version": __version__}), media_type=JSON)
+
+
+def _metrics_elsewhere(settings: FrontendSettings) -> str:
+    """Why this port serves no metrics; empty: it does. Where processes share a port, each call would meet another one,
+    and a counter would seem to jump."""
+    if settings.metrics:
+        return "metrics have a port of their own here (--metrics)"
+    if settings.reuse_port:
+        return "several processes share this port: each serves its own metrics where --metrics says"
+    return ""
 
 
 def _local_callers(settings: FrontendSettings, metrics: Metrics) -> list[Middleware]:

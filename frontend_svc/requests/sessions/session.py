@@ -139,6 +139,8 @@ class Session:
         self.was_paused = False
         """The current attempt has been paused, now or before."""
         self.arrival_s = table.clock()
+        self.placed_s = 0.0
+        """When a worker first had it, on the owner's clock; 0: none yet, or nobody said."""
         self.first_output_s = 0.0
         """When output first came, on the owner's clock; 0: none yet."""
         self.last_output_s = 0.0
@@ -213,6 +215,7 @@ class Session:
         if not self._is_current(attempt):
             return
         self.status = SessionStatus.RUNNING
+        self.placed_s = self.placed_s or self._table.clock()
         self.on_heard_from(worker_id, identity)
         if self.losses.num_losses == 0:
             self.num_cached_tokens = min(num_cached_tokens, self.request.num_prompt_tokens)

@@ -192,6 +192,7 @@ def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:
         "standby": None,
         "restart_workers": False,
         "log_format": None,
+        "metrics": None,
     }
     return up.make_ring(argparse.Namespace(**vars(args) | chosen))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,8 @@ class Ring:
     restarts_workers: bool = False
     """One that ends is started again; else it is the end of all."""
     frontend_flags: tuple[str, ...] = ()
+    first_metrics: str | None = None
+    """host:port of the first service's metrics; the others take the next ports. None: as the flags say."""
 
     @property
     def has_tokenizer(self) -> bool:
@@ -72,8 +75,19 @@ class Ring:
             return ("frontend",)
         return tuple(f"frontend-{index}" for index in range(self.num_frontends))
 
+    @property
+    def metrics(self) -> dict[str, str]:
+        """host:port of each service's metrics: schedulers, workers, frontends."""
+        if self.first_metrics is None:
+            return {}
+        workers = [worker_name(index) for index in range(len(self.workers))]
+        host, _, port = self.first_metrics.rpartition(":")
+        names = (*self.schedulers, *workers, *self.frontend_names)
+        return {name: f"{host}:{int(port) + index}" for index, name in enumerate(names)}
+
     def stages(self) -> list[list[Service]]:
         """The services in the order of starting; a later stage dials an earlier one."""
+        metrics = {name: flags(metrics=at) for name, at in self.metrics.items()}
         frontends = [
             _service(
                 name,
@@ -82,6 +96,7 @@ class Ring:
                 flags(model=self.model if self.has_tokenizer else None),
                 flags(served_model_name=",".join([self.served_model_name, *self.further_names])),
                 (f"--name={name}", "--reuse-port") if self.num_frontends > 1 else (),
+                metrics.get(name, ()),
                 self.frontend_flags,
             )
             for name in self.frontend_names
@@ -92,18 +107,18 @@ class Ring:
                 "worker_svc",
                 flags(scheduler=self.scheduler_list, listen=address, worker_id=worker_name(index)),
                 flags(model=self.model, served_model_name=self.served_model_name),
+                metrics.get(worker_name(index), ()),
                 self.worker_flags,
                 restarts=self.restarts_workers,
             )
             for index, address in enumerate(self.workers)
         ]
-        return [self._schedulers(), workers, frontends]
+        return [self._schedulers(metrics), workers, frontends]
 
-    def _schedulers(self) -> list[Service]:
+    def _schedulers(self, metrics: Mapping[str, tuple[str, ...]]) -> list[Service]:
         if self.standby is None:
-            return [
-                _service("scheduler", "scheduler_svc", flags(listen=self.scheduler), self.scheduler_flags)
-            ]
+            own = (flags(listen=self.scheduler), metrics.get("scheduler", ()), self.scheduler_flags)
+            return [_service("scheduler", "scheduler_svc", *own)]
         assert self.lease is not None
         lease = f"file:{self.lease}"
         return [
@@ -111,6 +126,7 @@ class Ring:
                 name,
                 "scheduler_svc",
                 flags(listen=address, advertise=dialable(address), lease=lease),
+                metrics.get(name, ()),
                 self.scheduler_flags,
                 group="schedulers",
             )

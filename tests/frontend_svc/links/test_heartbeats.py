@@ -72,7 +72,7 @@ async def test_a_silent_worker_is_reported_until_it_speaks(frontend: Frontend, c
     """H4, E6, E10: its stream stays."""
     cluster.worker.is_stopped = True
     assert await reach_of(cluster) is WorkerReach.SILENT
-    metrics = frontend.metrics.render().decode()
+    metrics = frontend.metrics.render()[0].decode()
     assert 'signalbox_frontend_worker_reach{state="silent",worker_id="w"} 1.0' in metrics
     cluster.worker.is_stopped = False
     assert await reach_of(cluster) is WorkerReach.HEARD

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,15 @@ def test_several_frontends_share_the_ports_and_have_names() -> None:
     assert set(first) ^ set(second) == {"--name=frontend-0", "--name=frontend-1"}
     assert "--reuse-port" in first
     assert "--reuse-port" not in command_line(make_ring(), 2)
+
+
+def test_each_service_has_a_port_for_its_metrics() -> None:
+    ring = make_ring("--frontends", "2", "--workers", "2", "--standby", "--metrics", "127.0.0.1:9300")
+    ring = replace(ring, lease=Path("lease"))
+    services = [service for stage in ring.stages() for service in stage]
+    told = [[flag for flag in service.argv if flag.startswith("--metrics=")] for service in services]
+    assert told == [[f"--metrics=127.0.0.1:{9300 + index}"] for index in range(6)]
+    assert not any("--metrics" in flag for flag in command_line(make_ring(), 2))
 
 
 def test_no_command_is_a_usage_error(capsys: Capture) -> None:

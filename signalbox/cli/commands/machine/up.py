@@ -116,6 +116,13 @@ def _add_ring_arguments(group: Any) -> None:
         metavar="DIR",
         help="where the services' logs go (a temporary directory, which stays only if the ring fails)",
     )
+    add(
+        "--metrics",
+        type=address,
+        metavar="HOST:PORT",
+        help="metrics of the scheduler; a second one, workers and frontends take the next ports (the frontend's at "
+        "--http, the others' nowhere)",
+    )
     add("--log-format", choices=("text", "json"), help="how all services log (text)")
     add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
 
@@ -177,9 +184,9 @@ def run(args: argparse.Namespace) -> int:
         raise StartupError(f"the model directory {ring.model} does not exist")
     workers = {f"--worker-listen ({worker_name(index)})": at for index, at in enumerate(ring.workers)}
     standby = {} if ring.standby is None else {"--standby": ring.standby}
-    check_free(
-        {"--scheduler": ring.scheduler, **standby, "--http": ring.http, "--grpc": ring.grpc, **workers}
-    )
+    metrics = {f"--metrics ({name})": at for name, at in ring.metrics.items()}
+    public = {"--scheduler": ring.scheduler, **standby, "--http": ring.http, "--grpc": ring.grpc}
+    check_free(public | workers | metrics)
     logs = LogDir(args.log_dir)
     if ring.standby is not None:
         logs.check_lease()
@@ -240,6 +247,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         scheduler_flags=(*common, *limits, *args.scheduler_set),
         worker_flags=(*common, *engine, *args.worker_set),
         frontend_flags=(*common, *args.frontend_set),
+        first_metrics=args.metrics,
     )
 
 
