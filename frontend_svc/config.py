@@ -131,6 +131,9 @@ class FrontendSettings(Settings):
     on the HTTP port, unless other processes share that (--reuse-port): then there are none."""
     metrics_need_key: bool = False
     """Whether /metrics of the HTTP port asks for an admin key."""
+    ring_metrics: bool = False
+    """Whether /metrics also shows the load of the whole ring under vLLM's names, for gateways that pick a frontend by
+    them. The scheduler then makes a board twice a second."""
     share_prefix_cache: bool = False
     """Whether tenants use each other's cached blocks. They can then tell from the time to the first token whether
     somebody else has sent the same prompt."""

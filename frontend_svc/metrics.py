@@ -165,6 +165,10 @@ class Metrics:
         """`tell` is told of each request that is refused before it has a session."""
         self._tell_refused = tell
 
+    def watch_ring(self, gauges: Collector) -> None:
+        """`gauges` is asked at every scrape for the load of the whole ring."""
+        self._registry.register(gauges)
+
     def on_refused(self, error: SignalboxError) -> None:
         """A request was refused before it had a session."""
         self._requests.labels(code_of(error)).inc()

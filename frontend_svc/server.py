@@ -15,6 +15,7 @@ from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.vllm import faces
 from frontend_svc.config import FrontendSettings, is_loopback
+from frontend_svc.links.ring_gauges import RingGauges
 from frontend_svc.links.scheduler_link import SchedulerLink
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.services import make_services
@@ -46,6 +47,7 @@ class Frontend:
         self.metrics.watch_reach(self.workers.reach)
         self.scheduler = SchedulerLink(services, self.workers)
         self._board = BoardStream(lambda: self.scheduler.address)
+        self._ring_gauges = RingGauges(lambda: self.scheduler.address)
         self.http_port = 0
         self.grpc_port = 0
         self._grpc = self._make_grpc()
@@ -98,6 +100,9 @@ class Frontend:
             asyncio.create_task(self._keep_health()),
             asyncio.create_task(self._keep_cancelling_stalled()),
         ]
+        if self._settings.ring_metrics:
+            self.metrics.watch_ring(self._ring_gauges)
+            self._tasks.append(asyncio.create_task(self._ring_gauges.keep_watching()))
         if self.access.has_keys:
             self._tasks.append(asyncio.create_task(self.access.keep_current()))
         elif public := [at for at in (self._settings.http, self._settings.grpc) if not is_loopback(at)]:

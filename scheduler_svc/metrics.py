@@ -65,6 +65,11 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
     """The state as it is now. Counters of a worker begin anew when it attaches."""
     workers = [(_labels(worker), worker) for worker in loop.core.workers.values()]
     yield gauge(names.METRIC_WAITING, "Requests that no worker owns.", [({}, loop.core.num_waiting)])
+    yield gauge(
+        names.METRIC_WAITING_TOKENS,
+        "Tokens of requests that no worker owns, without what is cached: what has to be computed.",
+        [({}, loop.core.queues.num_uncached_tokens())],
+    )
     yield gauge(names.METRIC_FRONTENDS, "Frontends with a link.", [({}, loop.num_frontends)])
     yield gauge(
         names.METRIC_FAIRNESS_GAP,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tools.rehearsal import cluster as manifests
 from tools.rehearsal.cluster import Cluster, Pod
@@ -14,6 +16,7 @@ from tools.rehearsal.cluster import Cluster, Pod
 SERVICES = ("scheduler", "worker", "frontend")
 """What every overlay has."""
 OVERLAYS = sorted(path.name for path in manifests.OVERLAYS.iterdir())
+COMPONENTS = sorted(path.name for path in (manifests.OVERLAYS.parent / "components").iterdir())
 
 
 @cache
@@ -21,19 +24,28 @@ def rendered(overlay: str) -> Cluster:
     """The manifests of an overlay; skips the test where nothing can render them."""
     if not manifests.renderers():
         pytest.skip("neither kubectl nor kustomize is installed; .ci/run installs one")
-    return Cluster(manifests.render(overlay))
+    return Cluster(manifests.render(manifests.OVERLAYS / overlay))
 
 
-def render_with(component: str, folder: Path, overlay: str, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """An overlay that takes in one of the components. The overlays in `folder` are those there are from then on."""
+@cache
+def rendered_with(component: str, overlay: str) -> Cluster:
+    """An overlay that takes in one of the components."""
+    with tempfile.TemporaryDirectory() as folder:
+        overlays = write_with(component, overlay, Path(folder))
+        return Cluster(manifests.render(overlays / overlay))
+
+
+def write_with(component: str, overlay: str, folder: Path) -> Path:
+    """A copy of the overlays, one of which takes in a component; skips the test where nothing can render it."""
     if not manifests.renderers():
         pytest.skip("neither kubectl nor kustomize is installed; .ci/run installs one")
     copy = folder / "k8s"
     shutil.copytree(manifests.OVERLAYS.parent, copy)
-    with (copy / "overlays" / overlay / "kustomization.yaml").open("a") as file:
-        file.write(f"\ncomponents: [../../components/{component}]\n")
-    monkeypatch.setattr(manifests, "OVERLAYS", copy / "overlays")
-    return Cluster(manifests.render(overlay))
+    path = copy / "overlays" / overlay / "kustomization.yaml"
+    kustomization = yaml.safe_load(path.read_text())
+    kustomization.setdefault("components", []).append(f"../../components/{component}")
+    path.write_text(yaml.safe_dump(kustomization))
+    return copy / "overlays"
 
 
 @pytest.fixture(params=OVERLAYS)

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
 
 from frontend_svc.config import FrontendSettings
 from signalbox.runtime import config
-from tests.k8s.conftest import render_with, rendered
+from tests.k8s.conftest import rendered, rendered_with
 from tools.rehearsal.cluster import Cluster
 from tools.rehearsal.environment import environment_of
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster() -> Cluster:
     """The overlay cpu-demo with the component."""
-    return render_with("files", tmp_path, "cpu-demo", monkeypatch)
-
-
-def test_every_document_is_valid(cluster: Cluster) -> None:
-    for document in cluster.documents:
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    return rendered_with("files", "cpu-demo")
 
 
 def test_frontends_keep_files_on_a_volume_that_they_may_write(

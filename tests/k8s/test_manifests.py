@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
 import signalbox
@@ -14,6 +13,7 @@ from signalbox.links import rpc
 from signalbox.runtime import config
 from signalbox.runtime.config import Settings
 from tests.k8s.conftest import SERVICES
+from tests.k8s.valid import LATEST, validate
 from tools.rehearsal.cluster import Cluster, Pod, container_port
 from tools.rehearsal.environment import environment_of
 from worker_svc.config import WorkerSettings
@@ -58,10 +58,10 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-@pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
+@pytest.mark.parametrize("version", [OLDEST, LATEST])
 def test_every_document_is_valid(cluster: Cluster, version: str) -> None:
     for document in cluster.documents:
-        kubernetes_validate.validate(document, version, strict=True)
+        validate(document, version)
 
 
 def test_the_three_services_are_there(cluster: Cluster) -> None:
@@ -131,6 +131,12 @@ def test_workers_are_dialled_by_their_own_name(cluster: Cluster, monkeypatch: py
 def test_one_scheduler_at_a_time(cluster: Cluster) -> None:
     deployment = cluster.find("Deployment", "signalbox-scheduler")["spec"]
     assert (deployment["replicas"], deployment["strategy"]["type"]) == (1, "Recreate")
+
+
+def test_nodes_are_drained_one_worker_at_a_time(cluster: Cluster) -> None:
+    selector = cluster.find("StatefulSet", "signalbox-worker")["spec"]["selector"]
+    budget = cluster.find("PodDisruptionBudget", "signalbox-worker")["spec"]
+    assert budget == {"maxUnavailable": 1, "selector": selector}
 
 
 @pytest.mark.parametrize("kind", PROBES)

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from tests.k8s.conftest import rendered
-from tools.rehearsal import cluster as manifests
 from tools.rehearsal.cluster import OVERLAYS, Cluster, RehearsalError
 from tools.rehearsal.environment import environment_of, expand, quantity, relocate
 from tools.rehearsal.rehearse import rehearse
@@ -74,16 +73,13 @@ def test_the_demo_overlay_serves_requests() -> None:
         ("frontend", "SIGNALBOX_FRONTEND_MODEL", "/models/other", "/models/other"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: str, name: str, value: str, words: str
-) -> None:
+def test_a_mistake_is_one_sentence(tmp_path: Path, service: str, name: str, value: str, words: str) -> None:
     rendered("cpu-demo")
     write_overlay(tmp_path, service, name, value)
-    monkeypatch.setattr(manifests, "OVERLAYS", tmp_path)
     (tmp_path / "run").mkdir()
     before = psutil.Process().children()
     with pytest.raises(RehearsalError) as caught:
-        rehearse("broken", tmp_path / "run")
+        rehearse(tmp_path / "broken", tmp_path / "run")
     sentence, *rest = str(caught.value).splitlines()
     assert words in sentence
     assert not rest or rest[0].startswith("(log: ")
@@ -93,7 +89,7 @@ def test_a_mistake_is_one_sentence(
 def test_a_claim_cannot_be_rehearsed(tmp_path: Path) -> None:
     rendered("gpu")
     with pytest.raises(RehearsalError, match="persistentVolumeClaim"):
-        rehearse("gpu", tmp_path)
+        rehearse(OVERLAYS / "gpu", tmp_path)
 
 
 def make_cluster() -> Cluster:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.conftest import OVERLAYS, SERVICES, render_with
+from tests.k8s.conftest import OVERLAYS, SERVICES, rendered_with, write_with
 from tests.k8s.test_manifests import (  # noqa: F401
     settings_of,
     test_containers_have_requests_and_limits,
@@ -35,9 +35,9 @@ def overlay(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def cluster(overlay: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(overlay: str) -> Cluster:
     """The overlay with the component."""
-    return render_with("relay", tmp_path, overlay, monkeypatch)
+    return rendered_with("relay", overlay)
 
 
 @pytest.fixture
@@ -82,6 +82,6 @@ def test_requests_are_served_through_it(
 ) -> None:
     directory = tmp_path / "rehearsal"
     directory.mkdir(mode=0o755)
-    rehearse("cpu-demo", directory)
+    rehearse(write_with("relay", "cpu-demo", tmp_path) / "cpu-demo", directory)
     assert f"relay {pod.name} attached" in next(directory.glob("*scheduler*.log")).read_text()
     assert f"{pod.name}: stopped" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.lease.spec import LeaseSpec, parse_lease
-from tests.k8s.conftest import SERVICES, render_with
+from tests.k8s.conftest import SERVICES, rendered_with, write_with
 from tests.k8s.test_manifests import (  # noqa: F401
     OLDEST,
     settings_of,
@@ -38,9 +38,9 @@ def overlay(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def cluster(overlay: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(overlay: str) -> Cluster:
     """The overlay with the component."""
-    return render_with("standby", tmp_path, overlay, monkeypatch)
+    return rendered_with("standby", overlay)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_requests_are_served_whichever_leads(
     """With a locked file in the Lease's place."""
     directory = tmp_path / "rehearsal"
     directory.mkdir(mode=0o755)
-    rehearse("cpu-demo", directory)
+    rehearse(write_with("standby", "cpu-demo", tmp_path) / "cpu-demo", directory)
     logs = [path.read_text() for path in sorted(directory.glob("*scheduler*.log"))]
     assert len(logs) == 2 and all("standing by for the lease" in log for log in logs)
     assert sum("leading with term" in log for log in logs) >= 1

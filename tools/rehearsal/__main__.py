@@ -46,7 +46,7 @@ def main() -> int:
 def _run(overlay: str, directory: Path) -> int:
     """What goes wrong becomes one sentence on stderr; the logs stay then."""
     try:
-        rehearse(overlay, directory)
+        rehearse(OVERLAYS / overlay, directory)
     except (RehearsalError, SignalboxError) as error:
         print(f"rehearse: {error}", file=sys.stderr)
         return 1

@@ -43,7 +43,7 @@ class Pod:
 
     @property
     def container(self) -> Document:
-        containers: list[Document] = self.spec["containers"] + self.spec.get("initContainers", [])
+        containers: list[Document] = self.spec["containers"]
         if len(containers) != 1:
             raise RehearsalError(f"{self.name} has {len(containers)} containers; only one can be rehearsed")
         return containers[0]
@@ -113,11 +113,11 @@ class Cluster:
         return found[0]
 
 
-def render(overlay: str) -> list[Document]:
+def render(overlay: Path) -> list[Document]:
     """What `kubectl apply -k` would send."""
     if not renderers():
         raise RehearsalError("neither kubectl nor kustomize is installed")
-    command = [*renderers()[0], str(OVERLAYS / overlay)]
+    command = [*renderers()[0], str(overlay)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise RehearsalError(f"{' '.join(command)} fails: {done.stderr.strip()}")

@@ -117,7 +117,7 @@ def stop(pods: Sequence[Running]) -> None:
         say(f"{running.pod.name}: stopped, preStop {pre_stop_s:.0f} s, within {grace_s} s")
 
 
-def rehearse(overlay: str, directory: Path) -> None:
+def rehearse(overlay: Path, directory: Path) -> None:
     """Starts everything at once, as Kubernetes does; waits by the manifest's probes; asks; stops in order.
 
     Raises RehearsalError or SignalboxError; nothing is left running, however it ends.

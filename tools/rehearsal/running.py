@@ -51,6 +51,8 @@ class Running:
     """A pod and its process."""
 
     def __init__(self, pod: Pod, cluster: Cluster, directory: Path) -> None:
+        if pod.spec.get("initContainers"):
+            raise RehearsalError(f"{pod.name} has init containers, which cannot be rehearsed")
         self.pod = pod
         paths = make_volumes(pod, directory) | make_leases(directory) | IMAGE_PATHS
         environment = environment_of(pod, cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from scheduler_svc.core.step.step import StepRecord, StepReport
 
 MAX_IDLE_ACCOUNTS = 4096
 """Tenants without any request that are remembered."""
+MAX_LOOKED_UP = 1_000
+"""Waiting requests that are looked up in caches to count what they have to compute."""
 
 
 class Queues:
@@ -71,6 +74,13 @@ class Queues:
     def num_of(self, model: str, is_pooling: bool) -> int:
         """Requests of a model and a kind that wait and are not suspended."""
         return self._num_of[model, is_pooling]
+
+    def num_uncached_tokens(self) -> int:
+        """Tokens that have to be computed before all that waits has its first new one. What a worker has cached is left
+        out, for the first MAX_LOOKED_UP requests; all others count whole."""
+        waiting = list(chain.from_iterable(self._queues.values()))
+        num_cached = sum(map(self._num_cached, waiting[:MAX_LOOKED_UP]))
+        return sum(request.num_known_tokens for request in waiting) - num_cached
 
     def num_competing(self, request: Request) -> int:
         """Requests that wait for the same model and have as much right to as `request`: a suspended class takes no room

@@ -81,3 +81,18 @@ def test_what_waits_is_bounded_in_bytes_and_whoever_is_refused_is_told_when_to_t
     assert scheduler.num_waiting == 1, "one that would never fit has the queue for itself"
     assert run_step(scheduler).placed and scheduler.queues.num_waiting_bytes == 0
     scheduler.check_integrity()
+
+
+def test_tokens_that_wait_are_those_that_have_to_be_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker has cached does not count, and is looked up for so many requests only."""
+    scheduler = make_scheduler(max_num_seqs=1)
+    first_two_blocks = bytes(range(32))
+    scheduler.submit(make_request("runs", 9, hashes=first_two_blocks), 0.0)
+    assert scheduler.queues.num_uncached_tokens() == 9
+    run_step(scheduler)
+    assert scheduler.queues.num_uncached_tokens() == 0
+    scheduler.submit(make_request("cached", 12, hashes=first_two_blocks), 0.0)
+    scheduler.submit(make_request("other", 7, num_prior_output_tokens=3, num_losses=1), 0.0)
+    assert scheduler.queues.num_uncached_tokens() == (12 - 8) + (7 + 3)
+    monkeypatch.setattr("scheduler_svc.core.queue.queues.MAX_LOOKED_UP", 0)
+    assert scheduler.queues.num_uncached_tokens() == 12 + 10
