@@ -40,6 +40,8 @@ from worker_svc.weights.rounding import LARGEST_ROW_CODE, round_rows
 ModelDir = Callable[[str], Path]
 INPUTS = 384
 ROWS = (1, 2, 3, 7, 8, 9, 33)
+MOST_ROWS = 143
+"""More than pass the same unpacked codes."""
 FORMATS = [
     (bits, group, has_offsets, is_half, False)
     for bits, group in ((4, 32), (4, 64), (4, 128), (4, INPUTS), (8, 16), (8, 32), (8, 128), (8, INPUTS))
@@ -114,19 +116,23 @@ def test_what_was_packed_can_be_read_again(
     assert torch.equal(again.dequantise(), matrix.dequantise())
 
 
-def test_a_row_depends_neither_on_the_others_nor_on_threads(kernels: Kernels) -> None:
-    packed = PackedCodes(make_matrix(96, 4, 32, True))
-    x = random_rows(41, torch.float32)
-    whole = kernels.linear_quantised(x, packed.call)
-    for first, last in ((0, 1), (0, 2), (3, 10), (5, 41), (40, 41)):
-        assert torch.equal(
-            kernels.linear_quantised(x[first:last].contiguous(), packed.call), whole[first:last]
-        )
-    torch.set_num_threads(2)
-    try:
-        assert torch.equal(kernels.linear_quantised(x, packed.call), whole)
-    finally:
-        torch.set_num_threads(1)
+@pytest.mark.parametrize(("bits", "group", "has_offsets", "is_half", "is_e2m1"), FORMATS)
+def test_a_row_depends_neither_on_the_others_nor_on_threads(
+    kernels: Kernels, bits: int, group: int, has_offsets: bool, is_half: bool, is_e2m1: bool
+) -> None:
+    """Y2: few rows and many take different routines. 100 columns are three tiles and a part of one."""
+    matrix = make_matrix(100, bits, group, has_offsets, is_half, is_e2m1=is_e2m1)
+    packed = PackedCodes(matrix, torch.randn(100, generator=torch.Generator().manual_seed(2)))
+    x = random_rows(MOST_ROWS, torch.float32)
+    alone = torch.cat([kernels.linear_quantised(row[None], packed.call) for row in x])
+    for number, rows in enumerate((2, 3, 4, 7, 8, 11, 12, 15, 16, 41, 127, 128, 129, MOST_ROWS)):
+        first = number % (MOST_ROWS - rows + 1)
+        torch.set_num_threads(1 + number % 3)
+        try:
+            some = kernels.linear_quantised(x[first : first + rows].contiguous(), packed.call)
+        finally:
+            torch.set_num_threads(1)
+        assert torch.equal(some, alone[first : first + rows]), rows
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

@@ -2,6 +2,9 @@
 #pragma once
 
 #include "linear.h"
+#ifdef __aarch64__
+#include <arm_neon.h>
+#endif
 
 namespace {
 
@@ -9,6 +12,32 @@ namespace {
 // are whole numbers from -12 to 12: what takes 5 bits once it is looked up.
 constexpr int E2M1 = 5;
 template <int BITS> constexpr int STORED_BITS = BITS == E2M1 ? 4 : BITS;
+
+// Each byte's number of E2M1, doubled, and 12 more; bytes are below 16.
+inline ivec e2m1_codes(ivec codes) {
+    alignas(16) static constexpr uint8_t TABLE[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+#ifdef __AVX512BW__
+    const __m512i table = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)TABLE));
+    return (ivec)_mm512_shuffle_epi8(table, (__m512i)codes);
+#elif defined(__AVX2__)
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)TABLE));
+    for (int i = 0; i < 2; i++) ((__m256i*)&codes)[i] = _mm256_shuffle_epi8(table, ((const __m256i*)&codes)[i]);
+    return codes;
+#elif defined(__aarch64__)
+    const uint8x16_t table = vld1q_u8(TABLE);
+    for (int i = 0; i < 4; i++) ((uint8x16_t*)&codes)[i] = vqtbl1q_u8(table, ((const uint8x16_t*)&codes)[i]);
+    return codes;
+#else
+    for (int i = 0; i < 4 * LANES; i++) ((uint8_t*)&codes)[i] = TABLE[((const uint8_t*)&codes)[i]];
+    return codes;
+#endif
+}
+
+inline ivec load_words(const uint8_t* p) {
+    ivec words;
+    memcpy(&words, p, sizeof words);
+    return words;
+}
 
 struct f16 {
     uint16_t bits;
@@ -54,5 +83,31 @@ inline int64_t group_bytes(const Packed& w) {
     return head_bytes(w) + TILE * w.group * w.bits / 8;
 }
 inline int64_t tile_bytes(const Packed& w) { return group_bytes(w) * (w.inputs / w.group); }
+
+// Goes through a tile from its beginning to its end.
+class TilePlace {
+  public:
+    TilePlace(const Packed& w, int64_t tile) : w_(w), at_((const uint8_t*)w.weight + tile * tile_bytes(w)) {}
+
+    // The codes of the next inputs, which belong to one group; they have so many bytes.
+    const uint8_t* next(int64_t inputs, int64_t bytes) {
+        if (left_ == 0) {
+            head_ = read_head(w_, at_);
+            at_ += head_bytes(w_);
+            left_ = w_.group;
+        }
+        left_ -= inputs;
+        at_ += bytes;
+        return at_ - bytes;
+    }
+    const GroupHead& head() const { return head_; }  // of these codes' group
+    const uint8_t* end() const { return at_; }
+
+  private:
+    const Packed& w_;
+    const uint8_t* at_;
+    int64_t left_ = 0;  // inputs of the group
+    GroupHead head_;
+};
 
 }  // namespace

@@ -10,32 +10,10 @@
 
 #include "kept_codes.h"
 #include "quantised_units.h"
+#include "quantised_words.h"
 #include "rounded_rows.h"
-#ifdef __aarch64__
-#include <arm_neon.h>
-#endif
 
 namespace {
-
-// Each byte's number of E2M1, doubled, and 12 more; bytes are below 16.
-inline ivec e2m1_codes(ivec codes) {
-    alignas(16) static constexpr uint8_t TABLE[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-#ifdef __AVX512BW__
-    const __m512i table = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)TABLE));
-    return (ivec)_mm512_shuffle_epi8(table, (__m512i)codes);
-#elif defined(__AVX2__)
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)TABLE));
-    for (int i = 0; i < 2; i++) ((__m256i*)&codes)[i] = _mm256_shuffle_epi8(table, ((const __m256i*)&codes)[i]);
-    return codes;
-#elif defined(__aarch64__)
-    const uint8x16_t table = vld1q_u8(TABLE);
-    for (int i = 0; i < 4; i++) ((uint8x16_t*)&codes)[i] = vqtbl1q_u8(table, ((const uint8x16_t*)&codes)[i]);
-    return codes;
-#else
-    for (int i = 0; i < 4 * LANES; i++) ((uint8_t*)&codes)[i] = TABLE[((const uint8_t*)&codes)[i]];
-    return codes;
-#endif
-}
 
 // sum[i] += codes[4 i .. 4 i + 3] * numbers[4 i .. 4 i + 3]: codes without a sign, of `BITS`; numbers with one.
 template <int BITS>
@@ -82,12 +60,6 @@ inline ivec splat4(const int8_t* p) {  // four numbers, in all lanes
     return ivec{} + four;
 }
 
-inline ivec load_words(const uint8_t* p) {
-    ivec words;
-    memcpy(&words, p, sizeof words);
-    return words;
-}
-
 // What is added up exactly of a row: the products with its upper and with its lower halves.
 struct ExactSums {
     ivec high[2] = {}, low[2] = {};
@@ -126,8 +98,7 @@ inline void add_lot(const Packed& w, const GroupHead& head, const uint8_t* codes
     add_products<R, BITS, N>(x.high + at, x.low + at, w.inputs, codes, sums);
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) {
-        const int32_t* s = x.sums + (at + r * w.inputs) / HALF;
-        const int32_t of_codes = N == HALF ? s[0] : s[0] + s[1];
+        const int32_t of_codes = x.sum_of(at + r * w.inputs, N);
         const float scale = x.scales[(at + r * w.inputs) / PIECE];
         vec* to = total[r] + first_column;
         for (int c = 0; c < 2; c++) {
@@ -187,6 +158,12 @@ inline void multiply_all(const Packed& w, int64_t tile, int64_t end, const Round
 #ifdef SIGNALBOX_MATRIX_UNITS
     if (is_for_units(w, rows)) {
         for (; tile < end; tile++) multiply_codes_by_units(w, tile, x, rows, take);
+        return;
+    }
+#endif
+#ifdef SIGNALBOX_WORDS
+    if (is_for_words(w, rows)) {
+        for (; tile < end; tile++) multiply_by_words(w, tile, x, rows, take);
         return;
     }
 #endif

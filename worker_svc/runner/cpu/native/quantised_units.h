@@ -55,31 +55,23 @@ inline void unpack4(const uint8_t* from, int64_t bytes, uint8_t* to) {
 template <int BITS, int N>
 class TileReader {
   public:
-    TileReader(const Packed& w, int64_t tile) : w_(w), at_((const uint8_t*)w.weight + tile * tile_bytes(w)) {}
+    TileReader(const Packed& w, int64_t tile) : place_(w, tile) {}
 
     void read(int64_t count, Lots<BITS>& lots) {
         for (int64_t i = 0; i < count; i++) {
-            if (left_ == 0) {
-                head_ = read_head(w_, at_);
-                at_ += head_bytes(w_);
-                left_ = w_.group;
-            }
-            for (int c = 0; c < 2; c++) lots.scales[i][c] = head_.scales[c], lots.offsets[i][c] = head_.offsets[c];
-            prefetch(at_ + AHEAD_BYTES, LOT_BYTES);
-            if constexpr (BITS == 8) unpack8(at_, LOT_BYTES, lots.codes[i]);
-            else unpack4<BITS>(at_, LOT_BYTES, lots.codes[i]);
-            at_ += LOT_BYTES;
-            left_ -= N;
+            const uint8_t* codes = place_.next(N, LOT_BYTES);
+            const GroupHead& head = place_.head();
+            for (int c = 0; c < 2; c++) lots.scales[i][c] = head.scales[c], lots.offsets[i][c] = head.offsets[c];
+            prefetch(codes + AHEAD_BYTES, LOT_BYTES);
+            if constexpr (BITS == 8) unpack8(codes, LOT_BYTES, lots.codes[i]);
+            else unpack4<BITS>(codes, LOT_BYTES, lots.codes[i]);
         }
         asm volatile("" ::: "memory");  // what loads into matrix units does not say that it reads
     }
 
   private:
     static constexpr int64_t LOT_BYTES = TILE * N * STORED_BITS<BITS> / 8;
-    const Packed& w_;
-    const uint8_t* at_;
-    int64_t left_ = 0;  // inputs of the group
-    GroupHead head_;
+    TilePlace place_;
 };
 
 // Registers: 0 to 3 sums, 4 and 5 the rows, 6 and 7 the weights. `bytes` of a row pass at once.
@@ -107,6 +99,18 @@ inline ivec load(const int32_t* p) {
     return v;
 }
 
+// Two registers hold 32 columns of sums. They are named in instructions, so there is a function for each two.
+template <class Number>
+inline void store_first_sums(Number (*to)[TILE]) {
+    _tile_stored(0, to[0], UNIT_WIDTH);
+    _tile_stored(1, to[0] + LANES, UNIT_WIDTH);
+}
+template <class Number>
+inline void store_second_sums(Number (*to)[TILE]) {
+    _tile_stored(2, to[0], UNIT_WIDTH);
+    _tile_stored(3, to[0] + LANES, UNIT_WIDTH);
+}
+
 // Products of a lot with 16 rows. 32 of 16 bits and at most 12 are below 2^24 together: floats add them up exactly.
 template <int BITS>
 struct LotSums {
@@ -124,8 +128,7 @@ struct LotSums {
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(0, 5, 6);
         _tile_dpbf16ps(1, 5, 7);
-        _tile_stored(0, whole[0], UNIT_WIDTH);
-        _tile_stored(1, whole[0] + LANES, UNIT_WIDTH);
+        store_first_sums(whole);
     }
     vec total(int64_t r, int c) const { return load(whole[r] + c * LANES); }
 };
@@ -146,10 +149,8 @@ struct LotSums<8> {
         _tile_dpbssd(1, 4, 7);
         _tile_dpbssd(2, 5, 6);
         _tile_dpbssd(3, 5, 7);
-        _tile_stored(0, high[0], UNIT_WIDTH);
-        _tile_stored(1, high[0] + LANES, UNIT_WIDTH);
-        _tile_stored(2, low[0], UNIT_WIDTH);
-        _tile_stored(3, low[0] + LANES, UNIT_WIDTH);
+        store_first_sums(high);
+        store_second_sums(low);
     }
     vec total(int64_t r, int c) const {
         return __builtin_convertvector((load(high[r] + c * LANES) << 8) + load(low[r] + c * LANES), vec);
@@ -170,8 +171,7 @@ inline void add_lots(const Lots<BITS>& lots, int64_t count, const LotSums<BITS>*
             const float scale = x.scales[input / PIECE];
             for (int c = 0; c < 2; c++) total[r][c] += lots.scales[i][c] * scale * sums[i].total(at + r, c);
             if constexpr (HAS_OFFSETS) {
-                const int32_t* s = x.sums + input / HALF;
-                const int32_t of_codes = N == HALF ? s[0] : s[0] + s[1];
+                const int32_t of_codes = x.sum_of(input, N);
                 for (int c = 0; c < 2; c++) total[r][c] += lots.offsets[i][c] * (scale * of_codes);
             }
         }

@@ -66,6 +66,7 @@ def products(kernels: Kernels) -> Iterator[torch.Tensor]:
         (4, 32, False, True),
         (4, 128, True, False),
         (8, 16, True, True),
+        (8, 32, False, True),
     ):
         packed = PackedCodes(make_matrix(96, bits, group, has_offsets, is_half))
         for dtype in DTYPES:
