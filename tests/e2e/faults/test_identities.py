@@ -93,7 +93,9 @@ async def test_outputs_go_on_with_the_weights_that_began_them(launch_ring: Launc
     ring.wait_for("signalbox is up")
     with further_worker(ring, "old-0", "old") as first, further_worker(ring, "old-1", "old") as second:
         await wait_for_workers(ring, 3)
-        assert "workers of 'demo' differ" in ring.logs()
+        async with asyncio.timeout(30):  # told with the scheduler's next look around
+            while "workers of 'demo' differ" not in ring.logs():
+                await asyncio.sleep(0.1)
         async with Client(ring.grpc) as client:
             tasks = await run_all(client, 18, 900)
             second.kill()
