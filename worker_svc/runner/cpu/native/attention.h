@@ -170,7 +170,8 @@ void join(const Attention& a, const float* partial, int64_t splits, int64_t step
     for (int64_t s = 0; s < splits; s++) {
         const float score = best[s * step];
         share[s] = score == most && most > -INFINITY ? 1.0f : score > -INFINITY ? std::exp(score - most) : 0.0f;
-        total += share[s] * best[s * step + 1];
+        // Said, as compilers that vectorise the products here round them before they are added: some CPUs' do, by cost.
+        total = std::fma(share[s], best[s * step + 1], total);
     }
     for (int64_t d = 0; d < a.value_dim; d += LANES) {
         vec v{};
