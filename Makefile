@@ -46,6 +46,7 @@ soak: install  ## faults for real rings, overload, long streams, a poison, and t
 	$(BIN)/python -m tests.chaos long
 	SIGNALBOX_FUZZ=8 $(BIN)/python -m pytest tests/contract/test_fuzz.py
 	SIGNALBOX_AGENTS=1 $(BIN)/python -m pytest -rs tests/contract/agents tests/contract/sdks
+	SIGNALBOX_COMBINATIONS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m sampled
 	SIGNALBOX_SIMULATION=1 $(BIN)/python -m pytest tests/simulation
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seeds 0:20000 --jobs 2
 	$(BIN)/python -m tests.parsing.run --cases 100000

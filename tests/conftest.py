@@ -7,6 +7,8 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.pairs import ALL_COMBINATIONS, covering, numbered
+
 SPREAD = {
     "tests/simulation/test_mutations.py",
     "tests/simulation/test_random.py",
@@ -28,14 +30,24 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(TOGETHER.get(file, file)))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All but the first parameters of a test that is `sampled` are slow."""
-    seen = set[str]()
+@pytest.hookimpl(tryfirst=True)  # before a choice by -m
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test that is `sampled`, all but the first parameters are slow, and those that bring no new pair are left
+    to `make soak`."""
+    sampled: dict[str, list[pytest.Function]] = {}
     for item in items:
-        name = f"{item.path}::{item.name.partition('[')[0]}"
-        if name in seen and item.get_closest_marker("sampled"):
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+            sampled.setdefault(f"{item.path}::{item.originalname}", []).append(item)
+    left_out = set[pytest.Item]()
+    for group in sampled.values():
+        for item in group[1:]:
             item.add_marker(pytest.mark.slow)
-        seen.add(name)
+        if not ALL_COMBINATIONS and len(group) > 1:
+            chosen = covering(numbered([item.callspec.params for item in group]))
+            left_out |= {item for at, item in enumerate(group) if at not in chosen}
+    if left_out and not config.option.keyword and not any("[" in name for name in config.args):
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)
