@@ -156,8 +156,7 @@ async def watch(client: httpx.AsyncClient, slowest: list[float]) -> None:
 def test_agents(agents_ring: RunningRing, runner: asyncio.Runner) -> None:
     """Calls, reasoning and histories, whole and damaged: one end for each that is accepted, an error of the caller for
     the others, and an event loop that goes on."""
-    # What is idle is closed by the client ahead of the server: else both may act at once.
-    limits = httpx.Limits(max_connections=BATCH + 1, keepalive_expiry=1)
+    limits = httpx.Limits(max_connections=BATCH + 1)
     client = httpx.AsyncClient(base_url=agents_ring.url, timeout=LIMIT_S, limits=limits)
     slowest = [0.0]
 

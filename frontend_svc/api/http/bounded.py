@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from frontend_svc.api.http.bounds import HttpBounds
-from frontend_svc.api.http.half_close import HalfCloseProtocol
+from frontend_svc.api.http.gentle_end import Crowd, GentleEndProtocol
 from frontend_svc.api.openai.renderer import make_error
 from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
 
@@ -29,15 +29,20 @@ class Stage(Enum):
     BODY = "body"
 
 
-class BoundedProtocol(HalfCloseProtocol):
+class BoundedProtocol(GentleEndProtocol):
     """uvicorn's protocol within bounds."""
 
     def __init__(
-        self, *args: Any, bounds: HttpBounds, on_refused: Callable[[str], None], **options: Any
+        self,
+        *args: Any,
+        bounds: HttpBounds,
+        crowd: Crowd,
+        on_refused: Callable[[str], None],
+        **options: Any,
     ) -> None:
         """on_refused: gets the word for what was too much."""
-        super().__init__(*args, **options)
-        self._bounds, self._on_refused = bounds, on_refused
+        super().__init__(*args, bounds=bounds, crowd=crowd, **options)
+        self._on_refused = on_refused
         self._stage, self._since_s, self._bytes = Stage.NOTHING, 0.0, 0
         self._head_bytes = self._num_headers = 0
         self._is_silent = True
@@ -45,13 +50,18 @@ class BoundedProtocol(HalfCloseProtocol):
         self._refusal: tuple[HTTPStatus, str, SignalboxError] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refused where there are too many."""
+        """Where there are too many, the longest idle one makes room; without one this is refused."""
         super().connection_made(transport)
-        if len(self.connections) > self._bounds.max_connections:
+        idle = next(iter(self._crowd.idle), None)
+        if len(self.connections) <= self._bounds.max_connections:
+            self._enter(Stage.HEAD)
+        elif idle is not None:
+            del self._crowd.idle[idle]
+            idle.transport.close()
+            self._enter(Stage.HEAD)
+        else:
             error = UnavailableError(f"more than {self._bounds.max_connections} connections are open here")
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "connections", error)
-        else:
-            self._enter(Stage.HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
@@ -61,7 +71,8 @@ class BoundedProtocol(HalfCloseProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Counts what comes."""
-        if self._refusal is not None:
+        if self._refusal is not None or self.is_ending():
+            super().data_received(data)
             return
         if self._stage is Stage.NOTHING:
             self._enter(Stage.HEAD)
@@ -142,7 +153,7 @@ class BoundedProtocol(HalfCloseProtocol):
 
     def _look_after(self) -> None:
         self._timer = None
-        if self._stage is Stage.NOTHING or self.transport.is_closing():
+        if self._stage is Stage.NOTHING or self.is_ending():
             return
         if self._stage is Stage.BODY and self.flow.read_paused:
             self._since_s, self._bytes = self.loop.time(), 0
@@ -156,15 +167,20 @@ class BoundedProtocol(HalfCloseProtocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"slow_{self._stage.value}", error)
 
     def _refuse(self, status: HTTPStatus, word: str, error: SignalboxError) -> None:
-        """Answers, unless an answer is on its way, and ends the connection."""
+        """Answers, unless an answer is on its way or there, and ends the connection."""
+        is_answered = self._stage is Stage.BODY and self.cycle is not None and self.cycle.response_complete
         self._refusal = status, word, error
         self._stage = Stage.NOTHING
         self._on_refused(word)
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        cycle = self.cycle
+        if self.pipeline or (cycle is not None and cycle.response_started and not cycle.response_complete):
+            self.transport.close()  # another answer is being written
+            return
+        if not is_answered:
             body = orjson.dumps(make_error(error))
             head = (
                 f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)
-        self.transport.close()
+        self.end(is_sending=True)

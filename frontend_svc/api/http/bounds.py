@@ -24,6 +24,15 @@ class HttpBounds:
     body_bytes_s: float = 1024.0
     """Fewest bytes per second of a body once that time is over; what a server does not want to read yet is no fault of
     its client."""
+    idle_s: float = 75.0
+    """Until a connection without a request is closed. A client that closes first never sends into a closed connection,
+    and usual ones do: httpx after 5 s, aiohttp after 15, nginx and the balancers of AWS after 60."""
+    linger_s: float = 2.0
+    """How long what a client still sends is thrown away behind its last answer, so that it gets to see that."""
+    linger_bytes: int = 16 << 20
+    """And how much of it; so much of a body, too, that comes behind its answer on a connection that goes on."""
+    max_lingering: int = 64
+    """Connections that linger at a time; those above are closed at once."""
 
 
 def connections_for(wanted: int) -> int:

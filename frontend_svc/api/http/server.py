@@ -13,6 +13,7 @@ import uvicorn
 
 from frontend_svc.api.http.bounded import BoundedProtocol
 from frontend_svc.api.http.bounds import HttpBounds, connections_for
+from frontend_svc.api.http.gentle_end import Crowd
 from signalbox.errors import StartupError
 
 DATE_EVERY_S = 1
@@ -56,7 +57,8 @@ class HttpServer:
         refused by one of them."""
         self._reuse_port = reuse_port
         bounds = bounds or HttpBounds(connections_for(0))
-        self._protocol: Any = cast(Any, partial(BoundedProtocol, bounds=bounds, on_refused=on_refused))
+        made = partial(BoundedProtocol, bounds=bounds, crowd=Crowd(), on_refused=on_refused)
+        self._protocol: Any = cast(Any, made)
         self._server = _Server(
             uvicorn.Config(
                 app,
