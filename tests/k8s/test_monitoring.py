@@ -1,0 +1,39 @@
+"""The component with PodMonitors, rules and boards: what it names of an overlay is there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.k8s.conftest import SERVICES, rendered_with
+from tools.rehearsal.cluster import Cluster, container_port
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """The overlay cpu-demo with the component."""
+    return rendered_with("monitoring", "cpu-demo")
+
+
+def test_each_service_is_scraped_at_the_port_that_its_annotation_names(cluster: Cluster) -> None:
+    scraped = {}
+    for monitor in cluster.of_kind("PodMonitor"):
+        labels = monitor["spec"]["selector"]["matchLabels"]
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": monitor["metadata"]["name"]}]
+        for pod in cluster.pods:
+            if labels.items() <= pod.template["metadata"]["labels"].items():
+                port = container_port(pod, endpoint["port"])
+                assert str(port) == pod.template["metadata"]["annotations"]["prometheus.io/port"]
+                scraped[pod.component] = monitor["metadata"]["name"]
+    assert scraped == {name: f"signalbox-{name}" for name in SERVICES}
+
+
+def test_rules_and_boards_come_with_it(cluster: Cluster) -> None:
+    (rules,) = cluster.of_kind("PrometheusRule")
+    assert [group["name"] for group in rules["spec"]["groups"]] == ["signalbox-records", "signalbox-alerts"]
+    boards = cluster.find("ConfigMap", "signalbox-boards")
+    assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
+    uids = {json.loads(text)["uid"] for text in boards["data"].values()}
+    assert uids == {f"signalbox-{name}" for name in ("overview", "scheduler", "workers", "frontends")}
