@@ -25,6 +25,7 @@ from transformers import (
     GraniteConfig,
     GraniteMoeConfig,
     HunYuanDenseV1Config,
+    Llama4TextConfig,
     LlamaConfig,
     MiniMaxM2Config,
     Ministral3Config,
@@ -62,6 +63,15 @@ TINY = {
     "eos_token_id": EOS_TOKEN_ID,
 }
 WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+CHUNKS = {
+    "attention_chunk_size": 16,
+    "no_rope_layers": [1, 0, 1],
+    "moe_layers": [0, 1],
+    "num_local_experts": 4,
+    "intermediate_size_mlp": 96,
+    "floor_scale": 8,
+    "attn_scale": 0.5,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -193,6 +203,11 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     ),
     "tiny-granitemoe": (GraniteMoeConfig, TINY | {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "tiny-hunyuan": (HunYuanDenseV1Config, TINY | PADDED),
+    "tiny-llama4": (Llama4TextConfig, TINY | CHUNKS | {"num_experts_per_tok": 1}),
+    "tiny-llama4-plain": (
+        Llama4TextConfig,
+        TINY | CHUNKS | {"use_qk_norm": False, "num_experts_per_tok": 2, "rope_parameters": LLAMA3_ROPE},
+    ),
     "tiny-minimax-m2": (MiniMaxM2Config, TINY | {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "tiny-ministral": (MinistralConfig, TINY | WINDOWS),
     "tiny-ministral3": (

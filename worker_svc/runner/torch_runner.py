@@ -31,6 +31,7 @@ from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.head import ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.label_head import LabelHead
+from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import (
     CacheSize,
@@ -329,6 +330,7 @@ def load_checked(
     """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
     form = served_quantization(quantization, dtype)
     model = load_model(path, dtype=dtype, device=device, quantization=form, max_model_len=max_model_len)
+    check_chunks(model.module, block_size, model.device)
     if form in ROUNDED_BITS and model.num_kept <= 1:
         raise ModelLoadError(
             f"{path} cannot be served in {form}: it has no linear layers, but perhaps a head, that could be rounded."

@@ -69,7 +69,6 @@ def test_broken_config(broken: Path, text: str, reason: str) -> None:
     ("family", "reason"),
     [
         ("bloom", "attention code of its own"),
-        ("llama4_text", "attends in chunks"),
         ("qwen3_next", "recurrent or convolution layers"),
         (None, "not the name of a family"),
         (7, "not the name of a family"),

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.make_random_model import fill_weights
-from tools.tiny_families import PADDED, TINY, WINDOWS
+from tools.tiny_families import CHUNKS, PADDED, TINY, WINDOWS
 from worker_svc.runner.cpu.fused import FusedAttention
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import support
@@ -63,6 +63,15 @@ WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
                 }
             },
             "vision_config": SIGLIP | {"model_type": "pixtral"},
+        },
+    ),
+    "llama4": (
+        "Llama4",
+        {
+            "text_config": TINY | CHUNKS,
+            "vision_config": VISION
+            | {"image_size": 28, "patch_size": 14, "vision_output_dim": 32}
+            | {"projector_input_dim": 32, "projector_output_dim": 32},
         },
     ),
     "llava": ("Llava", {"text_config": TINY | {"model_type": "llama"}, "vision_config": SIGLIP}),

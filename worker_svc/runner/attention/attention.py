@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from transformers import AttentionInterface
 
 from worker_svc.runner.attention import torch_attention
+from worker_svc.runner.attention.families import chunk_of
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
 from worker_svc.runner.attention.latent import absorbed_of
 from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
@@ -48,6 +49,8 @@ class PagedBatch:
     """[T] position inside that block."""
     masks: torch_attention.MaskCache = field(init=False)
 
+    _cut: dict[int, PagedBatch] = field(init=False, default_factory=dict)
+
     def __post_init__(self) -> None:
         self.query_starts, self.positions, self.block_tables = (
             np.ascontiguousarray(column, np.int32)
@@ -74,6 +77,31 @@ class PagedBatch:
             step = 1 if row < self.num_decode_rows else max(1, end - start)
             for first in range(start, end, step):
                 yield row, first, first + step
+
+    def within_chunks(self, chunk: int) -> PagedBatch:
+        """A batch of the same query tokens, each of which sees what its own chunk of so many positions has ahead of it
+        and nothing more: a row for each chunk that a row is in, its positions and blocks counted from the chunk's first.
+
+        `chunk` is in whole blocks. Positions are rotated already, and so only their order counts.
+        """
+        if not len(self.positions) or int(self.positions.max()) < chunk:
+            return self
+        if chunk not in self._cut:
+            firsts = np.flatnonzero(self.positions % chunk == 0)
+            starts = np.unique(np.concatenate((self.query_starts, firsts)))
+            rows = np.searchsorted(self.query_starts, starts[:-1], side="right") - 1
+            blocks = chunk // self.cache.block_size
+            columns = self.positions[starts[:-1]] // chunk * blocks
+            places = columns[:, None] + np.arange(min(blocks, self.block_tables.shape[1]))
+            tables = self.block_tables[rows[:, None], places.clip(max=self.block_tables.shape[1] - 1)]
+            self._cut[chunk] = replace(
+                self,
+                num_decode_rows=int((rows < self.num_decode_rows).sum()),
+                query_starts=starts,
+                positions=self.positions % chunk,
+                block_tables=tables,
+            )
+        return self._cut[chunk]
 
     @cached_property
     def block_table_tensor(self) -> torch.Tensor:
@@ -168,6 +196,7 @@ def paged_attention(
         sliding_window=sliding_window,
         softcap=softcap,
         sinks=s_aux,
+        chunk=chunk_of(module),
     )
     queries, absorbed = query[0].transpose(0, 1), absorbed_of(module)
     if absorbed is None:
@@ -179,6 +208,8 @@ def attend(
     query: torch.Tensor, layer: LayerCache, batch: PagedBatch, scores: torch_attention.Scores
 ) -> torch.Tensor:
     """Attention of all rows, `[T, Hq, Dv]`: by a kernel those that one takes, the others row by row."""
+    if scores.chunk is not None:
+        batch = batch.within_chunks(scores.chunk)
     whole = batch.attend_at_once(query, layer, scores)
     if whole is not None:
         return whole

@@ -32,6 +32,7 @@ class Angles(Enum):
     TWICE = "for the first half of a head's elements, and again for the second"
     ONCE = "for both halves at once"
     IN_PAIRS = "for two neighbours, and so on"
+    COMPLEX = "once for both, as one complex number"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,10 @@ class Family:
     is_clipped: bool = False
     """Queries, keys and values are cut off at the configuration's `clip_qkv`, if that has one."""
     is_scaled_by_position: bool = False
-    """Queries grow with their position, as in Llama 4."""
+    """Queries grow with their position, by the rope's `llama_4_scaling_beta`."""
+    is_llama4: bool = False
+    """Some layers attend within chunks; the others do not rotate, and their queries grow with their position. Queries
+    and keys that were rotated are divided by their root mean square."""
     one_call: bool = False
     """A layer is norm, attention, sum, norm, gated MLP, sum: all of them can be computed in one call."""
 
@@ -70,6 +74,9 @@ FAMILIES = {
     "Granite": Family(),
     "GraniteMoe": Family(),
     "Llama": Family(one_call=True),
+    "Llama4Text": Family(
+        rotates_neighbours=True, angles=Angles.COMPLEX, rotated=Rotated.CHOSEN, is_llama4=True
+    ),
     "MiniMaxM2": Family(),
     "Ministral": Family(one_call=True),
     "Ministral3": Family(window=Window.CONFIG, is_scaled_by_position=True),
@@ -112,6 +119,34 @@ def window_of(attn: Any) -> int | None:
     if family.window == Window.SLIDING and not attn.is_sliding:
         return None
     return getattr(attn.config if family.window == Window.CONFIG else attn, "sliding_window", None)
+
+
+def chunk_of(attn: Any) -> int | None:
+    """The chunks of so many positions that an attention module keeps to; None: it looks at all before a query."""
+    family = attention_family(attn) or Family()
+    if not family.is_llama4 or attn.config.layer_types[attn.layer_idx] != "chunked_attention":
+        return None
+    return int(attn.config.attention_chunk_size)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What queries are multiplied by: 1 + rate * log(1 + floor((position + shift) / length))."""
+
+    rate: float
+    length: float
+    shift: int = 0
+
+
+def growth_of(attn: Any) -> Growth | None:
+    """How queries of an attention module grow with their position; None: they do not."""
+    family = attention_family(attn) or Family()
+    if family.is_scaled_by_position:
+        rope = attn.config.rope_parameters
+        return Growth(rope["llama_4_scaling_beta"], rope["original_max_position_embeddings"])
+    if family.is_llama4 and attn.attn_temperature_tuning and not attn.use_rope:
+        return Growth(attn.attn_scale, attn.floor_scale, shift=1)
+    return None
 
 
 def is_rotated(attn: Any) -> bool:

@@ -24,6 +24,8 @@ class Scores:
     """Scores become `softcap * tanh(score / softcap)` (Gemma 2)."""
     sinks: torch.Tensor | None = None
     """[Hq] scores of a position without value (gpt-oss)."""
+    chunk: int | None = None
+    """A query looks only at positions of its own chunk of so many (Llama 4); None: there are none."""
 
     @property
     def is_plain(self) -> bool:

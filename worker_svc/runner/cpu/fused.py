@@ -9,7 +9,16 @@ import torch
 from torch import nn
 
 from worker_svc.runner.attention import attention
-from worker_svc.runner.attention.families import Angles, Family, attention_family, is_rotated, window_of
+from worker_svc.runner.attention.families import (
+    Angles,
+    Family,
+    Growth,
+    attention_family,
+    chunk_of,
+    growth_of,
+    is_rotated,
+    window_of,
+)
 from worker_svc.runner.attention.projections import (
     Projections,
     attention_projections,
@@ -117,16 +126,17 @@ class JoinedAttention(nn.Module):
             sliding_window=window_of(attn),
             softcap=getattr(attn, "attn_logit_softcapping", None),
             sinks=attn.sinks.detach() if self._family.has_sinks else None,
+            chunk=chunk_of(attn),
         )
-        if self._family.is_scaled_by_position:
-            rope = attn.config.rope_parameters
-            self._growth: tuple[float, float] = (
-                rope["llama_4_scaling_beta"],
-                rope["original_max_position_embeddings"],
-            )
+        self._growth = growth_of(attn)
 
     def _take_norms(self, attn: Any, fuse_norm: Callable[[Any], Any]) -> dict[str, Any]:
         """What the kernel is told of norms of single heads; norms of all heads at once are kept aside."""
+        if hasattr(
+            attn, "qk_norm"
+        ):  # without weights, so that it is the same ahead of the rotation as behind it
+            ones = torch.ones(self._dim, dtype=dtype_of(attn.o_proj))
+            return {"query_norm": ones, "key_norm": ones, "epsilon": norm_epsilon(attn.qk_norm)}
         norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
         if norms == [None, None]:
             return {}
@@ -150,11 +160,12 @@ class JoinedAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | torch.Tensor,
         position_ids: torch.Tensor | None = None,
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
-        """`[1, T, D]` to `[1, T, D]`; `position_embeddings` are cosines and sines `[1, T, rotary dim]`."""
+        """`[1, T, D]` to `[1, T, D]`; `position_embeddings` are cosines and sines `[1, T, rotary dim]`, or of COMPLEX
+        `Angles` one tensor `[1, T, rotary dim / 2]`."""
         batch = attention.current()
         layer = batch.enter_layer(self.layer_idx)
         qkv = self.qkv_proj(hidden_states)[0]
@@ -162,7 +173,7 @@ class JoinedAttention(nn.Module):
             qkv.clamp_(-self._clip, self._clip)
         for columns, norm in self._whole_norms:
             qkv[:, columns] = norm(qkv[:, columns])
-        cosines, sines = (part.to(qkv.dtype) for part in self._angles(*position_embeddings))
+        cosines, sines = (part.to(qkv.dtype) for part in self._angles(position_embeddings))
         self._kernels.rope_and_write(
             qkv,
             layer,
@@ -174,27 +185,30 @@ class JoinedAttention(nn.Module):
             **self._norms,
         )
         query = qkv.view(len(qkv), -1, self._dim)[:, : self._num_heads]
-        if self._family.is_scaled_by_position:
-            assert position_ids is not None
-            query = query * self._growth_at(position_ids[0]).to(query.dtype)
+        if self._growth is not None:
+            positions = torch.from_numpy(batch.positions) if position_ids is None else position_ids[0]
+            query = query * self._growth_at(self._growth, positions).to(query.dtype)
         out = attention.attend(query, layer, batch, self._scores)
         return self.o_proj(out.view(1, len(qkv), -1)), None
 
-    def _angles(self, cosines: torch.Tensor, sines: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _angles(
+        self, told: tuple[torch.Tensor, torch.Tensor] | torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines for both halves; those of no angle where the layer does not rotate."""
-        if not self._is_rotated:
-            return torch.ones_like(cosines), torch.zeros_like(sines)
-        if self._family.angles == Angles.TWICE:
-            return cosines.contiguous(), sines.contiguous()
+        cosines, sines = (told.real, told.imag) if isinstance(told, torch.Tensor) else told
         if self._family.angles == Angles.IN_PAIRS:
             cosines, sines = cosines[..., ::2], sines[..., ::2]
-        return torch.cat((cosines, cosines), dim=-1), torch.cat((sines, sines), dim=-1)
+        if self._family.angles != Angles.TWICE:
+            cosines, sines = torch.cat((cosines, cosines), dim=-1), torch.cat((sines, sines), dim=-1)
+        if not self._is_rotated:
+            return torch.ones_like(cosines), torch.zeros_like(sines)
+        return cosines.contiguous(), sines.contiguous()
 
-    def _growth_at(self, positions: torch.Tensor) -> torch.Tensor:
+    def _growth_at(self, growth: Growth, positions: torch.Tensor) -> torch.Tensor:
         """`[T, 1, 1]` what queries at `positions` `[T]` are multiplied by."""
-        rate, length = self._growth
-        growth: torch.Tensor = 1 + rate * torch.log(1 + torch.floor(positions / length))
-        return growth[:, None, None]
+        steps = torch.floor((positions + growth.shift) / growth.length)
+        factors: torch.Tensor = 1 + growth.rate * torch.log(1 + steps)
+        return factors[:, None, None]
 
 
 class FusedAttention(JoinedAttention):
@@ -249,7 +263,7 @@ def is_gated_mlp(module: nn.Module) -> bool:
     return type(module).__name__.endswith("MLP") and gated_projections(module) is not None
 
 
-def is_rms_norm(module: nn.Module) -> bool:
+def is_rms_norm(module: Any) -> bool:
     """True for a norm with one weight vector and an epsilon; its variant is found by numbers."""
     known = type(module).__name__.endswith("RMSNorm")
     has_epsilon = hasattr(module, "variance_epsilon") or hasattr(module, "eps")

@@ -23,6 +23,7 @@ from worker_svc.runner.model.expert_weights import with_stacks
 from worker_svc.runner.model.kept_weights import KeptWeights, Quantization
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.lazy_weights import LazyWeights
+from worker_svc.runner.model.llama4 import serve_llama4
 from worker_svc.runner.model.memory import check_weights_fit
 from worker_svc.runner.model.rope import fix_rope
 from worker_svc.runner.model.scored_model import with_label_head
@@ -53,6 +54,7 @@ class LoadedModel:
     max_position_embeddings: int
     eos_token_ids: tuple[int, ...]
     sliding_window: int | None
+    """Positions that a query of some layer looks at, at most; None: all of all."""
     head: LabelHead | None = None
     """Its classification head; None: it is a language model."""
     num_kept: int = 0
@@ -107,7 +109,8 @@ def load_model(
         vocab_size=config.vocab_size,
         max_position_embeddings=config.max_position_embeddings,
         eos_token_ids=read_eos_token_ids(model_dir, text_config),
-        sliding_window=getattr(config, "sliding_window", None),
+        sliding_window=getattr(config, "sliding_window", None)
+        or getattr(config, "attention_chunk_size", None),
         head=head,
         num_kept=num_kept,
         kept=told,
@@ -238,6 +241,7 @@ def _load_module(
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
+    serve_llama4(module)
     if kept is None:
         return module, 0, ""
     told = kept.told
@@ -247,7 +251,9 @@ def _load_module(
 def _without_numbers(model_class: Any, config: Any) -> Any:
     """The model on the device that has shapes only."""
     with torch.device("meta"):
-        return model_class(config)
+        model = model_class(config)
+    serve_llama4(model)
+    return model
 
 
 def _read_config(model_dir: Path, text_config: dict[str, Any]) -> Any:

@@ -38,7 +38,7 @@ class QuantisedLinear(nn.Module):
             width=self.in_features,
         )
         out = columns.T if self.bias is None else columns.T + self.bias.float()
-        return out.to(x.dtype).view(*x.shape[:-1], self.out_features)
+        return out.to(x.dtype).contiguous().view(*x.shape[:-1], self.out_features)
 
     @property
     def weight(self) -> torch.Tensor:

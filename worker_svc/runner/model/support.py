@@ -21,12 +21,10 @@ from worker_svc.runner.model import checkpoint, wrapper
 from worker_svc.weights.scheme import read_scheme
 
 OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
-CHUNKED_ATTENTION = "attends in chunks, which the paged attention does not know"
 INDEXER = "picks the positions that a query looks at, which the paged attention does not know"
 RECURRENT = "has recurrent or convolution layers, whose state is not kept in blocks"
 REFUSED_FAMILIES = {
     **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
-    **dict.fromkeys(("llama4", "llama4_text"), CHUNKED_ATTENTION),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), INDEXER),
     **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "lfm2_moe", "mamba"), RECURRENT),
     **dict.fromkeys(("mamba2", "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv", "zamba"), RECURRENT),
@@ -50,11 +48,30 @@ COMPARED_FAMILIES = frozenset(
             "granite",
             "granitemoe",
         ),
-        *("hunyuan_v1_dense", "llama", "minimax_m2", "ministral", "ministral3", "mistral", "mixtral"),
+        *(
+            "hunyuan_v1_dense",
+            "llama",
+            "llama4_text",
+            "minimax_m2",
+            "ministral",
+            "ministral3",
+            "mistral",
+            "mixtral",
+        ),
         *("nemotron", "olmo"),
         *("olmo2", "olmo3", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
         *("stablelm", "starcoder2"),
-        *("aya_vision", "gemma3", "internvl", "llava", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"),
+        *(
+            "aya_vision",
+            "gemma3",
+            "internvl",
+            "llama4",
+            "llava",
+            "mistral3",
+            "qwen2_5_vl",
+            "qwen2_vl",
+            "qwen3_vl",
+        ),
         *("bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"),
     )
 )
@@ -62,6 +79,8 @@ COMPARED_FAMILIES = frozenset(
 ROPE_TYPES = ("default", "dynamic", "linear", "llama3", "longrope", "proportional", "su", "yarn")
 """Types of rope that are served. What transformers makes of the longest position of a batch is fixed at load."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
+CHUNKED, CHUNKED_FAMILIES = "chunked_attention", ("llama4_text",)
+"""Layers whose queries look at positions of their own chunk, and the families of which they are known."""
 
 
 def check_config(config: dict[str, Any], path: Path) -> None:
@@ -89,9 +108,13 @@ def check_config(config: dict[str, Any], path: Path) -> None:
     layer_types = config.get("layer_types") or []
     if not isinstance(layer_types, list):
         raise ModelLoadError(f"{path}: layer_types is no list.")
+    known = (*LAYER_TYPES, CHUNKED) if family in CHUNKED_FAMILIES else LAYER_TYPES
     for layer_type in layer_types:
-        if layer_type not in LAYER_TYPES:
-            raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(LAYER_TYPES)}.")
+        if layer_type not in known:
+            raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(known)}.")
+    chunk = config.get("attention_chunk_size", 1)
+    if family in CHUNKED_FAMILIES and (not isinstance(chunk, int) or chunk < 1):
+        raise ModelLoadError(f"{path}: attention_chunk_size {chunk!r} is not a number of positions.")
 
 
 def rope_types(rope: Any) -> list[Any]:
