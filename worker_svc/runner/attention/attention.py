@@ -79,8 +79,8 @@ class PagedBatch:
                 yield row, first, first + step
 
     def within_chunks(self, chunk: int) -> PagedBatch:
-        """A batch of the same query tokens, each of which sees what its own chunk of so many positions has ahead of it
-        and nothing more: a row for each chunk that a row is in, its positions and blocks counted from the chunk's first.
+        """A batch of the same query tokens, each of which sees what its own chunk of so many positions has ahead of it:
+        a row for each chunk that a row is in, its positions and blocks counted from the chunk's first.
 
         `chunk` is in whole blocks. Positions are rotated already, and so only their order counts.
         """
