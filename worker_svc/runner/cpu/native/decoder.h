@@ -156,14 +156,12 @@ class Forward {
     template <class Take>
     void linear(const Packed& w, const bf16* x, Team::Member& team, Take&& take) const {
         const Rounded rows = s_.rounded.view(w.inputs);
-        const Parts parts(w, d_.num_tokens, d_.num_threads);
+        const Parts parts = parts_of(w, d_.num_tokens, d_.num_threads);
         team.share(parts.count(), [&](int64_t i) {
             parts.with(i, [&](int64_t tile, int64_t end, int64_t first, int64_t count) {
-                if (is_quantised(w))
-                    multiply_all(w, tile, end, rows, d_.num_tokens, take);
-                else
-                    multiply_packed(w, tile, end, x + first * w.inputs, count,
-                                    [&](int64_t r, int64_t t, vec low, vec high) { take(first + r, t, low, high); });
+                auto take_row = [&](int64_t r, int64_t t, vec low, vec high) { take(first + r, t, low, high); };
+                if (is_quantised(w)) multiply_all(w, tile, end, rows.from(first), count, take_row);
+                else multiply_packed(w, tile, end, x + first * w.inputs, count, take_row);
             });
         });
     }

@@ -178,8 +178,8 @@ int32_t signalbox_has_dot() {
 
 // `x` [rows, inputs] times packed weights, rounded, to `out` [rows, outputs].
 void signalbox_linear(const Packed* w, const void* x, void* out, int64_t rows, int32_t threads) {
-    const Parts parts(*w, rows, threads);
-#pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
+    const Parts parts = parts_of(*w, rows, threads);
+#pragma omp parallel for schedule(dynamic, parts.at_a_time(threads)) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < parts.count(); i++)
         parts.with(i, [&](int64_t tile, int64_t end, int64_t first, int64_t count) {
             multiply_packed(*w, tile, end, (const bf16*)x + first * w->inputs, count,

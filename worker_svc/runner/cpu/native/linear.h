@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "partition.h"
 #include "vectors.h"
 
 // Fields as in structs.py.
@@ -32,40 +33,9 @@ constexpr int64_t AHEAD_BYTES = 2048;  // between what is read and what is fetch
 inline bool is_quantised(const Packed& w) { return w.bits < 16; }
 inline int64_t num_tiles(const Packed& w) { return (w.outputs + TILE - 1) / TILE; }
 
-// A product cut into parts for threads: each is some tiles for some rows.
-class Parts {
-  public:
-    Parts(const Packed& w, int64_t rows, int64_t threads)
-        : rows_(rows), tiles_(num_tiles(w)), parts_(num_parts(tiles_, rows, threads)) {
-        const int64_t bytes = rows * w.inputs * sizeof(bf16), most = (rows + LEAST_ROWS - 1) / LEAST_ROWS;
-        groups_ = is_quantised(w) ? 1 : std::min(most, (bytes + CACHED_BYTES - 1) / CACHED_BYTES);
-    }
-    int64_t count() const { return parts_ * groups_; }
-
-    // f(first tile, end tile, first row, number of rows) for part `i`.
-    template <class F>
-    void with(int64_t i, F&& f) const {
-        const int64_t group = i / parts_, part = i % parts_, first = first_row(group);
-        f(part * tiles_ / parts_, (part + 1) * tiles_ / parts_, first, first_row(group + 1) - first);
-    }
-
-  private:
-    static constexpr int64_t LEAST_ROWS = 64;
-    static constexpr int64_t CACHED_BYTES = 1 << 20;  // of rows, which stay in a core's second cache while tiles pass them
-    const int64_t rows_, tiles_, parts_;
-    int64_t groups_;
-
-    int64_t first_row(int64_t group) const {
-        constexpr int64_t TOGETHER = 16;  // that a matrix unit takes
-        return std::min(rows_, (rows_ + TOGETHER - 1) / TOGETHER * group / groups_ * TOGETHER);
-    }
-
-    // Of few rows parts have several tiles each.
-    static int64_t num_parts(int64_t tiles, int64_t rows, int64_t threads) {
-        const int64_t together = rows <= 2 ? 4 : rows <= 2 * ROWS ? 2 : 1, parts = (tiles + together - 1) / together;
-        return std::min(tiles, (parts + threads - 1) / threads * threads);
-    }
-};
+inline Parts parts_of(const Packed& w, int64_t rows, int64_t threads) {
+    return {num_tiles(w), rows, is_quantised(w) ? 0 : w.inputs * int64_t(sizeof(bf16)), threads};
+}
 
 // The columns of a tile to a row of `out` [outputs], rounded.
 template <class T>

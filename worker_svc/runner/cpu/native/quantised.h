@@ -190,16 +190,16 @@ inline void linear_quantised(const Packed& w, const T* x, T* out, int64_t rows, 
     scratch.resize(rows, w.inputs);
     RoundedRows& rounded_rows = scratch;
     const Rounded view = scratch.view(w.inputs);
-    const Parts parts(w, rows, threads);
+    const Parts parts = parts_of(w, rows, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for
         for (int64_t r = 0; r < rows; r++) rounded_rows.round(x, r, w.inputs);
-#pragma omp for schedule(dynamic, 4)
+#pragma omp for schedule(dynamic, parts.at_a_time(threads))
         for (int64_t i = 0; i < parts.count(); i++)
-            parts.with(i, [&](int64_t tile, int64_t end, int64_t, int64_t) {
-                multiply_all(w, tile, end, view, rows, [&](int64_t r, int64_t t, vec low, vec high) {
-                    store_tile(out + r * w.outputs, w.outputs, t, low, high);
+            parts.with(i, [&](int64_t tile, int64_t end, int64_t first, int64_t count) {
+                multiply_all(w, tile, end, view.from(first), count, [&](int64_t r, int64_t t, vec low, vec high) {
+                    store_tile(out + (first + r) * w.outputs, w.outputs, t, low, high);
                 });
             });
     }

@@ -1,0 +1,40 @@
+"""Who does what of a product, and that threads which share a list wait for what the list before it left."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from worker_svc.runner.cpu.native import build
+
+HERE = Path(__file__).parent
+SANITIZER = "-fsanitize=thread"
+pytestmark = pytest.mark.skipif(not build.has_compiler(), reason="there is no C++ compiler")
+
+
+def compiled(name: str, folder: Path, *options: str) -> Path:
+    """The test program `name`, compiled."""
+    program = folder / name
+    command = [build.find_compiler(), "-std=c++20", "-O1", *options, f"-I{build.SOURCE.parent}"]
+    build.run([*command, str(HERE / f"{name}.cpp"), "-o", str(program)])
+    return program
+
+
+def test_parts_of_products_are_whole_disjoint_and_of_one_size(tmp_path: Path) -> None:
+    """For 1 to 256 threads, by rows too where there are more threads than tiles."""
+    done = subprocess.run([compiled("all_parts", tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
+def test_members_of_a_team_do_not_race(tmp_path: Path) -> None:
+    try:
+        program = compiled("team_of_threads", tmp_path, "-g", "-pthread", SANITIZER)
+    except build.BuildError as error:
+        pytest.skip(f"there is no ThreadSanitizer: {error}")
+    for members in (1, 2, 5):
+        done = subprocess.run([program, str(members)], capture_output=True, text=True, timeout=120)
+        if "unexpected memory mapping" in done.stderr:
+            pytest.skip("ThreadSanitizer does not run on this kernel")
+        assert done.returncode == 0, (members, done.stdout, done.stderr[:2000])
