@@ -6,7 +6,8 @@ Nothing is recorded while output streams: the session keeps its times, and the s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from frontend_svc.requests.events import Finished
 from frontend_svc.requests.request import ClientRequest, Trace
@@ -16,6 +17,16 @@ from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry import trace_context
 from signalbox.telemetry.spans import Span, Tracer
+
+Sent = Literal["temperature", "top_k", "top_p", "frequency_penalty", "presence_penalty"]
+_SAMPLING: Mapping[Sent, str] = {
+    "temperature": names.GEN_AI_REQUEST_TEMPERATURE,
+    "top_k": names.GEN_AI_REQUEST_TOP_K,
+    "top_p": names.GEN_AI_REQUEST_TOP_P,
+    "frequency_penalty": names.GEN_AI_REQUEST_FREQUENCY_PENALTY,
+    "presence_penalty": names.GEN_AI_REQUEST_PRESENCE_PENALTY,
+}
+"""What a client chose, by its field; a seed may be larger than a number of OTLP."""
 
 
 def begin(tracer: Tracer, request: ClientRequest) -> Span | None:
@@ -76,9 +87,16 @@ def _end(span: Span, session: Session, finished: Finished) -> None:
         names.GEN_AI_RESPONSE_FINISH_REASONS: (reason,),
         names.GEN_AI_USAGE_INPUT_TOKENS: finished.num_prompt_tokens,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: finished.num_output_tokens,
-        names.NUM_CACHED_TOKENS: finished.num_cached_tokens,
+        names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: finished.num_cached_tokens,
+        names.GEN_AI_RESPONSE_MODEL: request.model,
         names.ATTEMPT: session.attempt,
     }
+    for field, name in _SAMPLING.items():
+        if field in request.sampling:
+            span.attributes[name] = request.sampling[field]
+    if session.first_output_s:
+        first_s = session.first_output_s - session.arrival_s
+        span.attributes[names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK] = first_s
     if session.first_output_s:
         span.event(names.EVENT_FIRST_TOKEN, session.first_output_s)
     if finished.reason is FinishReason.ABORT:

@@ -253,7 +253,7 @@ class StepLoop:
             now = self._clock()
             submitted = operate(self.core, link.instance, operation, now, self._wall_ms())
             if submitted is not None and self._spans is not None:
-                self._spans.submitted(submitted, now)
+                self._spans.submitted(submitted, now, self.core.num_waiting)
         self._advance()
 
     def _wall_ms(self) -> int:

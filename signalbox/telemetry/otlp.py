@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
+    Link,
     NonRecordingSpan,
     SpanContext,
     SpanKind,
@@ -30,25 +30,29 @@ from opentelemetry.trace import (
 from opentelemetry.trace.status import Status, StatusCode
 
 from signalbox import __version__
-from signalbox.telemetry.spans import Span, SpanCounts, wall_offset_ns
+from signalbox.telemetry.attributes import SCHEMA_URL
+from signalbox.telemetry.spans import HTTP, Span, SpanCounts, wall_offset_ns
 from signalbox.telemetry.trace_context import TraceContext
 
 SDK_QUEUE = 2048
 """Spans that the SDK's own queue takes unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise."""
-_SCOPE = InstrumentationScope("signalbox", __version__)
+_SCOPE = InstrumentationScope("signalbox", __version__, SCHEMA_URL)
 
 
 class OtlpSink:
     """The `Sink` of a collector."""
 
-    def __init__(self, service: str, instance: str, endpoint: str) -> None:
+    def __init__(self, service: str, instance: str, protocol: str) -> None:
+        """protocol: one of `spans.PROTOCOLS`. Where spans go, and everything else of the transport, the exporter reads
+        from the environment."""
         self.counts = SpanCounts()
         self._num_handed_over = 0
         # What has been handed over and not exported stays below the size of the SDK's queue, which drops uncounted.
         self._max_pending = int(os.environ.get("OTEL_BSP_MAX_QUEUE_SIZE") or SDK_QUEUE)
         # Its warnings about every retry would fill the log of a service whose collector is away; failures stay.
-        logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter").setLevel(logging.ERROR)
-        self._exporter = _CountingExporter(OTLPSpanExporter(endpoint=endpoint), self.counts)
+        for name in ("grpc.exporter", "http.trace_exporter"):
+            logging.getLogger(f"opentelemetry.exporter.otlp.proto.{name}").setLevel(logging.ERROR)
+        self._exporter = _CountingExporter(_make_exporter(protocol), self.counts)
         self._provider = TracerProvider(resource=_resource(service, instance), shutdown_on_exit=False)
         self._processor = BatchSpanProcessor(self._exporter)
         self._provider.add_span_processor(self._processor)
@@ -87,12 +91,26 @@ class OtlpSink:
             resource=self._provider.resource,
             attributes=span.attributes,
             events=[Event(name, dict(attributes), wall(at_s)) for name, at_s, attributes in span.events],
+            links=[Link(_context(linked, is_remote=True)) for linked in span.links],
             kind=_kind(span.is_entry),
             status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
             start_time=wall(span.start_s),
             end_time=wall(max(span.end_s, span.start_s)),
             instrumentation_scope=_SCOPE,
         )
+
+
+def _make_exporter(protocol: str) -> SpanExporter:
+    # Only the one that is wanted: each brings a transport of its own.
+    if protocol == HTTP:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+        return OTLPSpanExporter()
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter as GrpcSpanExporter,
+    )
+
+    return GrpcSpanExporter()
 
 
 class _CountingExporter(SpanExporter):

@@ -30,6 +30,11 @@ DRAIN_S = 0.5
 FLUSH_S = 2.0
 """How long stopping may take for the spans that still wait."""
 
+GRPC = "grpc"
+HTTP = "http/protobuf"
+PROTOCOLS = (GRPC, HTTP)
+"""How OTLP may travel, as OTEL_EXPORTER_OTLP_PROTOCOL calls it."""
+
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value]
 _NONE: Attributes = {}
@@ -50,6 +55,8 @@ class Span:
     attributes: dict[str, Value] = field(default_factory=dict)
     events: list[tuple[str, float, Attributes]] = field(default_factory=list)
     """What happened meanwhile: (name, seconds, attributes)."""
+    links: list[TraceContext] = field(default_factory=list)
+    """Spans that this one goes on from, of an earlier attempt."""
     end_s: float = 0.0
     error: str | None = None
     """A sentence when what the span is about has failed."""
@@ -213,14 +220,14 @@ def start(service: str, instance: str) -> Tracer:
     if not address:
         return OFF
     names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    protocol = next((value for name in names if (value := os.environ.get(name))), "grpc")
-    if protocol != "grpc":
-        log.warning("tracing is off: OTLP goes over grpc here, not over %s", protocol)
+    protocol = next((value for name in names if (value := os.environ.get(name))), GRPC)
+    if protocol not in PROTOCOLS:
+        log.warning("tracing is off: OTLP goes over %s here, not over %s", " or ".join(PROTOCOLS), protocol)
         return OFF
     try:
         from signalbox.telemetry.otlp import OtlpSink  # noqa: PLC0415 - only whoever traces needs OpenTelemetry
 
-        tracer = RecordingTracer(OtlpSink(service, instance, address))
+        tracer = RecordingTracer(OtlpSink(service, instance, protocol))
     except ImportError as error:
         log.warning("tracing is off: %s (pip install 'signalbox[telemetry]')", error)
         return OFF

@@ -32,6 +32,9 @@ class Received:
     attributes: dict[str, Any]
     events: list[tuple[str, int, dict[str, Any]]]
     tracestate: str
+    schema_url: str
+    links: list[tuple[str, str]]
+    """(trace id, span id)."""
 
     @property
     def event_names(self) -> list[str]:
@@ -56,13 +59,17 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
     def Export(  # noqa: N802
         self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
     ) -> trace_service_pb2.ExportTraceServiceResponse:
+        self.take(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def take(self, request: trace_service_pb2.ExportTraceServiceRequest) -> None:
+        """Keeps the spans of a message, whichever way it came."""
         with self._arrived:
             for resource in request.resource_spans:
                 service = _values(resource.resource.attributes)["service.name"]
                 for scope in resource.scope_spans:
-                    self._spans += [_received(service, span) for span in scope.spans]
+                    self._spans += [_received(service, span, scope.schema_url) for span in scope.spans]
             self._arrived.notify_all()
-        return trace_service_pb2.ExportTraceServiceResponse()
 
     def spans(self, trace_id: str | None = None) -> list[Received]:
         """Of one trace, or all; by their starts."""
@@ -85,7 +92,7 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
         self._server.stop(0).wait()
 
 
-def _received(service: str, span: trace_pb2.Span) -> Received:
+def _received(service: str, span: trace_pb2.Span, schema_url: str) -> Received:
     return Received(
         service=service,
         name=span.name,
@@ -99,6 +106,8 @@ def _received(service: str, span: trace_pb2.Span) -> Received:
         attributes=_values(span.attributes),
         events=[(event.name, event.time_unix_nano, _values(event.attributes)) for event in span.events],
         tracestate=span.trace_state,
+        schema_url=schema_url,
+        links=[(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
     )
 
 

@@ -27,7 +27,7 @@ URL = "http://collector:4317"
         {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": URL, "OTEL_SDK_DISABLED": "true"},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": URL, "OTEL_TRACES_EXPORTER": "none"},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": URL, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": URL, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
     ],
 )
 def test_tracing_is_off(variables: dict[str, str]) -> None:

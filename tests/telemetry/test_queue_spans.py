@@ -23,7 +23,7 @@ class Traced:
 
     def submit(self, request: Request) -> None:
         self.core.submit(request, self.now)
-        self.spans.submitted(request, self.now)
+        self.spans.submitted(request, self.now, self.core.num_waiting)
 
     def step(self) -> None:
         step = self.core.schedule(WORKER, self.now)
@@ -42,7 +42,7 @@ def test_waiting_is_a_span(traced: Traced) -> None:
     traced.submit(make_request("a", 4, traceparent=TRACEPARENT))
     traced.now = 3.0
     traced.step()
-    assert traced.tracer.told() == [("queue", 0.0, 3.0, ["placed"])]
+    assert traced.tracer.told() == [("queue", 0.0, 3.0, ["submitted", "placed"])]
     assert not len(traced.spans)
 
 
@@ -75,12 +75,49 @@ def test_a_cancel_in_the_queue_ends_the_span(traced: Traced) -> None:
     traced.submit(request)
     traced.now = 2.0
     traced.core.cancel(request.key, 1)
-    assert traced.tracer.told() == [("queue", 0.0, 2.0, ["cancelled"])]
+    assert traced.tracer.told() == [("queue", 0.0, 2.0, ["submitted", "cancelled"])]
 
 
 def test_a_new_attempt_ends_the_stay_of_the_old_one(traced: Traced) -> None:
     traced.submit(make_request("a", 4, traceparent=TRACEPARENT))
     traced.submit(make_request("a", 4, traceparent=TRACEPARENT, attempt=2))
     traced.step()
-    assert [events for _, _, _, events in traced.tracer.told()] == [["cancelled"], ["placed"]]
+    assert [events for _, _, _, events in traced.tracer.told()] == [
+        ["submitted", "cancelled"],
+        ["submitted", "placed"],
+    ]
     assert [span.attributes["signalbox.request.attempt"] for span in traced.tracer.spans] == [1, 2]
+    first, second = traced.tracer.spans
+    assert (first.links, second.links) == ([], [first.context])
+
+
+def test_an_attempt_after_a_loss_is_linked_to_the_one_before(traced: Traced) -> None:
+    traced.submit(make_request("a", 4, traceparent=TRACEPARENT))
+    traced.step()
+    traced.submit(make_request("a", 4, traceparent=TRACEPARENT, attempt=2))
+    traced.submit(make_request("b", 4, traceparent=TRACEPARENT, attempt=9))
+    traced.step()
+    by_name = {
+        (s.attributes["signalbox.request.id"], s.attributes["signalbox.request.attempt"]): s
+        for s in traced.tracer.spans
+    }
+    assert by_name["a", 2].links == [by_name["a", 1].context]
+    assert by_name["b", 9].links == []
+
+
+def test_decisions_tell_their_numbers(traced: Traced) -> None:
+    """Six blocks of four tokens, of which a prompt of eight takes two and the next token's a third."""
+    traced.submit(make_request("a", 8))
+    traced.submit(make_request("b", 8, traceparent=TRACEPARENT))
+    traced.step()
+    (span,) = traced.tracer.spans
+    (_, _, submitted), (_, _, placed) = span.events
+    assert submitted == {"signalbox.decision.num_waiting": 2}
+    assert placed["signalbox.worker.id"] == WORKER
+    assert placed["signalbox.decision.num_running"] == traced.core.workers[WORKER].table.num_running
+    free, cached = (placed[f"signalbox.decision.num_{kind}_blocks"] for kind in ("free", "cached"))
+    assert (free, cached) == (
+        traced.core.workers[WORKER].pool.num_free,
+        traced.core.workers[WORKER].pool.num_cached,
+    )
+    assert placed["signalbox.decision.step_id"] == 1

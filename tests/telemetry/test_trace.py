@@ -10,8 +10,11 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv.schemas import Schemas
 
 from signalbox.client import Client
+from signalbox.telemetry import attributes as names
 from signalbox.v1 import frontend_pb2, frontend_pb2_grpc
 from tests.ports import free_ports
 from tests.telemetry.conftest import LaunchTraced, Measured
@@ -76,14 +79,27 @@ def test_the_frontends_span_has_the_attributes_of_the_conventions(trace: list[Re
         "gen_ai.usage.input_tokens": len(PROMPT),
         "gen_ai.usage.output_tokens": MAX_TOKENS,
         "gen_ai.response.finish_reasons": ["length"],
+        "gen_ai.response.model": "demo",
+        "gen_ai.usage.cache_read.input_tokens": 0,
+        "gen_ai.request.temperature": 0,
     }
     assert {name: attributes.get(name) for name in expected} == expected
+    assert attributes["gen_ai.response.time_to_first_chunk"] > 0
+    assert {span.schema_url for span in trace} == {names.SCHEMA_URL}
+
+
+def test_names_of_the_conventions_are_those_of_the_installed_ones() -> None:
+    known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    ours = {value for name, value in vars(names).items() if name.startswith("GEN_AI_")}
+    assert len(ours) > 10
+    assert ours <= known
+    assert names.SCHEMA_URL in {schema.value for schema in Schemas}
 
 
 def test_the_events_tell_the_course_of_the_request(trace: list[Received]) -> None:
     server, queue, prefill, decode = trace
     assert server.event_names == ["first_token", "finished"]
-    assert queue.event_names == ["placed"]
+    assert queue.event_names == ["submitted", "placed"]
     assert prefill.event_names == ["first_token"]
     assert decode.event_names == ["finished"]
     assert decode.events[0][2] == {"signalbox.reason": "length"}
