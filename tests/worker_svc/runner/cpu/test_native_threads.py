@@ -22,9 +22,14 @@ def compiled(name: str, folder: Path, *options: str) -> Path:
     return program
 
 
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """What the program did and said."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
 def test_parts_of_products_are_whole_disjoint_and_of_one_size(tmp_path: Path) -> None:
     """For 1 to 256 threads, by rows too where there are more threads than tiles."""
-    done = subprocess.run([compiled("all_parts", tmp_path)], capture_output=True, text=True, timeout=120)
+    done = run(compiled("all_parts", tmp_path))
     assert done.returncode == 0, done.stdout
 
 
@@ -34,7 +39,7 @@ def test_members_of_a_team_do_not_race(tmp_path: Path) -> None:
     except build.BuildError as error:
         pytest.skip(f"there is no ThreadSanitizer: {error}")
     for members in (1, 2, 5):
-        done = subprocess.run([program, str(members)], capture_output=True, text=True, timeout=120)
+        done = run(program, str(members))
         if "unexpected memory mapping" in done.stderr:
             pytest.skip("ThreadSanitizer does not run on this kernel")
         assert done.returncode == 0, (members, done.stdout, done.stderr[:2000])
