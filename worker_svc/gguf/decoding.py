@@ -35,10 +35,17 @@ def decode(
         codes=codes.view(rows, -1),
         scales=scales.view(rows, -1),
         offsets=None if offsets is None else offsets.view(rows, -1),
-        bits=4 if storage.name in FOUR_BITS else 8,
+        bits=bits_of(storage) or 8,
         group_size=storage.block_elements // scales.shape[1],
     )
     return matrix if len(shape) > 1 else matrix.dequantise().view(shape)
+
+
+def bits_of(storage: Storage) -> int | None:
+    """Bits of the whole numbers that are made of it; None: it is numbers as they are."""
+    if storage.name in PLAIN:
+        return None
+    return 4 if storage.name in FOUR_BITS else 8
 
 
 def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:

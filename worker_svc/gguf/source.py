@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from worker_svc.gguf.decoding import decode
+from worker_svc.gguf.decoding import bits_of, decode
 from worker_svc.gguf.errors import GgufError
 from worker_svc.gguf.families import Family, find_family, name_of
 from worker_svc.gguf.parts import open_parts
@@ -83,7 +83,7 @@ def _weight(mapped: MappedFile, tensor: Tensor, name: str, family: Family, heads
             mapped.forget(tensor.offset, tensor.num_bytes)
         return made
 
-    return Weight(name, tensor.shape, tensor.num_bytes, read)
+    return Weight(name, tensor.shape, tensor.num_bytes, read, bits=bits_of(tensor.storage))
 
 
 def halves_apart(weight: torch.Tensor | QuantisedMatrix, num_heads: int) -> torch.Tensor | QuantisedMatrix:

@@ -22,7 +22,7 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
 from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
-from worker_svc.runner.cpu.optimize import optimize
+from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
 from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads
 from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.cuda.side_stream import beside
@@ -338,8 +338,9 @@ def load_checked(
     if model.num_kept:
         logger.info("%d linear layers are served as whole numbers", model.num_kept)
     if model.device.type == "cpu":
-        expected = eager_logits(model)
         try:
+            fuse_kept_experts(model.module)
+            expected = eager_logits(model)
             optimize(model.module, model.dtype)
             check_paged_attention(model, block_size, expected)
             return model

@@ -30,6 +30,9 @@ class Weight:
     forget: Callable[[], None] = lambda: None
     """Gives up the pages of the file that were read, where what was read is not wanted any more."""
 
+    bits: int | None = None
+    """Bits of the whole numbers as which it is read; None: it is read as numbers of a dtype."""
+
     @property
     def num_elements(self) -> int:
         return math.prod(self.shape)
@@ -45,6 +48,7 @@ def made_of(
     shape: tuple[int, ...],
     name: str,
     read: Callable[[torch.dtype], Stored],
+    bits: int | None = None,
 ) -> Weight:
     """A weight of several tensors, whose pages are given up once it is read: `read` returns copies."""
 
@@ -54,4 +58,4 @@ def made_of(
             part.forget()
         return made
 
-    return Weight(name, shape, sum(part.num_bytes for part in parts), read_and_forget)
+    return Weight(name, shape, sum(part.num_bytes for part in parts), read_and_forget, bits=bits)

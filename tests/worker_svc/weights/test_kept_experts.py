@@ -14,10 +14,15 @@ from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.weights.checkpoints import EXPERTS, Encode, Twins, change_config, make_twins
 from tests.worker_svc.weights.test_floats import GPT_OSS, mxfp4_experts, nvfp4
 from tests.worker_svc.weights.test_int_words import AWQ, awq, gptq, gptq_settings
+from worker_svc.runner.cpu.experts.code_stack import CodeStack
 from worker_svc.runner.cpu.experts.fused_experts import FusedExperts
+from worker_svc.runner.cpu.optimize import fuse_kept_experts
 from worker_svc.runner.cpu.packed_linear import relative_error
+from worker_svc.runner.model import loading
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import load_model
+from worker_svc.runner.model.quantised_experts import QuantisedExperts
+from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 TOKENS = [3, 17, 90, 4, 55, 2, 31, 31, 8]
 NVFP4 = {
@@ -87,6 +92,59 @@ def test_gpt_oss_in_mxfp4_answers_as_transformers_does(tmp_path: Path) -> None:
     driver.run()
     for prompt, request in zip(prompts, requests, strict=True):
         assert_same_but_for_ties(request.output, *generate(twins.plain, tuple(prompt)))
+
+
+@needs_kernels
+@needs_bfloat16
+def test_few_experts_are_run_by_their_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of each layer, when the kernel gets them: the numbers of each matrix would have to be made anew."""
+    made: list[int] = []
+    matrix = CodeStack.matrix
+    monkeypatch.setattr(
+        CodeStack, "matrix", lambda stack, expert: made.append(expert) or matrix(stack, expert)
+    )
+    runner = make_runner(gpt_oss(tmp_path).quantised, dtype="bfloat16")
+    fused = [module for module in runner.model.module.modules() if isinstance(module, FusedExperts)]
+    assert made == [1, 1, 3, 3] * len(fused), "two matrices of two experts"
+
+
+@needs_kernels
+def test_a_wrong_kernel_is_found_by_two_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = gpt_oss(tmp_path).quantised
+    model = load_model(path, dtype="bfloat16", quantization=Quantization.AUTO).module
+    run = FusedExperts.forward
+    monkeypatch.setattr(FusedExperts, "forward", lambda *arguments: run(*arguments) * 1.05)
+    fuse_kept_experts(model)
+    assert not any(isinstance(module, FusedExperts) for module in model.modules())
+    assert any(isinstance(module, QuantisedExperts) for module in model.modules())
+
+
+@needs_kernels
+@pytest.mark.parametrize("form", ["mxfp4", "awq", "int8", "int4", "none"])
+def test_what_is_kept_is_counted_as_that(
+    form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is read; a model is refused by that, not by what it would be as numbers."""
+    counted: list[int] = []
+    monkeypatch.setattr(loading, "check_weights_fit", lambda _path, needed, *_: counted.append(needed))
+    if form == "awq":
+        twins = make_twins(tmp_path, "qwen3_moe", awq(32), {**AWQ, "group_size": 32}, **EXPERTS)
+    else:
+        twins = gpt_oss(tmp_path)
+    quantization = Quantization.AUTO if form in ("mxfp4", "awq") else Quantization(form)
+    path = twins.plain if form in ("int8", "int4", "none") else twins.quantised
+    model = load_model(path, dtype="bfloat16", quantization=quantization).module
+    held = sum(tensor.nbytes for tensor in model.parameters() if not tensor.numel() or min(tensor.stride()))
+    for module in model.modules():
+        if isinstance(module, QuantisedExperts):
+            held += sum(stack.weight_bytes for stack in module.stacks.values())
+        if isinstance(module, QuantisedLinear):
+            held += sum(
+                part.nbytes
+                for part in (module.held.codes, module.held.scales, module.held.offsets)
+                if part is not None
+            )
+    assert 0.97 * held <= counted[0] <= 1.4 * held
 
 
 @needs_kernels

@@ -68,6 +68,19 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
     gc.collect()
 
 
+@torch.inference_mode()
+def fuse_kept_experts(model: nn.Module) -> None:
+    """Swaps experts of whole numbers for the kernel's, ahead of anything that runs the model: their definition makes
+    the numbers of each matrix anew, which takes a large one minutes for a few tokens. It is compared with the kernel
+    on two experts of each layer."""
+    kernels = native_kernels()
+    if kernels is not None:
+        swap_children(
+            model,
+            lambda module: FusedExperts(module, kernels) if isinstance(module, QuantisedExperts) else None,
+        )
+
+
 def tell_unfused(model: nn.Module) -> None:
     """Tells the log which layers run the attention of transformers."""
     layers: dict[str, list[int]] = {}

@@ -86,7 +86,8 @@ def load_encoder(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -
         raise ModelLoadError(f"{model_dir}: quantised weights are not supported.")
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
-    check_weights_fit(model_dir, checkpoint.count_elements(model_dir), chosen_dtype, chosen_device)
+    needed = checkpoint.count_elements(model_dir) * chosen_dtype.itemsize
+    check_weights_fit(model_dir, needed, chosen_dtype, chosen_device)
     head = read_label_head(model_dir, config)
     if head is not None and head.kind == HeadKind.WORDS:
         raise ModelLoadError(f"{model_dir}: an encoder has no words that could be its score.")

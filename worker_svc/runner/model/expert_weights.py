@@ -71,7 +71,8 @@ def _parameter(name: str, own: list[list[Weight]]) -> Weight:
     def read(dtype: torch.dtype) -> MatrixStack:
         return MatrixStack(len(own), lambda expert: _side_by_side(own[expert], dtype), is_transposed=False)
 
-    return Weight(name, shape, stored_bytes, read)
+    bits = {weight.bits for weights in own for weight in weights}
+    return Weight(name, shape, stored_bytes, read, bits=None if None in bits else max(filter(None, bits)))
 
 
 def _side_by_side(weights: Iterable[Weight], dtype: torch.dtype) -> torch.Tensor | QuantisedMatrix:

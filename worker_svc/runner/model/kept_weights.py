@@ -21,12 +21,16 @@ from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import GROUP_SIZE
 from worker_svc.weights.served import served_form
 from worker_svc.weights.stack import MatrixStack, as_stack
-from worker_svc.weights.weight import Stored
+from worker_svc.weights.weight import Stored, Weight
 
 EIGHT_BITS = ("q_proj", "k_proj", "v_proj", "qkv_proj", "query_key_value", "Wqkv", "c_attn")
 """Layers that are rounded to 8 bits where all others are to 4, as is the head. Values cost most for their size
 (docs/performance.md); queries and keys are one product with them, whose bits are the most of any. An error of the head
 goes straight into the scores of tokens."""
+
+
+LARGEST_GROUP_BYTES = 8
+"""A scale and an offset in float32."""
 
 
 class Quantization(StrEnum):
@@ -89,6 +93,19 @@ class KeptWeights:
             if matrix is not None:
                 self._matrices[self._head] = hold(matrix)
         return served_form(made, dtype)
+
+    def num_bytes(self, weight: Weight, dtype: torch.dtype) -> int:
+        """About the bytes that a weight takes as it is served, before it is read: of kept ones no fewer."""
+        plain, elements = weight.num_elements * dtype.itemsize, weight.num_elements
+        path, _, parameter = weight.name.rpartition(".")
+        can_be_kept = weight.name in self._linears or (path in self.experts and parameter in PARAMETERS)
+        bits = weight.bits
+        if bits is None and self._rounded_bits is not None and weight.shape[-1] % GROUP_SIZE == 0:
+            bits = self._bits_of(weight.name)
+        if bits is None or not (can_be_kept or weight.name == self._tied):
+            return plain
+        kept = elements * bits // 8 + elements // GROUP_SIZE * LARGEST_GROUP_BYTES
+        return plain + kept if weight.name == self._tied else min(kept, plain)
 
     @property
     def told(self) -> str:

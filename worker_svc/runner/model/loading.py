@@ -25,6 +25,7 @@ from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_h
 from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.llama4 import serve_llama4
 from worker_svc.runner.model.memory import check_weights_fit
+from worker_svc.runner.model.quantised_experts import skipping_experts
 from worker_svc.runner.model.rope import fix_rope
 from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OTHER_NAMES, OWN_ATTENTION, RECURRENT, check_config
@@ -87,10 +88,11 @@ def load_model(
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
     source, text_config = _text_part(model_dir, raw_config)
-    check_weights_fit(model_dir, source.num_elements, chosen_dtype, chosen_device)
     head = read_label_head(model_dir, text_config)
     kind = head.kind if head else HeadKind.WORDS
-    module, num_kept, told = _load_module(model_dir, text_config, source, chosen_dtype, kind, quantization)
+    module, num_kept, told = _load_module(
+        model_dir, text_config, source, chosen_dtype, chosen_device, kind, quantization
+    )
     if head is not None:
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
@@ -149,7 +151,7 @@ def layer_shapes(module: Any, device: torch.device) -> list[LayerShape]:
     """
     token = torch.zeros(1, 1, dtype=torch.int64, device=device)
     family = module.config.model_type
-    with attention.recording_shapes(module) as shapes:
+    with attention.recording_shapes(module) as shapes, skipping_experts(module):
         try:
             module(input_ids=token, position_ids=token, use_cache=False)
         except Exception as error:  # a model that needs the masks or the cache of its own attention
@@ -203,6 +205,7 @@ def _load_module(
     text_config: dict[str, Any],
     source: WeightSource,
     dtype: torch.dtype,
+    device: torch.device,
     kind: HeadKind,
     quantization: Quantization,
 ) -> tuple[Any, int, str]:
@@ -219,6 +222,7 @@ def _load_module(
             kept = KeptWeights(quantization, _without_numbers(model_class, config), fits, round_matrix)
             if source.scheme is not None or quantization != Quantization.AUTO:
                 source = with_stacks(source, kept.experts)
+        check_weights_fit(model_dir, served_bytes(source, dtype, kept), dtype, device)
         weights = LazyWeights(source, dtype, kept, model_class._keep_in_fp32_modules_strict or ())
         module, report = model_class.from_pretrained(
             None,
@@ -246,6 +250,13 @@ def _load_module(
         return module, 0, ""
     told = kept.told
     return module, kept.put_into(module, dtype), told
+
+
+def served_bytes(source: WeightSource, dtype: torch.dtype, kept: KeptWeights | None) -> int:
+    """About the bytes that weights take as they are served; `kept` knows which of them stay whole numbers."""
+    if kept is None:
+        return source.num_elements * dtype.itemsize
+    return sum(kept.num_bytes(weight, dtype) for weight in source.weights.values())
 
 
 def _without_numbers(model_class: Any, config: Any) -> Any:

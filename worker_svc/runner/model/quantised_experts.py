@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
@@ -21,6 +23,8 @@ class QuantisedExperts(nn.Module):
         self.experts = experts
         self.num_experts: int = experts.num_experts
         self.dtype = dtype
+        self.is_skipped = False
+        """Gives zeros: whoever runs the model wants shapes alone."""
         self.stacks = stacks
         for name in stacks:
             setattr(experts, name, None)
@@ -30,6 +34,8 @@ class QuantisedExperts(nn.Module):
     ) -> torch.Tensor:
         """`[T, D]` to `[T, D]`, of the experts `top_k_index` `[T, K]` with the weights `top_k_weights` `[T, K]`."""
         total = torch.zeros(hidden_states.shape, dtype=torch.float32)
+        if self.is_skipped:
+            return total.to(hidden_states.dtype)
         for expert in torch.unique(top_k_index).tolist():
             rows, places = torch.where(top_k_index == expert)
             only = torch.zeros(len(rows), 1, dtype=top_k_index.dtype)
@@ -52,3 +58,16 @@ class QuantisedExperts(nn.Module):
             numbers = numbers.T if self.experts.is_transposed else numbers
             alone._parameters[name] = nn.Parameter(numbers[None], requires_grad=False)
         return alone
+
+
+@contextlib.contextmanager
+def skipping_experts(model: nn.Module) -> Iterator[None]:
+    """Lets the model run without its quantised experts."""
+    experts = [module for module in model.modules() if isinstance(module, QuantisedExperts)]
+    for each in experts:
+        each.is_skipped = True
+    try:
+        yield
+    finally:
+        for each in experts:
+            each.is_skipped = False

@@ -45,7 +45,7 @@ def _weight(tensors: Tensors, module: str, group_size: int) -> Weight:
     def read(_dtype: torch.dtype) -> QuantisedMatrix:
         return _matrix(words, zeros, scales, length)
 
-    return made_of([words, zeros, scales], (outputs, inputs), f"{module}.weight", read)
+    return made_of([words, zeros, scales], (outputs, inputs), f"{module}.weight", read, BITS)
 
 
 def _matrix(

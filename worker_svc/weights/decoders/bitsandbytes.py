@@ -63,7 +63,7 @@ def _rows(tensors: Tensors, module: str) -> Weight:
         spread = load_scales(scales)[:, None] / LARGEST
         return QuantisedMatrix(stored.load().clone(), spread, None, bits=8, group_size=inputs)
 
-    return made_of([stored, scales], (outputs, inputs), stored.name, read)
+    return made_of([stored, scales], (outputs, inputs), stored.name, read, bits=8)
 
 
 def _four_bits(tensors: Tensors, module: str, state_name: str) -> Weight:

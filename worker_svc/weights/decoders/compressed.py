@@ -110,6 +110,7 @@ def _bytes(
     if zeros is not None:
         check_dtype(zeros, INT8)
         check_shape(zeros, scales.shape)
+    kept_bits = 8 if int(settings.get("num_bits", 8)) > 4 else 4
 
     def read(_dtype: torch.dtype) -> QuantisedMatrix:
         spread = _spread(load_scales(scales), outputs, num_groups)
@@ -117,12 +118,12 @@ def _bytes(
             codes=stored.load().clone(),
             scales=spread,
             offsets=None if zeros is None else -_spread(zeros.load().float(), outputs, num_groups) * spread,
-            bits=8 if int(settings.get("num_bits", 8)) > 4 else 4,
+            bits=kept_bits,
             group_size=inputs // num_groups,
         )
 
     parts = [part for part in (stored, scales, zeros) if part is not None]
-    return made_of(parts, (outputs, inputs), stored.name, read)
+    return made_of(parts, (outputs, inputs), stored.name, read, kept_bits)
 
 
 def _packed(
@@ -163,7 +164,8 @@ def _packed(
         return matrix if order is None else in_order(matrix, order, dtype)
 
     parts = [part for part in (packed, scales, zeros, order) if part is not None]
-    return made_of(parts, (outputs, inputs), f"{module}.weight", read)
+    kept_bits = None if order is not None else 8 if bits == 8 else 4
+    return made_of(parts, (outputs, inputs), f"{module}.weight", read, kept_bits)
 
 
 def _num_groups(scales: StoredTensor, outputs: int, inputs: int, settings: Mapping[str, Any]) -> int:

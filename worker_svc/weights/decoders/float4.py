@@ -72,7 +72,7 @@ def float4_weight(
             raise ModelLoadError(f"{common.name} has a scale that is not finite.")
         return _matrix(stored.load(), load_scales(scales) * whole)
 
-    return made_of([stored, scales, common], (outputs, inputs), name, read)
+    return made_of([stored, scales, common], (outputs, inputs), name, read, bits=4)
 
 
 def mx_weight(stored: StoredTensor, scales: StoredTensor, name: str) -> Weight:
@@ -84,7 +84,7 @@ def mx_weight(stored: StoredTensor, scales: StoredTensor, name: str) -> Weight:
     def read(_dtype: torch.dtype) -> QuantisedMatrix:
         return _matrix(stored.load(), powers_of_two(scales))
 
-    return made_of([stored, scales], (outputs, inputs), name, read)
+    return made_of([stored, scales], (outputs, inputs), name, read, bits=4)
 
 
 def _lengths(stored: StoredTensor, group: int) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def _experts(tensors: Tensors, name: str) -> Weight:
 
         return MatrixStack(num_experts, matrix, is_transposed=True)
 
-    return made_of([blocks, scales], shape, name, read)
+    return made_of([blocks, scales], shape, name, read, bits=4)
 
 
 def _matrix(stored: torch.Tensor, scales: torch.Tensor) -> QuantisedMatrix:

@@ -72,7 +72,8 @@ def _weight(tensors: Tensors, module: str, layout: Layout) -> Weight:
         matrix = _matrix(words, zeros, scales, layout, length)
         return matrix if order is None else in_order(matrix, order, dtype)
 
-    return made_of(parts, (outputs, inputs), f"{module}.weight", read)
+    bits = None if order is not None else 8 if layout.bits == 8 else 4
+    return made_of(parts, (outputs, inputs), f"{module}.weight", read, bits)
 
 
 def _matrix(
