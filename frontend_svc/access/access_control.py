@@ -8,7 +8,8 @@ else along: each call runs in a task of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -128,6 +129,21 @@ class AccessControl:
         if caller.is_batch:
             caller.quota.require_half()
         return caller.quota.take(num_requests)
+
+    def require_room(self) -> None:
+        """Ahead of all work on a call: its key has room for one request. Raises ResourceExhaustedError."""
+        if self.caller.quota is not None:
+            self.caller.quota.require(1)
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Around a call that makes no request, and counts as one. Raises ResourceExhaustedError."""
+        lease = self.admit(1)
+        try:
+            yield
+        finally:
+            if lease is not None:
+                lease.close()
 
     def authorize(self, request: ClientRequest) -> ClientRequest:
         """`request` as its caller may have it. Raises PermissionDeniedError for a better priority than that.

@@ -38,6 +38,14 @@ class KeyQuota:
 
         Raises ResourceExhaustedError with the time to wait, PermissionDeniedError for more than can ever run at once.
         """
+        self.require(count)
+        if self._requests is not None:
+            self._requests.take(count)
+        self.num_open += count
+        return QuotaLease(self, count)
+
+    def require(self, count: int) -> None:
+        """Raises what `take` raises, and takes nothing."""
         now = self._clock()
         if self._at_once is not None and count > self._at_once:
             message = f"the call asks for {count} choices; this key may have {self._at_once} requests at once"
@@ -48,10 +56,6 @@ class KeyQuota:
             raise limit_reached(message, AT_ONCE_RETRY_S)
         _check(self._requests, count, now, "requests")
         _check(self._tokens, 1, now, "tokens")
-        if self._requests is not None:
-            self._requests.take(count)
-        self.num_open += count
-        return QuotaLease(self, count)
 
     def require_half(self) -> None:
         """Raises ResourceExhaustedError with the time to wait where less than half of a limit is left: a batch leaves

@@ -31,7 +31,8 @@ LONG_PROMPT_TOKENS = 4096
 """Prompts from this length on are hashed in a thread: it takes more than about half a millisecond."""
 
 
-FormCheck = Callable[[StructuredOutput], Awaitable[None]]
+FormCheck = Callable[[StructuredOutput, str], Awaitable[None]]
+"""Gets a form and the tenant that asks for it."""
 
 
 class RequestProcessor:
@@ -145,7 +146,7 @@ class RequestProcessor:
         form = request.sampling.get("structured_output")
         check_conflicts(request)
         if form is not None and self._check_form is not None:
-            await self._check_form(form)
+            await self._check_form(form, request.tenant)
         bad_words = await self._tokenize_bad_words(request)
         checked = replace(make_checked(request, model, prompt, len(token_ids)), bad_token_sequences=bad_words)
         self._check_open()  # threads took their time

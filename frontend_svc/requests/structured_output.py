@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from frontend_svc.requests.fair_lock import FairLock
 from frontend_svc.requests.request import ClientRequest, StructuredOutput
 from signalbox.errors import InternalError, InvalidRequestError, UnsupportedError, limit_reached
 from signalbox.grammar.form import Form, FormError
 from signalbox.grammar.vetting import Vetter, check_size
 
 MAX_WAITING = 32
-"""Forms that may wait to be vetted. They are vetted one by one, each in limited time: further ones are refused."""
+"""Forms of one tenant that may wait to be vetted. They are vetted one by one, each in limited time, tenants in turns:
+further ones are refused."""
 RETRY_S = 1.0
 
 
@@ -23,32 +26,34 @@ class FormCheck:
         """tokenizer: path of tokenizer.json. The process that vets is started with the first form."""
         self._vetter = Vetter(tokenizer, eos_token_ids=() if eos_token_id is None else (eos_token_id,))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="form-check")
-        self._num_waiting = 0
+        self._lock = FairLock()
+        self._num_waiting = Counter[str]()
 
-    async def __call__(self, output: StructuredOutput) -> None:
+    async def __call__(self, output: StructuredOutput, tenant: str = "") -> None:
         """Raises InvalidRequestError naming the field for a form that cannot be followed, ResourceExhaustedError when
         too many wait."""
         form = Form(output.form, output.text, output.choices)
         try:
             check_size(form)
             if self._vetter.recall(form) is None:
-                await self._vet(form, output.field)
+                await self._vet(form, output.field, tenant)
         except FormError as error:
             raise InvalidRequestError(f"{output.field} {error}", field=output.field) from None
 
-    async def _vet(self, form: Form, field: str) -> None:
-        if self._num_waiting >= MAX_WAITING:
-            waiting = f"{self._num_waiting} of {MAX_WAITING} new forms wait to be checked already"
+    async def _vet(self, form: Form, field: str, tenant: str) -> None:
+        if self._num_waiting[tenant] >= MAX_WAITING:
+            waiting = f"{self._num_waiting[tenant]} of {MAX_WAITING} new forms wait to be checked already"
             raise limit_reached(waiting, RETRY_S, field=field)
-        self._num_waiting += 1
+        self._num_waiting[tenant] += 1
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._vetter.vet, form)
+            async with self._lock.hold(tenant):
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._vetter.vet, form)
         except TimeoutError as error:
             raise limit_reached(str(error), RETRY_S, field=field) from None
         except (OSError, RuntimeError) as error:
             raise InternalError(f"{field} could not be checked: {error}", field=field) from None
         finally:
-            self._num_waiting -= 1
+            self._num_waiting -= Counter((tenant,))  # who has none left is forgotten
 
     def close(self) -> None:
         """Ends the thread and the process that vet."""

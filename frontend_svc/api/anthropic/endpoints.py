@@ -52,9 +52,11 @@ class AnthropicApi:
             body = await read_body(services, request, CountBody)
             services.directory.resolve(body.model or "")
             tokenizer = services.processor.require_tokenizer("messages")
-            context = await edit_context(body, services.prompts, tokenizer)
-            prompt = await render_chat(body.conversation(context.messages), body.toolbox, services.prompts)
-            count = len(await tokenizer.encode(prompt, add_special_tokens=False))
+            with services.access.admitted():
+                context = await edit_context(body, services.prompts, tokenizer)
+                conversation = body.conversation(context.messages)
+                prompt = await render_chat(conversation, body.toolbox, services.prompts)
+                count = len(await tokenizer.encode(prompt, add_special_tokens=False))
         told: dict[str, Any] = {"input_tokens": count}
         if body.context_management is not None:
             told["context_management"] = {"original_input_tokens": context.num_original_tokens or count}

@@ -66,7 +66,8 @@ class GenerationServicer(GenerationServiceServicer):
             refuse_unknown_fields(request)
             self._directory.resolve(request.model)
             tokenizer = self._processor.require_tokenizer("text")
-            token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
+            with self._processor.access.admitted():
+                token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
             return frontend.TokenizeResponse(token_ids=token_ids)
 
         return await rpc.answer(context, tokenize)
@@ -80,7 +81,8 @@ class GenerationServicer(GenerationServiceServicer):
             refuse_unknown_fields(request)
             model = self._directory.resolve(request.model)
             tokenizer = self._processor.require_tokenizer("token_ids")
-            check_token_ids(request.token_ids, model.vocab_size, "token_ids")
+            with self._processor.access.admitted():
+                check_token_ids(request.token_ids, model.vocab_size, "token_ids")
             return frontend.DetokenizeResponse(text=tokenizer.decode(list(request.token_ids)))
 
         return await rpc.answer(context, detokenize)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import orjson
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 B = TypeVar("B", bound=Body)
 MAX_TOLD = 256
 """Fields that the log tells of: a client could make up names without end."""
+MAX_ERRORS = 256
+"""To list the errors of a body takes far longer than to find them."""
 _told: set[str] = set()
 
 
@@ -65,10 +69,12 @@ def parse_body(data: bytes, schema: type[B], *, drop_unknown: bool = False) -> B
     Raises InvalidRequestError, which names the first wrong field.
     """
     try:
-        return _validate(orjson.loads(data), schema, drop_unknown)
+        with _no_collection():
+            return _validate(orjson.loads(data), schema, drop_unknown)
     except orjson.JSONDecodeError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from None
     except ValidationError as error:
+        _check_number(error)
         first = error.errors(include_url=False, include_input=False)[0]
         field = _field_of(first["loc"])
         if first["type"] == "extra_forbidden":
@@ -76,11 +82,28 @@ def parse_body(data: bytes, schema: type[B], *, drop_unknown: bool = False) -> B
         raise InvalidRequestError(f"{field or 'the body'}: {first['msg']}", field=field) from None
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing of a body is garbage while it is read, and to look for some takes longer than to read it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _check_number(error: ValidationError) -> None:
+    count = error.error_count()
+    if count > MAX_ERRORS:
+        raise InvalidRequestError(f"the body has {count} errors") from None
+
+
 def _validate(value: Any, schema: type[B], drop_unknown: bool) -> B:
     """Raises ValidationError."""
     try:
         return schema.model_validate(value)
     except ValidationError as error:
+        _check_number(error)
         extra = [each for each in error.errors(include_url=False) if each["type"] == "extra_forbidden"]
         dropped = [each["loc"] for each in extra if drop_unknown or each["input"] is None]
         if not dropped:

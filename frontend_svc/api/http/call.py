@@ -73,6 +73,7 @@ async def read_body(services: Services, request: Request, schema: type[B]) -> B:
     """Raises InvalidRequestError, which names the first wrong field."""
     settings = services.settings
     require_json(request)
+    services.access.require_room()
     with services.body_bytes.reading() as take:
         data = await read_bytes(request, settings.max_request_bytes, take)
         return parse_body(data, schema, drop_unknown=settings.unknown_fields == "warn")

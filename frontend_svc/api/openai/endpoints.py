@@ -136,7 +136,9 @@ class OpenAIApi:
             body = await read_body(services, request, TokenizeBody)
             model = services.directory.resolve(body.model or "")
             tokenizer = services.processor.require_tokenizer("prompt")
-            return Response(await body.answer(tokenizer, services.prompts, model), media_type=JSON)
+            with services.access.admitted():
+                told = await body.answer(tokenizer, services.prompts, model)
+            return Response(told, media_type=JSON)
 
     @reads(DetokenizeBody, {"tokens": [5, 6]}, runs=False)
     async def detokenize(self, request: Request) -> Response:
@@ -145,9 +147,10 @@ class OpenAIApi:
         with services.metrics.counting_refusals():
             body = await read_body(services, request, DetokenizeBody)
             model = services.directory.resolve(body.model or "")
-            return Response(
-                body.answer(services.processor.require_tokenizer("tokens"), model), media_type=JSON
-            )
+            tokenizer = services.processor.require_tokenizer("tokens")
+            with services.access.admitted():
+                told = body.answer(tokenizer, model)
+            return Response(told, media_type=JSON)
 
     def _make_model(self, model: Model) -> dict[str, Any]:
         return {

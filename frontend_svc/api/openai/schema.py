@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, create_model
+from pydantic import BaseModel, ConfigDict, Discriminator, GetCoreSchemaHandler, Tag, create_model
+from pydantic_core import core_schema
 
 from frontend_svc.api.openai import tolerated
+from frontend_svc.api.openai.bounded_lists import bound_lists
 from frontend_svc.api.openai.forms import JsonText, ResponseFormat, StructuredOutputs, read_form
 from frontend_svc.api.openai.usage import Usages
 from frontend_svc.requests.request import Sampling, StructuredOutput, sampling_of
@@ -26,6 +28,14 @@ class Body(BaseModel):
     """Base of all bodies: exact types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> core_schema.CoreSchema:
+        schema = handler(source)
+        bound_lists(schema)
+        return schema
 
 
 def _json_type(kind: Any) -> Any:

@@ -74,6 +74,25 @@ async def test_forms_do_not_pile_up(check: FormCheck, monkeypatch: pytest.Monkey
     await check(regex("one more"))
 
 
+async def test_tenants_take_turns(check: FormCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, whoever sent many hostile forms had everybody else's refused (AK5)."""
+    monkeypatch.setattr(structured_output, "MAX_WAITING", 3)
+    hostile = [asyncio.create_task(check(endless(number), "hostile")) for number in (20, 21, 22)]
+    await asyncio.sleep(0)
+    with pytest.raises(ResourceExhaustedError, match="3 of 3"):
+        await check(regex("b"), "hostile")
+    await check(regex("a"), "other")
+    assert [task.done() for task in hostile] == [True, False, False]
+    hostile[1].cancel()
+    results = await asyncio.gather(*hostile, return_exceptions=True)
+    assert [type(result) for result in results] == [
+        InvalidRequestError,
+        asyncio.CancelledError,
+        InvalidRequestError,
+    ]
+    await check(regex("b"), "hostile")
+
+
 async def test_a_check_that_cannot_be_made_is_no_fault_of_the_client() -> None:
     check = FormCheck(DEMO_MODEL / "nothing.json", 0)
     with pytest.raises(InternalError, match="could not be checked"):
