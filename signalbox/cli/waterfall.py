@@ -11,7 +11,7 @@ from signalbox.telemetry.span_file import RecordedSpan
 BAR_COLUMNS = 48
 _WIDTH, _LEFT, _ROW, _TOP = 960, 260, 26, 30
 _COLOURS = {"frontend": "#4878a8", "scheduler": "#c0803c", "worker": "#5a9a5a"}
-_SHORT = ("signalbox.decision.", "signalbox.request.", "signalbox.run.", "signalbox.worker.", "signalbox.")
+_SHORT = ("signalbox.decision.", "signalbox.run.", "signalbox.")
 
 
 def to_text(spans: Sequence[RecordedSpan]) -> str:

@@ -63,7 +63,7 @@ def test_all_services_are_in_it(spans_dir: Path, capsys: pytest.CaptureFixture[s
             ("worker", "decode"),
         )
     ]
-    assert "placed id=worker-0 step_id=" in told and "num_free_blocks=" in told
+    assert "placed worker.id=worker-0 step_id=" in told and "num_free_blocks=" in told
     picture = tmp_path / "trace.svg"
     assert main(["trace", "mine", "--dir", str(spans_dir), "--svg", str(picture)]) == 0
     assert len(list(ElementTree.parse(picture).iter(f"{SVG}rect"))) == 1 + len(rows)
