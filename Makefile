@@ -2,28 +2,57 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests of a file stay in one process, as they share rings; files that take long come first by name.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -rs
 # More extras, each with a comma before it: make install EXTRAS=,routers
 EXTRAS ?=
+# On the platform that they are made for, packages have the versions and hashes of locks/ (tools/lock.py); elsewhere the
+# ranges of pyproject.toml hold. With any more extras it is the larger lock, which has all of them.
+LOCK := locks/$(if $(EXTRAS),ci,dev).txt
+LOCKED := import platform, sys; sys.exit((sys.platform, platform.machine(), sys.version_info[:2]) != ("linux", "x86_64", (3, 11)))
+# Where torch for CPUs is, unless pip is configured to find it elsewhere.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 STAMP := .venv/.installed
 # Where a machine forbids to cache bytecode, each process of the tests rewrites all their asserts again (10 s of a core).
 export PYTHONDONTWRITEBYTECODE :=
 # Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.benchmarks.plots --help`.
 FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 
-.PHONY: help install up test test-all lint soak rehearse plots protos wheels clean FORCE
+.PHONY: help install lock sbom images up test test-all lint soak rehearse plots protos wheels clean FORCE
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## make .venv with everything in it (again only when the versions change)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(LOCK)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (the first time this takes some minutes)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[all,dev$(EXTRAS)]'
+	@if $(BIN)/python -c '$(LOCKED)'; then \
+		$(PIP) config list | grep find-links > /dev/null || index="--extra-index-url $(TORCH_INDEX)"; \
+		$(PIP) install -qq $$index --require-hashes --no-deps -r $(LOCK) && \
+		$(PIP) install -qq --no-build-isolation --no-deps -e .; \
+	else \
+		$(PIP) install -qq -c constraints.txt -e '.[all,dev$(EXTRAS)]'; \
+	fi
 	@touch $@
+
+# Tools for releases have an environment of their own, which nobody needs for anything else.
+RELEASE := .venv-release
+$(RELEASE)/.installed: locks/release.txt
+	@test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip --disable-pip-version-check install -qq --require-hashes --no-deps -r $<
+	@touch $@
+
+lock: $(RELEASE)/.installed  ## write locks/ anew; newest versions with ARGS=--upgrade
+	@PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.lock $(ARGS)
+
+sbom: $(RELEASE)/.installed  ## what each image is made of, as CycloneDX, in dist/sbom/
+	@PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.sbom dist/sbom
+
+images:  ## run the stages of the Dockerfile in directories, without an engine (root, debootstrap): minutes, gigabytes
+	@$(BIN)/python -m tools.images $(ARGS)
 
 up: install  ## start the ring with the demo model; options in ARGS, e.g. make up ARGS="--workers 2"
 	@exec $(BIN)/signalbox up $(ARGS)
@@ -67,4 +96,4 @@ wheels: install  ## wheels in dist/, with compiled kernels; other machines in AR
 	$(BIN)/python -m tools.wheels $(ARGS)
 
 clean:  ## remove .venv and caches
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-release build dist .pytest_cache .mypy_cache .ruff_cache

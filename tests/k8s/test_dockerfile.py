@@ -7,59 +7,23 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.k8s.conftest import rendered
+from tools.dockerfile import Stage, read_stages
+from tools.lock import ALL, Lock
 from tools.rehearsal.environment import IMAGE_PATHS
 from worker_svc.runner.cpu.shipped.manifest import FOLDER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVICES = ("scheduler", "frontend", "worker")
 HEAVY = {"torch", "transformers", "triton"}
-
-
-@dataclass
-class Stage:
-    """A `FROM` and the instructions below it."""
-
-    base: str
-    instructions: list[tuple[str, str]] = field(default_factory=list)
-
-    def all(self, word: str) -> list[str]:
-        return [rest for name, rest in self.instructions if name == word]
-
-
-def read_instructions(text: str) -> Iterator[tuple[str, str]]:
-    """(word, rest) of each instruction, continued lines joined."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
-        if line.strip():
-            word, _, rest = line.partition(" ")
-            yield word, rest.strip()
-
-
-def read_stages() -> tuple[dict[str, str], dict[str, Stage]]:
-    """The arguments ahead of all stages, and the stages by name."""
-    arguments: dict[str, str] = {}
-    stages: dict[str, Stage] = {}
-    for word, rest in read_instructions((ROOT / "Dockerfile").read_text()):
-        if word == "FROM":
-            base, _, name = rest.partition(" AS ")
-            stages[name] = Stage(base)
-        elif stages:
-            list(stages.values())[-1].instructions.append((word, rest))
-        else:
-            name, _, value = rest.partition("=")
-            arguments[name] = value
-    return arguments, stages
+BASE = r"python:\d+\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}"
+"""A tag for readers, and the one image that it was."""
 
 
 ARGUMENTS, STAGES = read_stages()
@@ -71,45 +35,42 @@ def lineage(name: str) -> list[Stage]:
     return [stage, *(lineage(stage.base) if stage.base in STAGES else [])]
 
 
-def extras_of(service: str) -> set[str]:
-    """What pip installs in the stage that the service's environment is copied from."""
-    (install,) = (run for run in STAGES[f"{service}-build"].all("RUN") if "'.[" in run)
-    match = re.search(r"'\.\[(.+)\]'", install)
-    assert match
-    return set(match[1].split(","))
+def lock_of(image: str) -> Lock:
+    """The lock that the environment of an image is made from."""
+    (install,) = (run for run in STAGES[f"{image}-build"].all("RUN") if "--require-hashes" in run)
+    path = ROOT / install.split()[-1]
+    return next(lock for lock in ALL if lock.path == path)
 
 
-def requirements(distribution: str, extras: set[str], seen: set[tuple[str, str]]) -> set[str]:
-    """Names of all that `distribution` needs with these extras, read from what is installed here."""
-    for text in metadata.requires(distribution) or []:
-        requirement = Requirement(text)
-        environments = [{"extra": extra} for extra in extras] or [{"extra": ""}]
-        if requirement.marker and not any(map(requirement.marker.evaluate, environments)):
-            continue
-        for extra in {"", *requirement.extras}:
-            step = (canonicalize_name(requirement.name), extra)
-            if step not in seen:
-                seen.add(step)
-                requirements(requirement.name, {extra}, seen)
-    return {name for name, _ in seen}
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_each_image_has_the_extras_of_its_service(service: str) -> None:
-    assert extras_of(service) == {service, "telemetry"}
-    assert f"--from={service}-build /opt/signalbox /opt/signalbox" in STAGES[service].all("COPY")
+@pytest.mark.parametrize("image", [*SERVICES, "worker-gpu"])
+def test_each_image_has_the_packages_and_extras_of_its_service(image: str) -> None:
+    lock = lock_of(image)
+    assert set(lock.extras) == {image.removesuffix("-gpu"), "telemetry"}
+    assert lock.has_cuda == (image == "worker-gpu")
+    assert f"--from={image}-build /opt/signalbox /opt/signalbox" in STAGES[image].all("COPY")
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_only_the_worker_needs_torch(service: str) -> None:
-    needed = requirements("signalbox", extras_of(service), set())
-    assert "grpcio" in needed
-    assert bool(needed & HEAVY) == (service == "worker")
+    text = lock_of(service).path.read_text()
+    assert "\ngrpcio==" in text
+    assert any(f"\n{name}==" in text for name in HEAVY) == (service == "worker")
+
+
+@pytest.mark.parametrize("image", [*SERVICES, "worker-gpu"])
+def test_nothing_in_an_image_installs_packages(image: str) -> None:
+    assert any("venv --without-pip" in command for command in STAGES["build"].all("RUN"))
+    removed = " ".join(STAGES["runtime"].all("RUN"))
+    assert all(part in removed for part in ("ensurepip", "site-packages/*", "bin/pip*"))
+    for stage in lineage(image):
+        assert not any(re.search(r"pip .*install", command) for command in stage.all("RUN"))
 
 
 def test_the_worker_has_compiled_kernels_and_needs_no_compiler() -> None:
     assert any("g++" in command for command in STAGES["kernels"].all("RUN"))
-    assert f"--from=kernels /kernels {FOLDER.relative_to(ROOT)}" in STAGES["worker-build"].all("COPY")
+    assert f"--from=kernels /kernels {FOLDER.relative_to(ROOT)}" in STAGES["worker-wheel"].all("COPY")
+    for name in ("worker-build", "worker-gpu-build"):
+        assert "--from=worker-wheel /wheels /wheels" in STAGES[name].all("COPY")
     for stage in lineage("worker"):
         assert not any("apt-get" in command for command in stage.all("RUN"))
 
@@ -132,8 +93,10 @@ def test_the_kernels_are_made_of_what_their_stage_has(tmp_path: Path) -> None:
 def test_a_gpu_has_a_compiler_for_what_triton_compiles_at_its_first_launch() -> None:
     install = STAGES["worker-gpu"].all("RUN")[-1].split()
     assert {"gcc", "libc6-dev"} <= set(install)
-    assert STAGES["worker-gpu"].base == "worker"
+    assert STAGES["worker-gpu"].base == STAGES["worker"].base
     assert STAGES["worker-gpu"].all("USER")[-1] == STAGES["runtime"].all("USER")[-1]
+    for word in ("EXPOSE", "ENTRYPOINT"):
+        assert STAGES["worker-gpu"].all(word) == STAGES["worker"].all(word)
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -158,7 +121,7 @@ def test_images_start_what_the_manifests_start(service: str) -> None:
 def test_base_images_are_pinned() -> None:
     for stage in STAGES.values():
         base = ARGUMENTS.get(stage.base.removeprefix("${").removesuffix("}"), stage.base)
-        assert base in {"scratch", *STAGES} or re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+", base)
+        assert base in {"scratch", *STAGES} or re.fullmatch(BASE, base)
 
 
 @pytest.mark.parametrize("service", ["frontend", "worker"])
