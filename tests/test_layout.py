@@ -63,7 +63,12 @@ def anchors(path: Path) -> set[str]:
 
 def test_every_folder_is_named_and_every_folder_named_is_there() -> None:
     named = FOLDER.findall((ROOT / "docs" / "architecture.md").read_text())
-    folders = {relative(path.parent) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    folders = {
+        relative(path.parent)
+        for package in PACKAGES
+        for suffix in ("py", "h")
+        for path in (ROOT / package).rglob(f"*.{suffix}")
+    }
     assert sorted(named) == sorted(folders)
 
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "partition.h"
+#include "products/partition.h"
 
 namespace {
 

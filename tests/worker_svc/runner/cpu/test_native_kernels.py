@@ -20,6 +20,7 @@ from worker_svc.runner.cpu.native.build import has_compiler
 from worker_svc.runner.cpu.native.kernels import Activation, Kernels, load_kernels
 
 GARBAGE = 1e4
+MAX_COLUMNS = 120
 HALF_STEP = {torch.float32: 2e-6, torch.bfloat16: 2.0**-8}
 """Relative rounding of a result."""
 DTYPES = pytest.mark.parametrize("dtype", HALF_STEP)
@@ -140,6 +141,19 @@ def test_rope_and_write(
     layer.values[block_ids, :, offsets] = GARBAGE
     assert (layer.keys == torch.tensor(GARBAGE, dtype=dtype)).all()
     assert (layer.values == torch.tensor(GARBAGE, dtype=dtype)).all()
+
+
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
+def test_all_that_is_compiled_is_in_the_key() -> None:
+    """A header in a folder that is forgotten would leave an old library in use."""
+    told = build.run([build.find_compiler(), "-std=c++20", "-MM", str(build.SOURCE)])
+    names = told.partition(":")[2].replace("\\\n", " ").split()
+    assert {Path(name).resolve() for name in names} == set(build.source_files())
+
+
+def test_lines_of_sources_fit() -> None:
+    long = [(path.name, len(line)) for path in build.source_files() for line in path.read_text().splitlines()]
+    assert not [(name, length) for name, length in long if length > MAX_COLUMNS]
 
 
 @pytest.fixture

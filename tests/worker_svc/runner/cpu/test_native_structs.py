@@ -5,20 +5,18 @@ from __future__ import annotations
 import ctypes
 import re
 from ctypes import c_float, c_int32, c_int64, c_void_p
-from pathlib import Path
 
 import pytest
 
 from worker_svc.runner.cpu.native import build, structs
 from worker_svc.runner.cpu.native.kernels import Kernels
 
-SOURCES = Path(build.__file__).parent
 TYPES = {"int64_t": c_int64, "int32_t": c_int32, "float": c_float, "Packed": structs.PackedCall}
 
 
 def fields(name: str) -> list[tuple[str, object]]:
     """(name, type as in a mirror) of each field of a struct, read in its source."""
-    text = "\n".join(path.read_text() for path in (*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")))
+    text = "\n".join(path.read_text() for path in build.source_files())
     found = re.search(rf"^struct {name} {{\n(.*?)^}};", text, re.DOTALL | re.MULTILINE)
     assert found is not None
     body = re.sub(r"//.*", "", found.group(1))

@@ -128,8 +128,13 @@ def source_key() -> str:
 
 
 def source_texts() -> list[str]:
-    """kernels.cpp and all that it includes, in one order."""
-    return [source.read_text() for source in sorted((*SOURCE.parent.glob("*.h"), SOURCE))]
+    """The sources, in one order."""
+    return [source.read_text() for source in source_files()]
+
+
+def source_files() -> list[Path]:
+    """kernels.cpp and all that it includes, in its folder and in those below."""
+    return sorted((*SOURCE.parent.rglob("*.h"), SOURCE))
 
 
 def compile_to(path: Path, compiler: str) -> None:

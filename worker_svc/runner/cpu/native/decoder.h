@@ -6,10 +6,10 @@
 
 #include <map>
 
-#include "matrix_units.h"
-#include "prefill.h"
-#include "quantised.h"
-#include "rope.h"
+#include "attention/prefill.h"
+#include "attention/rope.h"
+#include "products/matrix_units.h"
+#include "products/quantised.h"
 #include "team.h"
 
 // Fields as in decoder.py.
@@ -68,7 +68,7 @@ class Forward {
         int64_t partials = 0;
         for (int64_t i = 0; i < d.num_layers; i++) {
             const Attention a = attention(d.layers[i]);
-            const Plan& plan = 
+            const Plan& plan =
                 plans_.try_emplace(a.window, a, FEWEST_QUERIES - 1, sizeof(bf16), d.num_threads).first->second;
             partials = std::max(partials, plan.size);
         }

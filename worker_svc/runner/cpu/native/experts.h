@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "matrix_units.h"
-#include "plain.h"
-#include "quantised.h"
+#include "products/matrix_units.h"
+#include "products/plain.h"
+#include "products/quantised.h"
 
 // Fields as in structs.py.
 struct Experts {

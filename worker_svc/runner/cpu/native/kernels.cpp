@@ -2,17 +2,17 @@
 //
 // No result depends on the number of threads or on the other rows of a call: contexts are split at fixed positions.
 
-#include "attention.h"
+#include "attention/attention.h"
+#include "attention/rope.h"
 #include "decoder.h"
-#include "draw.h"
 #include "experts.h"
-#include "heads.h"
-#include "linear.h"
-#include "philox.h"
-#include "plain.h"
-#include "quantised.h"
-#include "rope.h"
-#include "rounding.h"
+#include "products/heads.h"
+#include "products/linear.h"
+#include "products/plain.h"
+#include "products/quantised.h"
+#include "products/rounding.h"
+#include "sampling/draw.h"
+#include "sampling/philox.h"
 
 #include <cstddef>
 
@@ -151,8 +151,8 @@ void signalbox_linear_plain(const Packed* w, const void* x, void* out, int64_t r
 
 void signalbox_mix_experts(const Experts* e) { e->is_bf16 ? mix_experts<bf16>(*e) : mix_experts<float>(*e); }
 
-// Whether products with bfloat16 are to be computed by matrix units from now on. 1 if so; the system may not let us. Only
-// where the CPU has them may they be wanted.
+// Whether products with bfloat16 are to be computed by matrix units from now on. 1 if so; the system may not let us.
+// Only where the CPU has them may they be wanted.
 int32_t signalbox_use_matrix_units([[maybe_unused]] int32_t wanted) {
 #ifdef SIGNALBOX_MATRIX_UNITS
     uses_matrix_units = wanted && ask_for_matrix_units();

@@ -14,8 +14,9 @@ inline void pause() {
 #endif
 }
 
-// Waits for works and never for threads: a list is done when all its works are, though one of the threads be interrupted
-// meanwhile, or still asleep. Such a one finds later that lists were done without it, and takes part in the next.
+// Waits for works and never for threads: a list is done when all its works are, though one of the threads be
+// interrupted meanwhile, or still asleep. Such a one finds later that lists were done without it, and takes part in the
+// next.
 class Team {
   public:
     // A thread and how many lists it has been through.

@@ -165,7 +165,8 @@ inline vec sums_of_16(vec* a) {
            __builtin_shuffle(a[0], a[1], ivec{4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31});
 }
 
-// Into the second level cache: it takes twice as many lines at a time as the first, which doubles what comes from memory.
+// Into the second level cache: it takes twice as many lines at a time as the first, which doubles what comes from
+// memory.
 inline void prefetch(const void* p, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char*)p + i, 0, 1);
 }

@@ -105,7 +105,8 @@ def test_a_wheel_for_any_machine_has_no_libraries(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, None, None)
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "worker_svc/runner/cpu/native/kernels.cpp" in names
+    sources = {str(path.relative_to(wheels.ROOT)) for path in build.source_files()}
+    assert "worker_svc/runner/cpu/native/products/linear.h" in sources and sources <= set(names)
     assert not [name for name in names if name.endswith(".so")]
 
 

@@ -5,16 +5,17 @@
 // neither on the chunk that it came in nor on the other rows.
 #pragma once
 
+#include "../products/linear.h"
+#include "../products/matrix_units.h"
 #include "attention.h"
-#include "linear.h"
-#include "matrix_units.h"
 
 #ifdef __AVX512BF16__
 
 namespace {
 
 constexpr int64_t QUERIES = 64, KEYS = 64;
-constexpr int64_t FEWEST_QUERIES = 16;  // a row of fewer is cheaper as decode rows are, and goes their way wherever it stands
+// A row of fewer is cheaper as decode rows are, and goes their way wherever it stands.
+constexpr int64_t FEWEST_QUERIES = 16;
 
 struct Chunk {
     int64_t row, kv_head, start, end;  // query tokens [start, end) of the batch
@@ -39,21 +40,26 @@ inline void transpose(vec (&v)[LANES]) {
         for (int j = 0; j < 2; j++) {
             const vec x = v[i + 8 * j], y = v[i + 8 * j + 4];
             t[i + 8 * j] = __builtin_shuffle(x, y, ivec{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27});
-            t[i + 8 * j + 4] = __builtin_shuffle(x, y, ivec{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31});
+            t[i + 8 * j + 4] = __builtin_shuffle(x, y,
+                                                 ivec{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31});
         }
     for (int i = 0; i < 8; i++) {  // and 8 apart
         v[i] = __builtin_shuffle(t[i], t[i + 8], ivec{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23});
-        v[i + 8] = __builtin_shuffle(t[i], t[i + 8], ivec{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
+        v[i + 8] = __builtin_shuffle(t[i], t[i + 8],
+                                     ivec{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
     }
     for (int i = 0; i < LANES; i += 4) {  // and within four
         vec x[4], *y = v + i;
         for (int j = 0; j < 2; j++) {
-            x[2 * j] = __builtin_shuffle(y[2 * j], y[2 * j + 1], ivec{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30});
-            x[2 * j + 1] = __builtin_shuffle(y[2 * j], y[2 * j + 1], ivec{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31});
+            x[2 * j] = __builtin_shuffle(y[2 * j], y[2 * j + 1],
+                                         ivec{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30});
+            x[2 * j + 1] = __builtin_shuffle(y[2 * j], y[2 * j + 1],
+                                             ivec{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31});
         }
         for (int j = 0; j < 2; j++) {
             y[j] = __builtin_shuffle(x[j], x[j + 2], ivec{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29});
-            y[j + 2] = __builtin_shuffle(x[j], x[j + 2], ivec{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
+            y[j + 2] = __builtin_shuffle(x[j], x[j + 2],
+                                         ivec{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
         }
     }
 }
@@ -102,8 +108,9 @@ struct Step {
         memcpy(&y, other, sizeof y);
         const pairs low = __builtin_shuffle(x, y, pairs{0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39,
                                                         8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47});
-        const pairs high = __builtin_shuffle(x, y, pairs{16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
-                                                         24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63});
+        const pairs high = __builtin_shuffle(
+            x, y, pairs{16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+                        24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63});
         memcpy(to, &low, sizeof low);
         memcpy(to + TILE, &high, sizeof high);
     }
@@ -186,7 +193,8 @@ inline void attend_step(const Attention& a, const Step& step, const bf16* query,
 
 #ifdef SIGNALBOX_MATRIX_UNITS
 
-// sums [rows, 32 * `T`] = `x` [rows, inputs] times `w` [T, inputs / 2, 32, 2]: added to what is there, or not. `T` is 1 or 2.
+// sums [rows, 32 * `T`] = `x` [rows, inputs] times `w` [T, inputs / 2, 32, 2]: added to what is there, or not. `T` is 1
+// or 2.
 template <int T>
 inline void multiply_step(const bf16* x, int64_t stride, const bf16* w, int64_t inputs, float* sums, int64_t width,
                           bool adds) {

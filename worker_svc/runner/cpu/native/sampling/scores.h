@@ -1,7 +1,7 @@
 // The scores of one row, and which of its tokens may be chosen.
 #pragma once
 
-#include "vectors.h"
+#include "../vectors.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Norms, and the rotation of queries and keys with the write of keys and values to the cache.
 #pragma once
 
-#include "vectors.h"
+#include "../vectors.h"
 
 struct Rope {
     void* qkv;

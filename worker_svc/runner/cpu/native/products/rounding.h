@@ -3,7 +3,7 @@
 // A lane is a group, so nothing is added up across lanes: 16 groups are searched at once.
 #pragma once
 
-#include "vectors.h"
+#include "../vectors.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 
 #include <type_traits>
 
+#include "../vectors.h"
 #include "partition.h"
-#include "vectors.h"
 
 // Fields as in structs.py.
 struct Packed {

@@ -1,8 +1,8 @@
 // Rows as whole numbers of 16 bits in pieces of 32 inputs, each with a scale of its own.
 #pragma once
 
+#include "../vectors.h"
 #include "matrix_units.h"
-#include "vectors.h"
 
 #ifdef __AVX2__
 #define SIGNALBOX_WORDS  // products of several rows in 16 bits: see quantised_words.h

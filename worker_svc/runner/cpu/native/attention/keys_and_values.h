@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "vectors.h"
+#include "../vectors.h"
 
 namespace {
 
@@ -80,8 +80,8 @@ inline void score_keys(const T* keys, const T* query, int64_t dim, int64_t count
     else score(dim);
 }
 
-// 32 * `LOTS` elements of a value: floats as they lie, of bfloat16 the even ones of 32, then the odd ones, which takes no
-// shuffle. Their sums lie like that, too, until `put_in_order`.
+// 32 * `LOTS` elements of a value: floats as they lie, of bfloat16 the even ones of 32, then the odd ones, which takes
+// no shuffle. Their sums lie like that, too, until `put_in_order`.
 template <int LOTS>
 inline void load_lots(const bf16* value, vec (&to)[2 * LOTS]) {
     for (int c = 0; c < LOTS; c++) {

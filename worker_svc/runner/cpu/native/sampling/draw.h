@@ -1,8 +1,8 @@
 // Draws a token from a row of scores by the inverse of its distribution function.
 //
 // A row without limits is summed by token. One with limits is summed from the best token down, equals by token, but
-// never sorted: where a sum of the best reaches a goal is found by halving the range of scores, with a look at the whole
-// row each time, which vectors make cheap. All sums are in double precision and in a fixed order.
+// never sorted: where a sum of the best reaches a goal is found by halving the range of scores, with a look at the
+// whole row each time, which vectors make cheap. All sums are in double precision and in a fixed order.
 #pragma once
 
 #include <limits>

@@ -1,7 +1,7 @@
 // Products of many rows with weights kept as whole numbers, on the matrix units of some CPUs (AMX).
 //
-// These add up the products of 16 or 32 inputs with the upper and with the lower halves of 16 rows, exactly; what is made
-// of the sums is what vectors make of them, bit for bit. So nobody can tell which of both computed a row.
+// These add up the products of 16 or 32 inputs with the upper and with the lower halves of 16 rows, exactly; what is
+// made of the sums is what vectors make of them, bit for bit. So nobody can tell which of both computed a row.
 #pragma once
 
 #include "kept_codes.h"
@@ -29,8 +29,8 @@ inline void unpack8(const uint8_t* from, int64_t bytes, uint8_t* to) {
         _mm512_store_si512(to + i, _mm512_xor_si512(_mm512_loadu_si512(from + i), _mm512_set1_epi8(-128)));
 }
 
-// A word has four inputs of its column in the lower halves of the bytes and the next four in the upper ones: two of them,
-// the first and the third or the second and the fourth, are found at a time.
+// A word has four inputs of its column in the lower halves of the bytes and the next four in the upper ones: two of
+// them, the first and the third or the second and the fourth, are found at a time.
 template <int BITS>
 inline void unpack4(const uint8_t* from, int64_t bytes, uint8_t* to) {
     // -8 to 7, and twice what E2M1 stands for.
@@ -157,11 +157,11 @@ struct LotSums<8> {
     }
 };
 
-// total[r] += what was added up of `count` lots, from input `k` on, for rows [row, row + R) of `x`; `at` is the place of the
-// first one in the sums. The arithmetic is that of multiply_tile in quantised.h.
+// total[r] += what was added up of `count` lots, from input `k` on, for rows [row, row + R) of `x`; `at` is the place
+// of the first one in the sums. The arithmetic is that of multiply_tile in quantised.h.
 template <int R, int BITS, int N, bool HAS_OFFSETS>
-inline void add_lots(const Lots<BITS>& lots, int64_t count, const LotSums<BITS>* sums, int64_t at, const Rounded& x, int64_t row,
-                     int64_t k, vec (*result)[2]) {
+inline void add_lots(const Lots<BITS>& lots, int64_t count, const LotSums<BITS>* sums, int64_t at, const Rounded& x,
+                     int64_t row, int64_t k, vec (*result)[2]) {
     vec total[R][2];
     memcpy(total, result, sizeof total);
     for (int64_t i = 0; i < count; i++) {
@@ -191,15 +191,18 @@ __attribute__((noinline)) void multiply_tile_by_units(const Packed& w, int64_t t
         count = std::min(LOTS, (w.inputs - k) / N);
         reader.read(count, lots);
         for (int64_t first = 0; first < rows; first += UNIT_ROWS) {
-            // The last ones are computed with some that were there before: there may be no 16 rows to read from here on.
+            // The last ones are computed with some that were there before: there may be no 16 rows to read from here
+            // on.
             const int64_t start = std::max<int64_t>(row + std::min(first, rows - UNIT_ROWS), 0);
             for (int64_t i = 0; i < count; i++) sums[i].multiply(x, start, k + i * N, lots.codes[i]);
             const int64_t skipped = row + first - start, end = std::min(rows - first, UNIT_ROWS);
+            auto add = [&](auto together, int64_t r) {
+                add_lots<together(), BITS, N, HAS_OFFSETS>(lots, count, sums, skipped + r, x, row + first + r, k,
+                                                           total + first + r);
+            };
             int64_t r = 0;
-            for (; r + 4 <= end; r += 4)
-                add_lots<4, BITS, N, HAS_OFFSETS>(lots, count, sums, skipped + r, x, row + first + r, k, total + first + r);
-            for (; r < end; r++)
-                add_lots<1, BITS, N, HAS_OFFSETS>(lots, count, sums, skipped + r, x, row + first + r, k, total + first + r);
+            for (; r + 4 <= end; r += 4) add(std::integral_constant<int, 4>(), r);
+            for (; r < end; r++) add(std::integral_constant<int, 1>(), r);
         }
     }
 }

@@ -81,7 +81,8 @@ inline void add_products(const int8_t* high, const int8_t* low, int64_t stride, 
             }
 #pragma GCC unroll 4
             for (int r = 0; r < R; r++) {
-                const ivec upper = splat4(high + r * stride + k + 4 * part), lower = splat4(low + r * stride + k + 4 * part);
+                const int64_t at = r * stride + k + 4 * part;
+                const ivec upper = splat4(high + at), lower = splat4(low + at);
                 for (int c = 0; c < 2; c++) sums[r].high[c] = dot4<BITS>(sums[r].high[c], columns[c], upper);
                 for (int c = 0; c < 2; c++) sums[r].low[c] = dot4<BITS>(sums[r].low[c], columns[c], lower);
             }
@@ -91,8 +92,8 @@ inline void add_products(const int8_t* high, const int8_t* low, int64_t stride, 
 
 // total[r] += rows [row, row + R) times `N` inputs, from input `k` on, of one tile.
 template <int R, int BITS, int N, int C>
-inline void add_lot(const Packed& w, const GroupHead& head, const uint8_t* codes, const Rounded& x, int64_t row, int64_t k,
-                    vec (*total)[C], int first_column) {
+inline void add_lot(const Packed& w, const GroupHead& head, const uint8_t* codes, const Rounded& x, int64_t row,
+                    int64_t k, vec (*total)[C], int first_column) {
     const int64_t at = row * w.inputs + k;
     ExactSums sums[R];
     add_products<R, BITS, N>(x.high + at, x.low + at, w.inputs, codes, sums);

@@ -1,8 +1,8 @@
 // Products with packed weights on the matrix units of some CPUs (AMX): for many rows they are several times as fast.
 //
-// What they compute of 32 inputs is two chains of fused multiplications and additions, of the even inputs and of the odd
-// ones, which are added up, and then to the sum. Few rows wait for the memory, which is read faster by vectors: these
-// compute the same numbers. So a row's result does not depend on how many others there are, here neither.
+// What they compute of 32 inputs is two chains of fused multiplications and additions, of the even inputs and of the
+// odd ones, which are added up, and then to the sum. Few rows wait for the memory, which is read faster by vectors:
+// these compute the same numbers. So a row's result does not depend on how many others there are, here neither.
 #pragma once
 
 #include "linear.h"
@@ -226,7 +226,8 @@ inline void multiply_on_matrix_units(const Packed& w, int64_t tile, int64_t end,
 
 namespace {
 
-// Rows of `x` times tiles [tile, end), by matrix units where they are used. `take(row, tile, low, high)` gets both vectors.
+// Rows of `x` times tiles [tile, end), by matrix units where they are used. `take(row, tile, low, high)` gets both
+// vectors.
 template <class Take>
 inline void multiply_packed(const Packed& w, int64_t tile, int64_t end, const bf16* x, int64_t rows, Take&& take) {
 #ifdef SIGNALBOX_MATRIX_UNITS

@@ -85,7 +85,8 @@ struct Split {
     const T* values(int64_t b, int64_t h) const {
         return (const T*)a.values + (table[b] * a.num_kv_heads + h) * bs * a.value_stride;
     }
-    // What to fetch while block b is scored, or its values are added: first keys, then values, then the next split's keys.
+    // What to fetch while block b is scored, or its values are added: first keys, then values, then the next split's
+    // keys.
     Ahead ahead_of_keys(int64_t b, int64_t h) const {
         b += ahead_blocks;
         if (b <= last_block) return {(const char*)keys(b, h), (const char*)keys(b, h) + key_bytes};
