@@ -12,12 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from frontend_svc.access.audit import AuditLog
 from frontend_svc.access.keys import Key
 from frontend_svc.access.quota import KeyQuota, QuotaLease
 from frontend_svc.requests.request import ClientRequest
 from signalbox.api_keys import hash_key, id_of, is_same_hash, make_key
-from signalbox.errors import AuthenticationError, InternalError, PermissionDeniedError
+from signalbox.errors import (
+    AuthenticationError,
+    InternalError,
+    PermissionDeniedError,
+    SignalboxError,
+    code_of,
+)
 from signalbox.runtime.watched_file import WatchedFile
 
 FIELD = "authorization"
@@ -44,11 +52,18 @@ class Caller:
     """Names the caller's key; empty: there are no keys here."""
     is_batch: bool = False
     """A batch of theirs calls: half of each limit is left to their other calls."""
+    models: frozenset[str] | None = None
+    """Models that they may name; None: all."""
 
     def require_admin(self, what: str) -> None:
         """Raises PermissionDeniedError, which names `what`."""
         if not self.is_admin:
             raise PermissionDeniedError(f"{what} needs an admin key", field=FIELD)
+
+    def require_model(self, name: str) -> None:
+        """Raises PermissionDeniedError for a model that the key is not for."""
+        if self.models is not None and name not in self.models:
+            raise PermissionDeniedError(f"this key is not for the model {name!r}", field="model")
 
     def may_cancel(self, tenant: str) -> bool:
         """Whether requests of `tenant` may be ended for this caller."""
@@ -69,6 +84,7 @@ class AccessControl:
 
     def __init__(self, key_file: KeyFile | None = None, *, share_prefix_cache: bool = False) -> None:
         """Without a file everybody may do everything. `share_prefix_cache`: tenants may use each other's blocks."""
+        self.audit = AuditLog()
         self._file = key_file
         self._share_prefix_cache = share_prefix_cache
         self._quotas: dict[str, KeyQuota] = {}
@@ -89,32 +105,42 @@ class AccessControl:
             # A face that forgot to ask must not become an open door.
             raise InternalError("the caller of this request was not identified") from None
 
-    def identify(self, authorization: Sequence[str]) -> Caller:
-        """Remembers who makes the call that runs; `authorization` are the values of that header.
+    def identify(self, authorization: Sequence[str], path: str, client: str = "") -> Caller:
+        """Remembers who makes the call that runs; `authorization` are the values of that header, `client` is where it
+        comes from.
 
-        Raises AuthenticationError.
+        Raises AuthenticationError, or PermissionDeniedError for a path that is not the key's.
         """
         if self._file is None:
             return ANYBODY
-        text = _read_bearer(authorization)
-        key_id = id_of(text)
-        key = self._file.content.get(key_id, _NOBODY)
-        if not is_same_hash(hash_key(text), key.hash):
-            raise AuthenticationError("the API key is not known", field=FIELD)
+        key_id = ""
+        try:
+            text = _read_bearer(authorization)
+            key_id = id_of(text)
+            key = self._file.content.get(key_id, _NOBODY)
+            if not is_same_hash(hash_key(text), key.hash):
+                raise AuthenticationError("the API key is not known", field=FIELD)
+            _require_valid(key, path)
+        except SignalboxError as error:
+            self.audit.refused(code_of(error), key_id, path, client)
+            raise
         return self._enter(key_id, key, is_batch=False)
 
-    def act_for(self, key_id: str) -> Caller:
-        """The task that runs calls for a batch of this key. Raises AuthenticationError when the key is gone."""
+    def act_for(self, key_id: str, path: str) -> Caller:
+        """The task that runs calls for a batch of this key. Raises AuthenticationError when the key is gone or has
+        expired, PermissionDeniedError for a path that is not the key's."""
         if self._file is None:
             return ANYBODY
         key = self._file.content.get(key_id)
         if key is None:
             raise AuthenticationError("the API key that made this batch is not known any more", field=FIELD)
+        _require_valid(key, path)
         return self._enter(key_id, key, is_batch=True)
 
     def _enter(self, key_id: str, key: Key, *, is_batch: bool) -> Caller:
         quota = self._quota_of(key_id, key)
-        caller = Caller(key.tenant, key.best_priority, key.admin, quota, key_id, is_batch)
+        models = None if key.models is None else frozenset(key.models)
+        caller = Caller(key.tenant, key.best_priority, key.admin, quota, key_id, is_batch, models)
         _caller.set(caller)
         return caller
 
@@ -186,6 +212,13 @@ class AccessControl:
         if key_id not in self._quotas:
             self._quotas[key_id] = KeyQuota(key)
         return self._quotas[key_id]
+
+
+def _require_valid(key: Key, path: str) -> None:
+    if key.has_expired(datetime.now(UTC)):
+        raise AuthenticationError("the API key has expired", field=FIELD)
+    if not key.may_call(path):
+        raise PermissionDeniedError(f"this key is not for {path}", field=FIELD)
 
 
 def _read_bearer(authorization: Sequence[str]) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from signalbox.api_keys import HASH_PATTERN, ID_PATTERN, TENANT_PATTERN
 from signalbox.errors import StartupError
@@ -38,6 +39,21 @@ class Key(BaseModel):
     """Most tokens of prompts and outputs in a minute; None: no limit."""
     admin: bool = False
     """May see and cancel what belongs to other tenants."""
+    expires: AwareDatetime | None = None
+    """From when on the key is refused, with an offset (2027-01-01T00:00:00Z); None: never."""
+    models: list[str] | None = None
+    """Models that requests may name; None: all."""
+    paths: list[str] | None = None
+    """What paths of calls begin with: `/v1/embeddings` over HTTP, `/signalbox.v1.GenerationService/` over gRPC;
+    None: all."""
+
+    def has_expired(self, now: datetime) -> bool:
+        """At `now`, which has an offset."""
+        return self.expires is not None and now >= self.expires
+
+    def may_call(self, path: str) -> bool:
+        """Over HTTP or gRPC."""
+        return self.paths is None or path.startswith(tuple(self.paths))
 
 
 def watch_keys(path: Path) -> WatchedFile[Mapping[str, Key]]:

@@ -129,6 +129,7 @@ class RequestProcessor:
         """Checks, tokenizes and hashes a request."""
         self._check_open()
         model = self._directory.resolve(request.model)
+        self.access.caller.require_model(model.name)
         validation.check_task(request, model)
         request = fill_in(request, self.defaults)
         validation.check_request(request)

@@ -39,7 +39,7 @@ class InProcessCalls:
         """Needs a task of its own, as whose call it is belongs to the task. Cancelling that ends the call."""
         request = self._make_request(batch.endpoint, body)
         try:
-            self._access.act_for(batch.key_id)
+            self._access.act_for(batch.key_id, batch.endpoint)
             response = await self._endpoints[batch.endpoint](request)
         except (ResourceExhaustedError, UnavailableError) as error:
             return await self._refused(request, error, _retry_s(error))

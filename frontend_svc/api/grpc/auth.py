@@ -34,7 +34,7 @@ class GrpcAuth(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         values = [value for name, value in metadata if name == FIELD and isinstance(value, str)]
         try:
             with self._metrics.counting_refusals():
-                self._access.identify(values)
+                self._access.identify(values, handler_call_details.method)
         except SignalboxError as error:
             return _make_refusal(error)
         return await continuation(handler_call_details)

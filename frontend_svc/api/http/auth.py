@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from frontend_svc.access.access_control import FIELD, AccessControl, Caller
 from frontend_svc.api.http.errors import answer_error
 from frontend_svc.metrics import Metrics
-from signalbox.errors import SignalboxError
+from signalbox.errors import SignalboxError, code_of
 
 METRICS = "/metrics"
 OPEN = {"/", "/docs", "/openapi.json", "/health", "/live", "/ping", "/ready", "/version", METRICS}
@@ -50,7 +50,13 @@ class HttpAuth:
 
     def _check(self, request: Request, path: str) -> Caller:
         keys = [f"Bearer {key}" for key in request.headers.getlist(API_KEY)]
-        caller = self._access.identify(request.headers.getlist(FIELD) or keys)
+        client = request.client.host if request.client else ""
+        caller = self._access.identify(request.headers.getlist(FIELD) or keys, path, client)
         if path.startswith(self._admin):
-            caller.require_admin(path)
+            try:
+                caller.require_admin(path)
+            except SignalboxError as error:
+                self._access.audit.refused(code_of(error), caller.key_id, path, client)
+                raise
+            self._access.audit.admin(caller.key_id, path, client)
         return caller

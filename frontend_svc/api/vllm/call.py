@@ -41,6 +41,8 @@ def abort(services: Services, request_ids: Iterable[str]) -> None:
             continue
         name, is_later_choice = session.request_id, session.request.choice_index > 0
         if (name.rpartition(".")[0] if is_later_choice else name) in wanted:
+            if caller.tenant != session.request.tenant:
+                services.access.audit.admin(caller.key_id, f"cancel {name}", "")
             session.cancel()
 
 

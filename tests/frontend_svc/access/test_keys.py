@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,15 @@ def test_the_command_prints_a_line_for_the_file(capsys: pytest.CaptureFixture[st
         )
     }
     assert text not in line
+
+
+def test_the_command_knows_expiry_and_scope(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    scope = ["--model", "a", "--model", 'b"', "--path", "/v1/chat"]
+    assert main(["key", "new", "--tenant", "acme", "--days", "2", *scope]) == 0
+    (key,) = read(tmp_path, capsys.readouterr().out.splitlines()[4].strip()).values()
+    assert (key.models, key.paths) == (["a", 'b"'], ["/v1/chat"])
+    now = datetime.now(UTC)
+    assert [key.has_expired(now + timedelta(days=days)) for days in (0, 1, 3)] == [False, False, True]
 
 
 def test_only_what_was_asked_for_is_in_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

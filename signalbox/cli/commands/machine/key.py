@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from datetime import UTC, datetime, timedelta
 
 from signalbox.api_keys import ENVIRONMENT, TENANT_PATTERN, NewKey, make_key
 from signalbox.cli.commands.arguments import at_least_one
@@ -11,6 +13,7 @@ EXAMPLE = f"""\
 examples:
   signalbox key new --tenant acme
   signalbox key new --tenant batch --best-priority 10 --requests-at-once 8 --tokens-per-minute 60000
+  signalbox key new --tenant guest --days 30 --model qwen3 --path /v1/chat/completions
   signalbox key new --tenant operators --admin
 
 The key is shown once: it goes to its owner, who sends `Authorization: Bearer KEY` or sets {ENVIRONMENT}.
@@ -31,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--requests-at-once", type=at_least_one, metavar="N", help="most open requests (no limit)")
     add("--requests-per-minute", type=at_least_one, metavar="N", help="most new requests (no limit)")
     add("--tokens-per-minute", type=at_least_one, metavar="N", help="most prompt + output tokens (no limit)")
+    add("--days", type=at_least_one, metavar="N", help="how long the key is good for (for ever)")
+    add("--model", action="append", metavar="NAME", help="a model that it is for; several times (all)")
+    add("--path", action="append", metavar="PATH", help="what paths of its calls begin with (all)")
     add("--admin", action="store_true", help="may also see the board and cancel requests of other tenants")
 
 
@@ -47,6 +53,12 @@ def make_line(key: NewKey, args: argparse.Namespace) -> str:
     for name in ("best_priority", *LIMITS):
         if getattr(args, name) is not None:
             entry.append(f"{name} = {getattr(args, name)}")
+    if args.days is not None:
+        expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=args.days)
+        entry.append(f"expires = {expires.isoformat()}")
+    for name, values in (("models", args.model), ("paths", args.path)):
+        if values is not None:
+            entry.append(f"{name} = {json.dumps(values)}")  # as TOML has it, too
     if args.admin:
         entry.append("admin = true")
     return f'"{key.key_id}" = {{ {", ".join(entry)} }}'
