@@ -8,7 +8,10 @@ import sys
 from typing import Any
 
 from tests.telemetry.conftest import Measured
-from tests.telemetry.test_trace import MAX_TOKENS, PROMPT, complete, new_trace
+from tests.telemetry.test_trace import MAX_TOKENS, complete, new_trace
+
+PROMPT = [15, 16, 17]
+"""Nothing of it is cached for other tests."""
 
 
 def objects_of(measured: Measured, service: str) -> list[dict[str, Any]]:
@@ -26,7 +29,7 @@ def test_every_line_of_every_service_is_an_object(measured: Measured) -> None:
 
 def test_the_end_of_a_request_is_found_by_its_trace(measured: Measured) -> None:
     trace_id, headers = new_trace()
-    complete(measured, headers)
+    complete(measured, headers, PROMPT)
     (ended,) = [line for line in objects_of(measured, "frontend") if line.get("trace_id") == trace_id]
     assert (ended["message"], ended["outcome"], ended["worker_id"]) == ("request ended", "length", "worker-0")
     assert (ended["num_prompt_tokens"], ended["num_output_tokens"]) == (len(PROMPT), MAX_TOKENS)
@@ -34,7 +37,7 @@ def test_the_end_of_a_request_is_found_by_its_trace(measured: Measured) -> None:
 
 
 def test_the_command_line_shows_them_as_text_or_as_they_are(measured: Measured) -> None:
-    complete(measured, {})
+    complete(measured, {}, PROMPT)
     command = [sys.executable, "-m", "signalbox", "logs", "--pid", str(measured.ring.process.pid), "frontend"]
 
     def show(*options: str) -> str:

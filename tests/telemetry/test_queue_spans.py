@@ -68,6 +68,7 @@ def test_a_preempted_stay_is_a_span(traced: Traced) -> None:
     assert (name, start, events) == ("queue", began, ["preempted", "resumed"])
     assert end > start
     assert traced.tracer.spans[-1].attributes["signalbox.queue.reason"] == "preempted"
+    assert not traced.tracer.spans[-1].links  # it is the same attempt
 
 
 def test_a_cancel_in_the_queue_ends_the_span(traced: Traced) -> None:

@@ -32,8 +32,9 @@ def new_trace(flags: str = "01") -> tuple[str, dict[str, str]]:
     return trace_id, {"traceparent": f"00-{trace_id}-{PARENT}-{flags}", "tracestate": "vendor=1"}
 
 
-def complete(measured: Measured, headers: dict[str, str]) -> None:
-    answer = httpx.post(f"{measured.ring.url}/v1/completions", json=BODY, headers=headers, timeout=30)
+def complete(measured: Measured, headers: dict[str, str], prompt: list[int] = PROMPT) -> None:
+    body = BODY | {"prompt": prompt}
+    answer = httpx.post(f"{measured.ring.url}/v1/completions", json=body, headers=headers, timeout=30)
     assert answer.status_code == 200, answer.text
     assert answer.json()["usage"]["completion_tokens"] == MAX_TOKENS
 
