@@ -3,7 +3,9 @@
     python -m signalbox.benchmarks.runner.perplexity --model DIR --quantization none int8 int4
 
 The text is `pydoc_data.topics` of the standard library, the language reference of Python: English with code in it.
-Windows of 512 tokens are read one by one, each without what stood before. One JSON object per line.
+Windows of 512 tokens are read one by one, each without what stood before. One JSON object per line: `perplexity` is of
+all tokens of a window but its first, `of_second_halves` of the last 255, which are those that llama.cpp's
+llama-perplexity counts. `--write-text FILE` writes the text for that.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -35,18 +38,33 @@ DEGREES_OF_FREEDOM = 3.0
 """Degrees of freedom of the numbers with heavy tails."""
 
 
+def read_text() -> str:
+    """The text, which depends on the version of Python."""
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
 def read_windows(model_dir: Path, num_windows: int) -> list[list[int]]:
     """The first tokens of the text."""
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-    text = "\n\n".join(topics[name] for name in sorted(topics))
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    ids: list[int] = tokenizer.encode(read_text(), add_special_tokens=False).ids
     starts = range(0, min(len(ids) - WINDOW_TOKENS, num_windows * WINDOW_TOKENS), WINDOW_TOKENS)
     return [ids[start : start + WINDOW_TOKENS] for start in starts]
 
 
+@dataclass
+class Losses:
+    """Negative log-probabilities of tokens, `[tokens]` for each window."""
+
+    windows: list[torch.Tensor] = field(default_factory=list)
+
+    def perplexity(self, first: int = 0) -> float:
+        """e to their mean, from the token `first` of each window on, which is the one behind its first for 0."""
+        return math.exp(float(torch.cat([losses[first:] for losses in self.windows]).mean()))
+
+
 @torch.inference_mode()
-def perplexity(model: LoadedModel, windows: list[list[int]]) -> float:
-    """e to the mean of the negative log-probability of each token but the first of a window."""
+def read_losses(model: LoadedModel, windows: list[list[int]]) -> Losses:
+    """What the model makes of each token but the first of a window."""
     num_blocks = WINDOW_TOKENS // BLOCK_SIZE
     cache = KVCache(
         model.layer_shapes,
@@ -55,7 +73,7 @@ def perplexity(model: LoadedModel, windows: list[list[int]]) -> float:
         dtype=model.dtype,
         device=model.device,
     )
-    total = 0.0
+    found = Losses()
     for window in windows:
         tokens = torch.tensor(window)
         batch = PagedBatch(
@@ -69,8 +87,8 @@ def perplexity(model: LoadedModel, windows: list[list[int]]) -> float:
         with attention.running(batch):
             positions = torch.arange(WINDOW_TOKENS)[None]
             output = model.module(input_ids=tokens[None], position_ids=positions, use_cache=False)
-        total += float(F.cross_entropy(output.logits[0, :-1].float(), tokens[1:], reduction="sum"))
-    return math.exp(total / (len(windows) * (WINDOW_TOKENS - 1)))
+        found.windows.append(F.cross_entropy(output.logits[0, :-1].float(), tokens[1:], reduction="none"))
+    return found
 
 
 def matrix_errors() -> Iterator[dict[str, object]]:
@@ -102,7 +120,11 @@ def main() -> None:
     parser.add_argument("--quantization", nargs="+", default=["none", "int8", "int4"])
     parser.add_argument("--windows", type=int, default=40, help="of 512 tokens (%(default)s)")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--write-text", type=Path, help="write the text to this file, and do nothing else")
     options = parser.parse_args()
+    if options.write_text is not None:
+        options.write_text.write_text(read_text())
+        return
     if options.threads:
         torch.set_num_threads(options.threads)
     for line in matrix_errors():
@@ -110,8 +132,15 @@ def main() -> None:
     windows = read_windows(options.model, options.windows)
     for name in options.quantization:
         model = load_checked(options.model, options.dtype, "cpu", BLOCK_SIZE, Quantization(name))
-        found = {"quantization": name, "dtype": options.dtype, "tokens": len(windows) * WINDOW_TOKENS}
-        print(json.dumps(found | {"perplexity": round(perplexity(model, windows), 3)}), flush=True)
+        found: dict[str, object] = {
+            "quantization": name,
+            "dtype": options.dtype,
+            "tokens": len(windows) * WINDOW_TOKENS,
+        }
+        losses = read_losses(model, windows)
+        found["perplexity"] = round(losses.perplexity(), 3)
+        found["of_second_halves"] = round(losses.perplexity(WINDOW_TOKENS // 2), 3)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
