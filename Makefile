@@ -79,6 +79,7 @@ soak: install  ## faults for real rings, overload, long streams, a poison, and t
 	SIGNALBOX_SIMULATION=1 $(BIN)/python -m pytest tests/simulation
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seeds 0:20000 --jobs 2
 	$(BIN)/python -m tests.parsing.run --cases 100000
+	$(BIN)/python -m tools.images
 
 rehearse: install  ## run k8s/overlays/cpu-demo on this machine as its manifests say (needs kubectl)
 	@$(BIN)/python -m tools.rehearsal $(ARGS)

@@ -54,6 +54,9 @@ class Builder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._arguments, self._stages = read_stages()
+        if "PIP_FIND_LINKS" in os.environ:
+            # torch is there; an index that cannot be reached from here would be asked for every package.
+            self._arguments["TORCH_INDEX"] = "https://pypi.org/simple"
         self._rooms: dict[str, Room] = {}
 
     def base(self) -> Room:
