@@ -81,8 +81,8 @@ inline void add_products(const int8_t* high, const int8_t* low, int64_t stride, 
             }
 #pragma GCC unroll 4
             for (int r = 0; r < R; r++) {
-                const int64_t at = r * stride + k + 4 * part;
-                const ivec upper = splat4(high + at), lower = splat4(low + at);
+                const ivec upper = splat4(high + r * stride + k + 4 * part);
+                const ivec lower = splat4(low + r * stride + k + 4 * part);
                 for (int c = 0; c < 2; c++) sums[r].high[c] = dot4<BITS>(sums[r].high[c], columns[c], upper);
                 for (int c = 0; c < 2; c++) sums[r].low[c] = dot4<BITS>(sums[r].low[c], columns[c], lower);
             }
