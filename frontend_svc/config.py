@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from signalbox.links.addresses import read_addresses
-from signalbox.runtime.config import Settings
+from signalbox.links.tls.settings import LinkSettings
 
 
 def _check_address(value: str) -> str:
@@ -72,7 +72,7 @@ class Limits:
     """How long a chat template may take for a conversation, in seconds."""
 
 
-class FrontendSettings(Settings):
+class FrontendSettings(LinkSettings):
     """The frontend of signalbox: public gRPC and OpenAI-compatible HTTP."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_FRONTEND_", cli_prog_name="frontend-svc")
@@ -85,6 +85,14 @@ class FrontendSettings(Settings):
     """host:port at which the gRPC API listens; port 0: any free one."""
     reuse_port: bool = False
     """Let other frontend processes listen on the same two ports; each connection goes to any one of them."""
+    public_tls_cert: Path | None = None
+    """File with the certificate that clients are shown over HTTP and gRPC, PEM. Read again when it changes. Unset:
+    clients talk in plaintext, keys included."""
+    public_tls_key: Path | None = None
+    """File with its private key, PEM."""
+    public_tls_ca: Path | None = None
+    """File with the authority, PEM, of which clients have to show a certificate, beside any key. Unset: they need
+    none."""
     page: bool = True
     """Whether to serve the page with playground and board at /."""
     vllm_faces: bool = True

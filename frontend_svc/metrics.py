@@ -93,7 +93,7 @@ _GEN_AI = (names.LABEL_OPERATION, names.LABEL_PROVIDER, names.LABEL_MODEL)
 class Metrics:
     """The `Observer` of all sessions, with a registry of its own."""
 
-    def __init__(self, name: str = "", frontend_instance: str = "", spans: SpanCounts | None = None) -> None:
+    def __init__(self, name: str = "", spans: SpanCounts | None = None) -> None:
         self._registry = CollectorRegistry()
         self._page = CollectorRegistry()
         """What `render` shows: ours, and what the process takes."""
@@ -146,10 +146,10 @@ class Metrics:
         info = Gauge(
             names.METRIC_FRONTEND_INFO,
             "Always 1.",
-            ["version", "name", "frontend_instance"],
+            ["version", "name"],
             registry=self._registry,
         )
-        info.labels(__version__, name, frontend_instance).set(1)
+        info.labels(__version__, name).set(1)
         if spans is not None:
             self._registry.register(_Spans(spans))
 

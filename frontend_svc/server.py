@@ -19,9 +19,10 @@ from frontend_svc.links.ring_gauges import RingGauges
 from frontend_svc.links.scheduler_link import SchedulerLink
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.services import make_services
-from signalbox.errors import UnavailableError
+from signalbox.errors import StartupError, UnavailableError
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.links.tls.identity import Identity
 from signalbox.runtime.process import settle_memory
 from signalbox.telemetry.metrics_server import MetricsServer
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
@@ -50,6 +51,7 @@ class Frontend:
         self._ring_gauges = RingGauges(lambda: self.scheduler.address)
         self.http_port = 0
         self.grpc_port = 0
+        self._identity = _public_identity(settings)
         self._grpc = self._make_grpc()
         self._api = self._make_api()
         self._http = HttpServer(
@@ -57,6 +59,7 @@ class Frontend:
             reuse_port=settings.reuse_port,
             bounds=HttpBounds(connections_for(settings.max_connections)),
             on_refused=self.metrics.on_connection_refused,
+            identity=self._identity,
         )
         self._metrics_server = MetricsServer()
         self._tasks: list[asyncio.Task[None]] = []
@@ -69,6 +72,8 @@ class Frontend:
             [GrpcAuth(self.access, self.metrics)] if self.access.has_keys else [],
             reuse_port=settings.reuse_port,
             max_receive_bytes=settings.max_request_bytes,
+            identity=self._identity,
+            is_link=False,
         )
         add_GenerationServiceServicer_to_server(GenerationServicer(self._services), server.grpc)
         if settings.vllm_faces:
@@ -160,6 +165,16 @@ class Frontend:
         while True:
             await asyncio.sleep(min(1.0, self._settings.stall_s / 2))
             self.table.cancel_stalled(self.table.clock(), self._settings.stall_s)
+
+
+def _public_identity(settings: FrontendSettings) -> Identity | None:
+    """What clients are shown; None: plaintext. Raises StartupError."""
+    cert, key = settings.public_tls_cert, settings.public_tls_key
+    if cert is None and key is None and settings.public_tls_ca is None:
+        return None
+    if cert is None or key is None:
+        raise StartupError("--public-tls-cert and --public-tls-key must be given together")
+    return Identity(cert, key, settings.public_tls_ca, "--public-tls")
 
 
 async def serve(settings: FrontendSettings, stop: asyncio.Event) -> None:

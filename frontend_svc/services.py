@@ -79,7 +79,7 @@ def make_services(settings: FrontendSettings) -> Services:
         tokenizer = load_tokenizer(settings.model, settings.chat_template)
         form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
     tracer = spans.start("frontend", settings.name or instance)
-    metrics = Metrics(settings.name, instance, tracer.counts)
+    metrics = Metrics(settings.name, tracer.counts)
     directory = ModelDirectory(
         tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
         served_model_name=settings.served_model_name,

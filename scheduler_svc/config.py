@@ -9,10 +9,10 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.lease.spec import parse_lease, user_lease
 from signalbox.errors import StartupError
 from signalbox.links.addresses import read_address
-from signalbox.runtime.config import Settings
+from signalbox.links.tls.settings import LinkSettings
 
 
-class SchedulerSettings(SchedulerConfig, Settings):
+class SchedulerSettings(SchedulerConfig, LinkSettings):
     """The scheduler of signalbox: decides which blocks and which steps, and never sees a token."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_SCHEDULER_", cli_prog_name="scheduler-svc")

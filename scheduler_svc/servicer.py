@@ -19,6 +19,9 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError
 from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.links.rpc import abort
+from signalbox.links.tls.guard import names_of
+from signalbox.links.tls.owners import Owners, check_worker
+from signalbox.links.tls.roles import Role, instance_of
 from signalbox.protocol.enums import WorkerExit
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
@@ -31,6 +34,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
+        self._owners = Owners()
 
     async def AttachWorker(  # noqa: N802
         self, requests: AsyncIterator[scheduler_pb2.AttachWorkerRequest], context: Context
@@ -42,6 +46,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         )
         closed = asyncio.Event()
         try:
+            check_worker(instance_of(names_of(context), Role.WORKER), first.hello.worker_id)
             session = WorkerSession(self._loop, first, outbox.put, closed.set)
         except SignalboxError as error:
             await abort(context, error)
@@ -87,6 +92,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             await abort(context, InvalidRequestError("the first message must carry hello", field="hello"))
         try:
             check_name("hello.frontend_instance", first.hello.frontend_instance)
+            self._owners.check(first.hello.frontend_instance, names_of(context))
             link = self._loop.attach_frontend(first.hello)
         except SignalboxError as error:
             await abort(context, error)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 import grpc
 
 from signalbox.api_keys import key_from_environment
-from signalbox.links import rpc
 from signalbox.links.rpc_errors import error_of
+from signalbox.links.tls.public import public_channel
 from signalbox.protocol.generation import (
     Delta,
     Finished,
@@ -77,12 +78,16 @@ class Model:
 class Client:
     """A connection to a frontend's gRPC address. Make it inside a running event loop."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, *, api_key: str | None = None) -> None:
-        """`api_key` None: the one in SIGNALBOX_API_KEY; empty: none is sent."""
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, *, api_key: str | None = None, ca: str | Path | None = None
+    ) -> None:
+        """`address` is host:port, or grpcs://host:port for a server that shows a certificate. `ca`: file with the
+        authority that is believed, PEM; None: the one in SIGNALBOX_CA, else those that gRPC comes with. `api_key` None:
+        the one in SIGNALBOX_API_KEY; empty: none is sent. Raises StartupError when `ca` cannot be read."""
         self.address = address
         key = key_from_environment() if api_key is None else api_key
         self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
-        self._channel = rpc.channel(address)
+        self._channel = public_channel(address, ca)
         self._stub: Any = frontend_pb2_grpc.GenerationServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:

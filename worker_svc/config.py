@@ -10,17 +10,21 @@ from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from signalbox.links.addresses import read_address, read_addresses
+from signalbox.links.tls.roles import Role
+from signalbox.links.tls.settings import LinkSettings
 from signalbox.protocol.speculation import parse_speculation
-from signalbox.runtime.config import Settings, flag_of
+from signalbox.runtime.config import flag_of
 
 
-class WorkerSettings(Settings):
+class WorkerSettings(LinkSettings):
     """A worker of signalbox: owns its requests, runs the model, sends tokens straight to frontends."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_WORKER_", cli_prog_name="worker-svc")
 
     scheduler: str = "127.0.0.1:7300"
     """host:port of the scheduler, or a comma-separated list of them: one leads, and the others stand by."""
+    behind_relay: bool = False
+    """The address of the scheduler is a relay's. Needs to be said only with certificates, in which it shows."""
     scheduler_silence_ms: int = Field(1500, ge=750)
     """A scheduler that says nothing for so long is taken for gone, in milliseconds: running requests go on with lent
     blocks, while the worker looks for one that leads."""
@@ -125,6 +129,11 @@ class WorkerSettings(Settings):
     def ids(self) -> Mapping[str, str]:
         """What names this process in each JSON object that it logs."""
         return {"worker_id": self.worker_id}
+
+    @property
+    def upward(self) -> Role:
+        """What the worker dials as its scheduler."""
+        return Role.RELAY if self.behind_relay else Role.SCHEDULER
 
     @field_validator("scheduler")
     @classmethod

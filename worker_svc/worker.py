@@ -72,6 +72,7 @@ class Worker:
             outputs.is_open,
             step_age_s=lambda: self._steps.step_age_s,
             silence_s=settings.scheduler_silence_ms / 1e3,
+            upward=settings.upward,
         )
         outputs.on_open, outputs.on_orders = self._link.frontend_found, self._steps.order
 

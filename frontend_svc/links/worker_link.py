@@ -17,6 +17,7 @@ from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.links import reach, rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
+from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import worker_pb2 as worker_pb
 from signalbox.v1.worker_pb2_grpc import WorkerServiceStub
@@ -92,7 +93,7 @@ class WorkerLink:
         while self._is_wanted():
             try:
                 # An old channel would wait before it connects again.
-                async with rpc.channel(self.process.worker.address) as channel:
+                async with rpc.channel(self.process.worker.address, Role.WORKER) as channel:
                     await self._stream(WorkerServiceStub(channel), backoff)
             except (grpc.aio.AioRpcError, TimeoutError) as error:
                 if backoff.is_first:

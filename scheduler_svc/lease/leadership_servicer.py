@@ -13,6 +13,9 @@ from scheduler_svc.lease.lease import Lease
 from scheduler_svc.servicer import SchedulerServicer
 from signalbox.errors import UnavailableError
 from signalbox.links.rpc import abort
+from signalbox.links.tls.guard import names_of
+from signalbox.links.tls.identity import ours
+from signalbox.links.tls.roles import Role, roles_of
 from signalbox.v1 import admin_pb2, admin_pb2_grpc, scheduler_pb2, scheduler_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -45,7 +48,9 @@ class LeadershipServicer(scheduler_pb2_grpc.SchedulerServiceServicer, admin_pb2_
         self, request: scheduler_pb2.FindLeaderRequest, context: Context
     ) -> scheduler_pb2.FindLeaderResponse:
         """Answers who leads. A lease that may have run out while this process stood still is another's perhaps."""
-        self._lease.depose(request.lease_counter)
+        identity = ours()  # without certificates whoever gets here is believed
+        if identity is None or Role.SCHEDULER in roles_of(names_of(context), identity.domain):
+            self._lease.depose(request.lease_counter)
         if self._leading is None:
             return scheduler_pb2.FindLeaderResponse(leader_address=self._lease.holder_address)
         if not self._lease.is_held:

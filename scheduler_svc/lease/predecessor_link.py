@@ -9,6 +9,7 @@ import grpc
 
 from signalbox.links import rpc
 from signalbox.links.reach import refuses
+from signalbox.links.tls.roles import Role
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ async def tell_predecessor(address: str, counter: int) -> None:
     clock = asyncio.get_running_loop()
     give_up = clock.time() + TELL_FOR_S
     while clock.time() < give_up and not await refuses(address):
-        async with rpc.channel(address) as channel:
+        async with rpc.channel(address, Role.SCHEDULER) as channel:
             stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
             try:
                 await stub.FindLeader(

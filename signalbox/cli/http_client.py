@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import shutil
+import ssl
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from http import HTTPStatus
@@ -14,12 +15,13 @@ from itertools import chain
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from signalbox.api_keys import key_from_environment
+from signalbox.api_keys import CA_VARIABLE, key_from_environment
 from signalbox.errors import (
     STATUS,
     InternalError,
     InvalidRequestError,
     SignalboxError,
+    StartupError,
     UnavailableError,
 )
 
@@ -27,6 +29,15 @@ CONNECT_TIMEOUT_S = 10
 CHUNK_BYTES = 1 << 20
 READ_TIMEOUT_S = 600
 """Most seconds between two events of a stream; a long prompt is silent until its first token."""
+
+
+def _context() -> ssl.SSLContext:
+    """Believes the authority in CA_VARIABLE; without it, those of the system. Raises StartupError."""
+    path = os.environ.get(CA_VARIABLE) or None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise StartupError(f"{CA_VARIABLE} {path}: {error.strerror or error}") from None
 
 
 class HttpClient:
@@ -89,8 +100,10 @@ class HttpClient:
                 raise UnavailableError(f"the connection to {self._url} broke: {error!r}") from None
 
     def _connect(self) -> HTTPConnection:
-        make = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        return make(self._parts.hostname or "", self._parts.port, timeout=CONNECT_TIMEOUT_S)
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "http":
+            return HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
+        return HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=_context())
 
     def _ask(
         self,

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 from signalbox import __version__
+from signalbox.cli.identity import take_identity
 from signalbox.errors import SignalboxError
 
 
@@ -42,6 +43,7 @@ COMMANDS = {
     "safe-mode": Command("service.safe_mode", "have lower classes wait while the higher ones are in trouble"),
     "reload-tenants": Command("service.reload_tenants", "have the scheduler read its file of tenants again"),
     "key": Command("machine.key", "make an API key for a frontend"),
+    "certs": Command("machine.certs", "make the certificates with which a ring's services know each other"),
     "completion": Command("machine.completion", "print a script with which bash or zsh completes commands"),
     "bench": Command("bench", "measure: a server under load, this machine, the scheduler"),
 }
@@ -64,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         refuse_unknown(commands[args.command], unknown[0])
     try:
+        take_identity(args)
         return int(args.run(args))
     except SignalboxError as error:
         print(f"signalbox: {error.message}", file=sys.stderr)

@@ -13,6 +13,9 @@ import grpc
 from signalbox.errors import UnavailableError
 from signalbox.links import rpc
 from signalbox.links.addresses import read_addresses
+from signalbox.links.tls.identity import ours
+from signalbox.links.tls.roles import Role
+from signalbox.links.tls.trouble import trouble_of
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 ANSWER_S = 0.5
@@ -43,8 +46,10 @@ class LeaderSearch:
     wait before it connects again. One search at a time.
     """
 
-    def __init__(self, addresses: str) -> None:
-        """Raises ValueError for what is no list of addresses."""
+    def __init__(self, addresses: str, role: Role = Role.SCHEDULER) -> None:
+        """role: what listens there by its certificate, a relay perhaps. Raises ValueError for what is no list of
+        addresses."""
+        self._role = role
         self.addresses = read_addresses(addresses)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._said: dict[str, str] = {}
@@ -102,7 +107,7 @@ class LeaderSearch:
     async def _ask(self, address: str) -> scheduler_pb2.FindLeaderResponse | None:
         """None when there was no answer in time."""
         if address not in self._channels:
-            self._channels[address] = rpc.channel(address)
+            self._channels[address] = rpc.channel(address, self._role)
         stub = scheduler_pb2_grpc.SchedulerServiceStub(self._channels[address])
         try:
             answer = await stub.FindLeader(scheduler_pb2.FindLeaderRequest(), timeout=ANSWER_S)
@@ -145,6 +150,8 @@ def _nothing_at(address: str) -> str:
 
 
 def _say(address: str, error: grpc.aio.AioRpcError) -> str:
+    if trouble := trouble_of(error.details() or "", address, has_identity=ours() is not None):
+        return trouble
     said: Mapping[grpc.StatusCode, str] = {
         grpc.StatusCode.UNAVAILABLE: _nothing_at(address),
         grpc.StatusCode.DEADLINE_EXCEEDED: f"{address} said nothing",

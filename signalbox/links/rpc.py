@@ -23,6 +23,9 @@ from signalbox.errors import (
     StartupError,
     status_of,
 )
+from signalbox.links.tls.guard import RoleGuard
+from signalbox.links.tls.identity import Identity, name_options, ours
+from signalbox.links.tls.roles import Role
 
 MAX_MESSAGE_BYTES = 64 << 20
 """Far above any step (below 256 KB); a payload is bounded by the longest context."""
@@ -57,9 +60,19 @@ _SERVER: list[tuple[str, Any]] = [
 ]
 
 
-def channel(address: str) -> grpc.aio.Channel:
-    """An unencrypted channel to `host:port` inside the cluster."""
-    return grpc.aio.insecure_channel(address, options=_COMMON + _CLIENT)
+def channel(address: str, role: Role | None = None) -> grpc.aio.Channel:
+    """A channel to `host:port` inside the cluster, whose server has to be a `role` where links are mutual TLS; None: a
+    face of clients, in plaintext."""
+    identity = ours() if role is not None else None
+    if identity is None or role is None:
+        return grpc.aio.insecure_channel(address, options=_COMMON + _CLIENT)
+    options = _COMMON + _CLIENT + name_options(role)
+    return grpc.aio.secure_channel(address, identity.for_channel(), options=options)
+
+
+def secure_channel(address: str, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
+    """A channel to a face of clients at `host:port`, by TLS."""
+    return grpc.aio.secure_channel(address, credentials, options=_COMMON + _CLIENT)
 
 
 class Server:
@@ -73,10 +86,16 @@ class Server:
         *,
         reuse_port: bool = False,
         max_receive_bytes: int = MAX_MESSAGE_BYTES,
+        identity: Identity | None = None,
+        is_link: bool = True,
     ) -> None:
         """`services` are full names, e.g. `signalbox.v1.SchedulerService`. With `reuse_port` several processes may
         listen on one port, and each connection goes to any one of them; without it the second is refused. A message
-        above `max_receive_bytes` ends its call with RESOURCE_EXHAUSTED."""
+        above `max_receive_bytes` ends its call with RESOURCE_EXHAUSTED. `is_link`: for the ring itself, by mutual TLS
+        where this process has an identity; else for clients, who are shown that of `identity`; None: plaintext."""
+        self._identity = ours() if is_link else identity
+        if is_link and self._identity is not None:
+            interceptors = [RoleGuard(self._identity.domain), *interceptors]
         options = dict([*_COMMON, *_SERVER, ("grpc.so_reuseport", int(reuse_port))])
         options["grpc.max_receive_message_length"] = max_receive_bytes
         self.grpc = grpc.aio.server(options=list(options.items()), interceptors=list(interceptors))
@@ -93,7 +112,10 @@ class Server:
         `alive` is the first answer for LIVENESS: False for a service that still has to load something.
         """
         try:
-            port = self.grpc.add_insecure_port(address)
+            if self._identity is None:
+                port = self.grpc.add_insecure_port(address)
+            else:
+                port = self.grpc.add_secure_port(address, self._identity.for_server())
         except RuntimeError:
             raise StartupError(
                 f"cannot listen on {address}: the port is in use or the address is not ours"

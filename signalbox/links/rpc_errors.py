@@ -17,6 +17,8 @@ from signalbox.errors import (
     from_code,
 )
 from signalbox.links import rpc
+from signalbox.links.tls import identity
+from signalbox.links.tls.trouble import trouble_of
 
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
@@ -29,6 +31,8 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
         if isinstance(ours, ResourceExhaustedError) and rpc.RETRY_AFTER in trailing:
             ours.retry_after_s = _read_seconds(str(trailing[rpc.RETRY_AFTER]))
         return ours
+    if trouble := trouble_of(details, address, has_identity=identity.ours() is not None):
+        return UnavailableError(trouble)
     if code == grpc.StatusCode.UNAVAILABLE and "onnect" in details and "failed" in details.lower():
         return UnavailableError(f"nothing answers at {address}; start it with `signalbox up`")
     if code == grpc.StatusCode.UNAVAILABLE:

@@ -45,6 +45,10 @@ class Settings(BaseSettings):
         """What names this process in each JSON object that it logs; empty ones are left out."""
         return {}
 
+    def take_effect(self) -> None:
+        """Does for the whole process what the settings ask, before anything listens, dials or forks. Raises
+        StartupError."""
+
 
 def load(settings: type[S], arguments: list[str]) -> S:
     """Reads `settings` from `arguments` and the environment.

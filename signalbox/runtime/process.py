@@ -40,6 +40,7 @@ def run(
     try:
         loaded = config.load(settings, sys.argv[1:])
         logs.set_up(name, level, loaded.log_format, loaded.ids)
+        loaded.take_effect()
         prepare(loaded)
         asyncio.run(_until_stopped(loaded, serve))
     except (StartupError, LeaseLostError) as error:

@@ -33,7 +33,7 @@ class GuardedService:
 
     def prepare(self, settings: WorkerSettings) -> None:
         """Starts the guardian, where the system has what it needs."""
-        ward = Ward(settings.worker_id, self._instance, read_addresses(settings.scheduler))
+        ward = Ward(settings.worker_id, self._instance, read_addresses(settings.scheduler), settings.upward)
         if sys.platform == "linux":
             try:
                 self._exit_report = guardian.start(ward, is_parent=os.getpid() == 1)

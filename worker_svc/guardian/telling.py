@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import grpc
 
 from signalbox.links import rpc
+from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerExit
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.guardian.ending import Ending
@@ -29,6 +30,8 @@ class Ward:
     instance: str
     schedulers: tuple[str, ...]
     """host:port of all that may lead, or of a relay that passes it on."""
+    upward: Role = Role.SCHEDULER
+    """Which of the two."""
 
 
 def tell(ward: Ward, ending: Ending) -> None:
@@ -45,19 +48,21 @@ async def _tell_all(ward: Ward, ending: Ending) -> None:
     enough = asyncio.Event()
     if ending.exit == WorkerExit.STOPPED:  # which it has said itself: this is in case it could not
         enough.set()
-    calls = [_tell(address, request, enough) for address in ward.schedulers]
+    calls = [_tell(address, ward.upward, request, enough) for address in ward.schedulers]
     try:
         await asyncio.wait_for(asyncio.gather(*calls), GIVE_UP_S)
     except TimeoutError:
         logger.warning("no scheduler was told of the end of %s", ward.worker_id)
 
 
-async def _tell(address: str, request: scheduler_pb2.ReportWorkerExitRequest, enough: asyncio.Event) -> None:
+async def _tell(
+    address: str, role: Role, request: scheduler_pb2.ReportWorkerExitRequest, enough: asyncio.Event
+) -> None:
     """enough: nobody need be asked twice; set when the scheduler at `address` has taken it."""
     target = address
     while True:
         try:
-            async with rpc.channel(target) as channel:
+            async with rpc.channel(target, role) as channel:
                 stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
                 await stub.ReportWorkerExit(request, timeout=TRY_S)
             enough.set()
@@ -67,12 +72,12 @@ async def _tell(address: str, request: scheduler_pb2.ReportWorkerExitRequest, en
                 logger.debug("the scheduler at %s was not told: %s", target, error.details())
                 return
         await asyncio.sleep(RETRY_S)
-        target = await _leader_named_at(address)
+        target = await _leader_named_at(address, role)
 
 
-async def _leader_named_at(address: str) -> str:
+async def _leader_named_at(address: str, role: Role) -> str:
     """A standby says where the leader is, which the list need not name (B3); without one, `address` itself."""
-    async with rpc.channel(address) as channel:
+    async with rpc.channel(address, role) as channel:
         stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
         try:
             answer = await stub.FindLeader(scheduler_pb2.FindLeaderRequest(), timeout=TRY_S)

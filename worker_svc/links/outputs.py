@@ -9,9 +9,11 @@ from typing import Any
 
 import grpc
 
-from signalbox.errors import InvalidRequestError
+from signalbox.errors import InvalidRequestError, PermissionDeniedError
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.rpc import abort
+from signalbox.links.tls.guard import names_of
+from signalbox.links.tls.owners import Owners
 from signalbox.v1 import worker_pb2, worker_pb2_grpc
 from worker_svc.core.step import FrontendOutput
 from worker_svc.links.output_logs import MESSAGE_BYTES, OutputLogs, OutputStream
@@ -121,6 +123,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
+        self._owners = Owners()
 
     async def StreamOutputs(  # noqa: N802
         self, requests: AsyncIterator[worker_pb2.StreamOutputsRequest], context: Context
@@ -130,6 +133,10 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         if first is None or not first.frontend_instance:
             message = "the first message must name the frontend"
             await abort(context, InvalidRequestError(message, field="frontend_instance"))
+        try:
+            self._owners.check(first.frontend_instance, names_of(context))
+        except PermissionDeniedError as error:
+            await abort(context, error)
         await self._outputs.stream(first, requests, context)
 
 

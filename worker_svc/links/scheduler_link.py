@@ -15,6 +15,7 @@ from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.links.outbox import Outbox, OutboxFullError
 from signalbox.links.rpc_errors import error_of
+from signalbox.links.tls.roles import Role
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.core.alone.terms import Terms
 from worker_svc.core.step import Failure
@@ -45,11 +46,12 @@ class SchedulerLink:
         reads_outputs: Callable[[str], bool],
         step_age_s: Callable[[], float],
         silence_s: float,
+        upward: Role = Role.SCHEDULER,
     ) -> None:
-        """addresses: `host:port,host:port`. reads_outputs: the frontend with this instance has a stream here.
-        step_age_s: how long the oldest step has been running. silence_s: a scheduler that says nothing for so long is
-        gone."""
-        self._search = LeaderSearch(addresses)
+        """addresses: `host:port,host:port`, of what is `upward`. reads_outputs: the frontend with this instance has a
+        stream here. step_age_s: how long the oldest step has been running. silence_s: a scheduler that says nothing for
+        so long is gone."""
+        self._search = LeaderSearch(addresses, upward)
         self._steps, self._step_age_s, self._silence_s = steps, step_age_s, silence_s
         self._make_hello, self._reads_outputs = make_hello, reads_outputs
         self._terms, self._redial = Terms(), Redial()

@@ -8,10 +8,10 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from signalbox.links.addresses import read_addresses
-from signalbox.runtime.config import Settings
+from signalbox.links.tls.settings import LinkSettings
 
 
-class RelaySettings(Settings):
+class RelaySettings(LinkSettings):
     """A relay of signalbox: workers dial it as their scheduler, and their reports and deltas travel together."""
 
     model_config = SettingsConfigDict(

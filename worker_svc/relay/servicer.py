@@ -7,10 +7,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from signalbox.errors import UnavailableError
+from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
 from signalbox.links import rpc
 from signalbox.links.outbox import MAX_BATCH_BYTES, split
+from signalbox.links.tls.guard import names_of
+from signalbox.links.tls.owners import check_worker
+from signalbox.links.tls.roles import Role, instance_of
+from signalbox.v1 import scheduler_pb2
 from worker_svc.relay.scheduler_link import SharedSchedulerLink
 from worker_svc.relay.worker_link import WorkerLink
 
@@ -51,6 +56,17 @@ class RelayServicer:
         first = await anext(aiter(requests), None)
         if first is None:
             return  # the worker changed its mind
+        own = instance_of(names_of(context), Role.WORKER)
+        if own is not None:  # only then is it worth to be read
+            try:
+                check_worker(own, scheduler_pb2.AttachWorkerRequest.FromString(first).hello.worker_id)
+            except (SignalboxError, DecodeError) as error:
+                refusal = (
+                    error
+                    if isinstance(error, SignalboxError)
+                    else InvalidRequestError("no hello", field="hello")
+                )
+                await rpc.abort(context, refusal)
         try:
             link = self._scheduler.open(first)
         except UnavailableError as error:

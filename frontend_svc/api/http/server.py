@@ -15,6 +15,7 @@ from frontend_svc.api.http.bounded import BoundedProtocol
 from frontend_svc.api.http.bounds import HttpBounds, connections_for
 from frontend_svc.api.http.gentle_end import Crowd
 from signalbox.errors import StartupError
+from signalbox.links.tls.identity import Identity
 
 DATE_EVERY_S = 1
 _CLOSE = (b"connection", b"close")
@@ -25,9 +26,12 @@ CLOSE_S = 2
 class _Server(uvicorn.Server):
     """Without uvicorn's signal handlers, and asleep instead of looking ten times a second whether to stop."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, identity: Identity | None) -> None:
         super().__init__(config)
         self.stopping = asyncio.Event()
+        self._identity = identity
+        config.load()
+        config.ssl = identity.http_context() if identity is not None else None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -35,9 +39,11 @@ class _Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Keeps the Date header right."""
+        """Keeps the Date header right, and the certificate that is shown."""
         while not self.stopping.is_set():
             await self.on_tick(0)
+            if self._identity is not None and self.config.ssl is not None:
+                self._identity.refresh(self.config.ssl)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), DATE_EVERY_S)
 
@@ -52,9 +58,10 @@ class HttpServer:
         reuse_port: bool = False,
         bounds: HttpBounds | None = None,
         on_refused: Callable[[str], None] = lambda word: None,
+        identity: Identity | None = None,
     ) -> None:
         """bounds: of its connections; None: those of every process. on_refused: is told of a connection that was
-        refused by one of them."""
+        refused by one of them. identity: what clients are shown, by TLS; None: plaintext."""
         self._reuse_port = reuse_port
         bounds = bounds or HttpBounds(connections_for(0))
         made = partial(BoundedProtocol, bounds=bounds, crowd=Crowd(), on_refused=on_refused)
@@ -70,7 +77,8 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=CLOSE_S,
-            )
+            ),
+            identity,
         )
         self._task: asyncio.Task[None] | None = None
         self._listener: socket.socket | None = None
@@ -107,7 +115,9 @@ class HttpServer:
         for connection in waiting:
             connection.setblocking(False)
             with contextlib.suppress(OSError):  # its client is gone
-                await loop.connect_accepted_socket(self._make_protocol, connection)
+                await loop.connect_accepted_socket(
+                    self._make_protocol, connection, ssl=self._server.config.ssl
+                )
 
     def _make_protocol(self) -> BoundedProtocol:
         config, state = self._server.config, self._server.server_state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from frontend_svc.api.grpc.call import Context
@@ -34,7 +35,7 @@ class ControlServicer(Servicer):
             return control.ServerInfo(
                 engine_version=VERSION,
                 api_version=API_VERSION,
-                instance_id=self._services.instance,
+                instance_id=_public(self._services.instance),
                 max_model_len=model.max_tokens,
                 kv_block_size=model.block_size,
             )
@@ -63,3 +64,8 @@ class ControlServicer(Servicer):
         """Cancels requests; an unknown id is one that has ended."""
         abort(self._services, request.request_ids)
         return control.AbortResponse()
+
+
+def _public(instance: str) -> str:
+    """What clients may know of the UUID of this process, by which workers know whose outputs are whose."""
+    return hashlib.sha256(instance.encode()).hexdigest()[:32]

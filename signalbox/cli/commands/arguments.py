@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from signalbox.cli.identity import add_tls
 from signalbox.links.addresses import read_addresses
+from signalbox.links.tls.schemes import PLAIN, SECURE
 
 MAX_PRIORITY = 1000
 
@@ -15,6 +17,12 @@ def address(text: str) -> str:
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8000")
     return text
+
+
+def face(text: str) -> str:
+    """The gRPC face of a frontend: `host:port`, or `grpcs://host:port` for one by TLS."""
+    scheme = next((each for each in (SECURE, PLAIN) if text.startswith(each)), "")
+    return scheme + address(text.removeprefix(scheme))
 
 
 def addresses(text: str) -> str:
@@ -34,6 +42,7 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT[,...]",
         help="gRPC of the scheduler, or of all of which one leads (%(default)s)",
     )
+    add_tls(parser)
 
 
 def at_least_one(text: str) -> int:

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from signalbox.cli.ring.supervisor import split_address
 from signalbox.links import rpc
+from signalbox.links.tls.roles import Role
 
 POLL_S = 0.1
 PROBE_TIMEOUT_S = 5.0
@@ -56,15 +57,17 @@ async def http_get(address: str, path: str) -> tuple[int, bytes]:
 
 
 async def tell_serving(services: Mapping[str, str], tell: Callable[[str], None]) -> None:
-    """Calls `tell(name)` when the gRPC health of a service turns SERVING; `services` are name: host:port."""
+    """Calls `tell(name)` when the gRPC health of a service turns SERVING; `services` are name: host:port. Those named
+    worker-… are workers, the others schedulers."""
     await asyncio.gather(*(_tell_one(name, address, tell) for name, address in services.items()))
 
 
 async def _tell_one(name: str, address: str, tell: Callable[[str], None]) -> None:
+    role = Role.WORKER if name.startswith("worker-") else Role.SCHEDULER
     # A channel made too early would wait longer and longer between its attempts to connect.
     while not await _is_listening(address):
         await asyncio.sleep(POLL_S)
-    async with rpc.channel(address) as channel:
+    async with rpc.channel(address, role) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while not await _is_serving(stub):
             await asyncio.sleep(POLL_S)

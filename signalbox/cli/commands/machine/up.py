@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from signalbox.cli.commands.arguments import address, at_least_one
+from signalbox.cli.identity import add_tls, files_of
 from signalbox.cli.models.name import find_model
 from signalbox.cli.ring.bring_up import BringUp, warn
 from signalbox.cli.ring.log_dir import LogDir
@@ -33,6 +34,7 @@ examples:
   signalbox up --workers 2 --max-inflight-steps 2 --worker-set max-model-len=1024
   signalbox up --standby                # a second scheduler leads when the first one dies
   signalbox up --frontends 2            # clients' connections are spread over them
+  signalbox up --tls certs              # after `signalbox certs certs`: services know each other by certificates
 
 `python -m scheduler_svc --help` (worker_svc, frontend_svc) lists the settings for --scheduler-set and
 so on. What is not given here is left to the services and their SIGNALBOX_* environment variables.
@@ -124,6 +126,7 @@ def _add_ring_arguments(group: Any) -> None:
         help="metrics of the scheduler; a second one, workers and frontends take the next ports (the frontend's at "
         "--http, the others' nowhere)",
     )
+    add_tls(group)
     add("--log-format", choices=("text", "json"), help="how all services log (text)")
     add("--trace", action="store_true", help="write spans beside the logs, for `signalbox trace`")
     add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
@@ -234,6 +237,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         max_inflight_steps=args.max_inflight_steps,
     )
     common = flags(log_format=args.log_format)
+    tls = {role: tls_flags(args.tls, role) for role in ("scheduler", "worker", "frontend")}
     model = find_model(args.model)
     names = [name for text in args.served_model_name for name in text.split(",") if name]
     names = names or ["demo" if model.directory == DEMO_MODEL else model.name]
@@ -248,11 +252,19 @@ def make_ring(args: argparse.Namespace) -> Ring:
         workers=_worker_addresses(args.worker_listen, args.workers),
         num_frontends=args.frontends,
         restarts_workers=args.restart_workers,
-        scheduler_flags=(*common, *limits, *args.scheduler_set),
-        worker_flags=(*common, *engine, *args.worker_set),
-        frontend_flags=(*common, *args.frontend_set),
+        scheduler_flags=(*common, *tls["scheduler"], *limits, *args.scheduler_set),
+        worker_flags=(*common, *tls["worker"], *engine, *args.worker_set),
+        frontend_flags=(*common, *tls["frontend"], *args.frontend_set),
         first_metrics=args.metrics,
     )
+
+
+def tls_flags(folder: Path | None, role: str) -> tuple[str, ...]:
+    """Where a service finds its certificate. Raises StartupError when it is not in the folder."""
+    if folder is None:
+        return ()
+    cert, key, ca = files_of(folder.absolute(), role)
+    return flags(tls_cert=cert, tls_key=key, tls_ca=ca)
 
 
 def _worker_addresses(first: str, count: int) -> tuple[str, ...]:

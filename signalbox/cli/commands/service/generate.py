@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any
 
-from signalbox.cli.commands.arguments import address, at_least_one
+from signalbox.cli.commands.arguments import at_least_one, face
 from signalbox.client import DEFAULT_ADDRESS, Client, Delta, Sampling
 
 EXAMPLE = """\
@@ -23,7 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     add = parser.add_argument
     add("prompt", help="text to continue; - reads it from stdin")
-    add("--address", type=address, default=DEFAULT_ADDRESS, help="gRPC of the frontend (%(default)s)")
+    add(
+        "--address",
+        type=face,
+        default=DEFAULT_ADDRESS,
+        help="gRPC of the frontend, grpcs://… by TLS (%(default)s)",
+    )
     add("--model", default="", help="model to run (the only one served)")
     add("--max-tokens", type=at_least_one, default=128, metavar="N", help="most output tokens (%(default)s)")
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (%(default)s)")

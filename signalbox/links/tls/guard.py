@@ -1,0 +1,104 @@
+"""Lets only those call who may, by the role in their certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+
+from signalbox.errors import AuthenticationError, PermissionDeniedError, SignalboxError, status_of
+from signalbox.links.tls.roles import CALLERS, DOMAIN, Role, roles_of
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_NAMES = "x509_subject_alternative_name"
+_KINDS: tuple[tuple[str, Any, bool], ...] = (
+    ("unary_unary", grpc.unary_unary_rpc_method_handler, False),
+    ("unary_stream", grpc.unary_stream_rpc_method_handler, True),
+    ("stream_unary", grpc.stream_unary_rpc_method_handler, False),
+    ("stream_stream", grpc.stream_stream_rpc_method_handler, True),
+)
+
+
+class RoleGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Asks each call's certificate for its role before the handler sees a message."""
+
+    def __init__(self, domain: str = DOMAIN, callers: Mapping[str, frozenset[Role]] = CALLERS) -> None:
+        """domain: trust domain of the ring. callers: who may call a method, by its full name; a method that is not
+        there nobody may."""
+        self._domain, self._callers = domain, callers
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """The handler, behind the question."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        allowed = self._callers.get(method, frozenset())
+        return _guarded(handler, lambda context: check(context, method, allowed, self._domain))
+
+
+def names_of(context: Context) -> tuple[str, ...]:
+    """The names in the certificate of a caller, in order; empty: it showed none."""
+    return tuple(sorted(name.decode(errors="replace") for name in context.auth_context().get(_NAMES, ())))
+
+
+def check(context: Context, method: str, allowed: frozenset[Role], domain: str) -> None:
+    """Raises AuthenticationError for a caller of no ring, PermissionDeniedError for one of another role."""
+    roles = roles_of(names_of(context), domain)
+    if not roles:
+        raise AuthenticationError("this link needs a certificate that says a role of the ring")
+    if not roles & allowed:
+        wanted = " or ".join(sorted(role.value for role in allowed)) or "nobody"
+        is_ = " and ".join(sorted(role.value for role in roles))
+        raise PermissionDeniedError(f"{method.rpartition('/')[2]} is for {wanted}, and this caller is {is_}")
+
+
+def _guarded(handler: Any, ask: Callable[[Context], None]) -> Any:
+    for kind, make, is_stream in _KINDS:
+        behaviour = getattr(handler, kind)
+        if behaviour is not None:
+            guard = _stream(behaviour, ask) if is_stream else _unary(behaviour, ask)
+            return make(
+                guard,
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+    raise AssertionError("a handler of no kind")
+
+
+def _unary(behaviour: Callable[..., Awaitable[Any]], ask: Callable[[Context], None]) -> Any:
+    async def call(request: Any, context: Context) -> Any:
+        await _ask(ask, context)
+        return await behaviour(request, context)
+
+    return call
+
+
+def _stream(behaviour: Callable[..., Any], ask: Callable[[Context], None]) -> Any:
+    """Handlers of ours write by the context; those of others may be generators."""
+
+    async def call(request: Any, context: Context) -> None:
+        await _ask(ask, context)
+        made = behaviour(request, context)
+        if hasattr(made, "__aiter__"):
+            async for message in made:
+                await context.write(message)
+        else:
+            await made
+
+    return call
+
+
+async def _ask(ask: Callable[[Context], None], context: Context) -> None:
+    try:
+        ask(context)
+    except SignalboxError as error:
+        await _refuse(context, error)
+
+
+async def _refuse(context: Context, error: SignalboxError) -> NoReturn:
+    await context.abort(status_of(error).grpc, error.message)
+    raise AssertionError("context.abort returned")

@@ -1,0 +1,130 @@
+"""A ring under mutual TLS: it serves, operators see it, and strangers on its ports get nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from signalbox.client import Client
+from signalbox.links import rpc
+from signalbox.links.tls import identity as identities
+from signalbox.links.tls.roles import Role
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.e2e.conftest import RunningRing, StartRing
+from tests.signalbox.links.tls.certificates import Certificates
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    certificates = Certificates.make(tmp_path_factory.mktemp("certs"))
+    for role in Role:
+        certificates.files(role)
+    return certificates
+
+
+@pytest.fixture
+def ring(start_ring: StartRing, certificates: Certificates) -> RunningRing:
+    return start_ring("--runner", "sim", "--tls", str(certificates.folder))
+
+
+@pytest.fixture(autouse=True)
+def nobody() -> Iterator[None]:
+    yield
+    identities.take_on(None)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "signalbox", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+async def generate(ring: RunningRing) -> int:
+    async with Client(ring.grpc) as client:
+        result = await client.generate([1, 2, 3], max_tokens=8, ignore_eos=True).result()
+    return len(result.token_ids)
+
+
+async def test_it_serves_and_operators_see_it(ring: RunningRing, certificates: Certificates) -> None:
+    assert await generate(ring) == 8
+    status = command("status", "--scheduler", ring.scheduler, "--tls", str(certificates.folder))
+    assert "worker-0" in status.stdout, status
+    without = command("status", "--scheduler", ring.scheduler)
+    assert without.returncode == 1 and "--tls" in without.stderr, without
+    nowhere = command("status", "--scheduler", ring.scheduler, "--tls", str(certificates.folder / "no"))
+    assert nowhere.returncode == 1 and "there is no operator.crt" in nowhere.stderr
+
+
+async def test_a_stranger_attaches_as_nobody(
+    ring: RunningRing, certificates: Certificates, tmp_path: Path
+) -> None:
+    """TL5. Once anybody who reached the port became `worker-0` and got prompts."""
+    hello = scheduler_pb2.AttachWorkerRequest()
+    hello.hello.worker_id = "worker-0"
+    stranger = Certificates.make(tmp_path / "theirs")
+    attempts = [
+        (None, None, grpc.StatusCode.UNAVAILABLE),
+        (stranger.identity(Role.WORKER), Role.SCHEDULER, grpc.StatusCode.UNAVAILABLE),
+        (certificates.identity(Role.FRONTEND), Role.SCHEDULER, grpc.StatusCode.PERMISSION_DENIED),
+        (
+            certificates.identity(Role.WORKER, "other", instance="worker-7"),
+            Role.SCHEDULER,
+            grpc.StatusCode.PERMISSION_DENIED,
+        ),
+    ]
+    for identity, role, expected in attempts:
+        identities.take_on(identity)
+        async with rpc.channel(ring.scheduler, role) as channel:
+            call = scheduler_pb2_grpc.SchedulerServiceStub(channel).AttachWorker(timeout=10)
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await call.write(hello)
+                await call.read()
+                await call.read()
+            assert error.value.code() == expected, (identity, error.value)
+    identities.take_on(None)
+    assert await generate(ring) == 8
+
+
+async def test_a_frontend_reads_no_other_frontend_s_outputs(
+    ring: RunningRing, certificates: Certificates
+) -> None:
+    """Once the UUID of a frontend, which its metrics told everybody, was enough."""
+    log = next(ring.log_dir.glob("scheduler*.log")).read_text()
+    uuid = next(
+        line.split("frontend ")[1].split()[0] for line in log.splitlines() if " attached with " in line
+    )
+    assert uuid not in urllib.request.urlopen(f"{ring.url}/metrics", timeout=10).read().decode()
+    worker = f"127.0.0.1:{worker_port(ring)}"
+    for identity, expected in (
+        (certificates.identity(Role.WORKER), grpc.StatusCode.PERMISSION_DENIED),
+        (certificates.identity(Role.FRONTEND, "f2", instance="other"), grpc.StatusCode.PERMISSION_DENIED),
+    ):
+        identities.take_on(identity)
+        async with rpc.channel(worker, Role.WORKER) as channel:
+            call = worker_pb2_grpc.WorkerServiceStub(channel).StreamOutputs(timeout=10)
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await call.write(worker_pb2.StreamOutputsRequest(frontend_instance=uuid))
+                await call.read()
+            assert error.value.code() == expected
+    identities.take_on(None)
+    assert await generate(ring) == 8
+
+
+def worker_port(ring: RunningRing) -> str:
+    for process in ring.services():
+        line = process.cmdline()
+        if "worker_svc" in line:
+            return next(each for each in line if each.startswith("--listen=")).rpartition(":")[2]
+    raise AssertionError("there is no worker")
