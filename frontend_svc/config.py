@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,15 +28,6 @@ def _check_addresses(value: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach what listens on `host:port`."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True)
@@ -214,6 +204,11 @@ class FrontendSettings(LinkSettings):
     """How many of them it begins while other requests are open here; those that run are left to end."""
     batch_priority: Annotated[int, Field(ge=-1000, le=1000)] = 1000
     """Priority number of requests of batches; the scheduler's policy has to have `priority` in it for it to count."""
+
+    @property
+    def plaintext_addresses(self) -> tuple[str, ...]:
+        """Where it listens in plaintext."""
+        return () if self.public_tls_cert is not None else (self.http, self.grpc)
 
     @property
     def ids(self) -> Mapping[str, str]:

@@ -14,13 +14,14 @@ from frontend_svc.api.http.server import HttpServer
 from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.vllm import faces
-from frontend_svc.config import FrontendSettings, is_loopback
+from frontend_svc.config import FrontendSettings
 from frontend_svc.links.ring_gauges import RingGauges
 from frontend_svc.links.scheduler_link import SchedulerLink
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.services import make_services
 from signalbox.errors import StartupError, UnavailableError
 from signalbox.links import rpc
+from signalbox.links.addresses import is_loopback
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.tls.identity import Identity
 from signalbox.runtime.process import settle_memory

@@ -37,6 +37,11 @@ class SchedulerSettings(SchedulerConfig, LinkSettings):
     drain_s: float = Field(2.0, ge=0)
     """How long running calls may go on when the service is told to stop, in seconds."""
 
+    @property
+    def plaintext_addresses(self) -> tuple[str, ...]:
+        """Where it listens in plaintext."""
+        return () if self.has_certificate else (self.listen,)
+
     @field_validator("lease")
     @classmethod
     def _check_lease(cls, lease: str) -> str:

@@ -126,6 +126,11 @@ class WorkerSettings(LinkSettings):
     Unset: none does."""
 
     @property
+    def plaintext_addresses(self) -> tuple[str, ...]:
+        """Where it listens in plaintext."""
+        return () if self.has_certificate else (self.listen,)
+
+    @property
     def ids(self) -> Mapping[str, str]:
         """What names this process in each JSON object that it logs."""
         return {"worker_id": self.worker_id}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 
 def read_address(text: str) -> str:
     """`host:port` without blanks around it. Raises ValueError with a sentence."""
@@ -15,3 +17,12 @@ def read_address(text: str) -> str:
 def read_addresses(text: str) -> tuple[str, ...]:
     """The addresses of `host:port,host:port`, each named once. Raises ValueError with a sentence."""
     return tuple(dict.fromkeys(map(read_address, text.split(","))))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach what listens on `host:port`."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -33,6 +33,11 @@ class RelaySettings(LinkSettings):
     what is ready at the same moment travels together. A loop that has nothing else to do sleeps whole milliseconds."""
 
     @property
+    def plaintext_addresses(self) -> tuple[str, ...]:
+        """Where it listens in plaintext."""
+        return () if self.has_certificate else (self.listen,)
+
+    @property
     def ids(self) -> Mapping[str, str]:
         """What names this process in each JSON object that it logs."""
         return {"relay_id": self.relay_id}

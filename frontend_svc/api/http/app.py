@@ -24,11 +24,12 @@ from frontend_svc.api.openai.endpoints import OpenAIApi
 from frontend_svc.api.openapi.endpoint import OpenApi
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.pooling.endpoints import PoolingApi
-from frontend_svc.config import FrontendSettings, is_loopback
+from frontend_svc.config import FrontendSettings
 from frontend_svc.metrics import Metrics
 from frontend_svc.services import Services
 from signalbox import __version__
 from signalbox.errors import SignalboxError
+from signalbox.links.addresses import is_loopback
 
 
 class HttpApi:

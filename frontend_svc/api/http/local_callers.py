@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from frontend_svc.api.http.errors import answer_error
-from frontend_svc.config import is_loopback
 from frontend_svc.metrics import Metrics
 from signalbox.errors import PermissionDeniedError
+from signalbox.links.addresses import is_loopback
 
 HARMLESS = {"GET", "HEAD", "OPTIONS"}
 """Methods that change nothing; who may read their answers is the browser's to say, by the names that follow."""

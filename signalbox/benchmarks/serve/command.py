@@ -29,6 +29,7 @@ from signalbox.benchmarks.serve.pinning import core_for_one
 from signalbox.benchmarks.serve.reference import Shape
 from signalbox.cli.commands.arguments import at_least_one
 from signalbox.cli.commands.machine import up
+from signalbox.cli.identity import add_tls
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from signalbox.errors import InvalidRequestError, StartupError
 from signalbox.runtime.cores import threads_per_worker
@@ -88,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the frontend alone on the first core, everything else on the others (Linux)",
     )
+    add_tls(parser)
     add("--reference", action="store_true", help="also transformers, and the machine's ceiling")
     add("--json", action="store_true", help="one JSON object per line, with everything that was measured")
     add("--plot", type=Path, metavar="FILE", help="also draw the figures (.svg, .png, .pdf)")
@@ -192,6 +194,7 @@ def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:
         "standby": None,
         "restart_workers": False,
         "log_format": None,
+        "insecure": False,
         "metrics": None,
     }
     return up.make_ring(argparse.Namespace(**vars(args) | chosen))

@@ -119,7 +119,12 @@ class BringUp:
         async with in_background(tell_waiting()):
             await asyncio.gather(
                 tell_serving(dialled, tell),
-                tell_ready(dialable(self._ring.http), self._ring.frontend_names, tell),
+                tell_ready(
+                    dialable(self._ring.http),
+                    self._ring.frontend_names,
+                    tell,
+                    is_tls=self._ring.has_public_tls,
+                ),
             )
 
 
@@ -137,6 +142,9 @@ async def wait_drained(schedulers: str) -> None:
 def next_steps(ring: Ring) -> str:
     """Addresses, and commands that work as they stand."""
     http, grpc = dialable(ring.http), dialable(ring.grpc)
+    scheme = "https" if ring.has_public_tls else "http"
+    if ring.has_public_tls:
+        grpc = f"grpcs://{grpc}"
     schedulers = ",".join(map(dialable, ring.schedulers.values()))
     question = {"messages": [{"role": "user", "content": proof.QUESTION}]}
     body = {"model": ring.served_model_name, **(question if ring.chats else {"prompt": proof.PROMPT})}
@@ -144,19 +152,19 @@ def next_steps(ring: Ring) -> str:
     data = json.dumps(body | {"temperature": 0})
     program = program_name()
     has_page = not any(flag.startswith(("--page=", "--no-page")) for flag in ring.frontend_flags)
-    page = f"  page        http://{http}/\n" if has_page else ""
+    page = f"  page        {scheme}://{http}/\n" if has_page else ""
     at_grpc = "" if grpc == "127.0.0.1:7301" else f" --address {grpc}"
     completion = "" if ring.chats else f"  {program} generate {shlex.quote(proof.PROMPT)}{at_grpc}\n"
     return f"""
 signalbox is up:
-{page}  OpenAI API  http://{http}/v1
+{page}  OpenAI API  {scheme}://{http}/v1
   gRPC API    {grpc}
   scheduler   {schedulers}
 
 Try, in another terminal:
-{completion}  {program} chat{"" if http == "127.0.0.1:8000" else f" --url http://{http}"}
+{completion}  {program} chat{"" if http == "127.0.0.1:8000" else f" --url {scheme}://{http}"}
   {program} status{"" if schedulers == "127.0.0.1:7300" else f" --scheduler {schedulers}"}
-  curl http://{http}{path} -H 'Content-Type: application/json' -d {shlex.quote(data)}
+  curl {scheme}://{http}{path} -H 'Content-Type: application/json' -d {shlex.quote(data)}
 
 Ctrl-C stops everything."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 
 import grpc
@@ -17,22 +18,24 @@ POLL_S = 0.1
 PROBE_TIMEOUT_S = 5.0
 
 
-async def wait_ready(address: str) -> None:
+async def wait_ready(address: str, *, is_tls: bool = False) -> None:
     """Returns when GET /ready at `host:port` is answered with 200."""
-    while (await http_get(address, "/ready"))[0] != 200:
+    while (await http_get(address, "/ready", is_tls=is_tls))[0] != 200:
         await asyncio.sleep(POLL_S)
 
 
-async def tell_ready(address: str, names: Sequence[str], tell: Callable[[str], None]) -> None:
+async def tell_ready(
+    address: str, names: Sequence[str], tell: Callable[[str], None], *, is_tls: bool = False
+) -> None:
     """Calls `tell(name)` for each frontend that is ready. Several share the address: each connection reaches any one of
     them, whose answer has its name."""
     if len(names) == 1:
-        await wait_ready(address)
+        await wait_ready(address, is_tls=is_tls)
         tell(names[0])
         return
     missing = set(names)
     while missing:
-        status, body = await http_get(address, "/ready")
+        status, body = await http_get(address, "/ready", is_tls=is_tls)
         if status == 200 and (name := json.loads(body).get("name")) in missing:
             missing.remove(name)
             tell(name)
@@ -40,12 +43,14 @@ async def tell_ready(address: str, names: Sequence[str], tell: Callable[[str], N
             await asyncio.sleep(POLL_S)
 
 
-async def http_get(address: str, path: str) -> tuple[int, bytes]:
-    """Status and body of a GET over a connection of its own; 0 when nothing answers."""
+async def http_get(address: str, path: str, *, is_tls: bool = False) -> tuple[int, bytes]:
+    """Status and body of a GET over a connection of its own; 0 when nothing answers. is_tls: whatever certificate is
+    shown: it is our own frontend that we look after, and it gets no secret."""
+    context = ssl._create_unverified_context() if is_tls else None
     host, port = split_address(address)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
             try:
                 writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
                 head, _, body = (await reader.read()).partition(b"\r\n\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,6 +45,12 @@ class Ring:
     def has_tokenizer(self) -> bool:
         """Without one the frontend takes and gives token ids only."""
         return (self.model / "tokenizer.json").exists()
+
+    @property
+    def has_public_tls(self) -> bool:
+        """Whether the frontends show clients a certificate."""
+        said = any(flag.startswith("--public-tls-cert=") for flag in self.frontend_flags)
+        return said or "SIGNALBOX_FRONTEND_PUBLIC_TLS_CERT" in os.environ
 
     @property
     def chats(self) -> bool:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import grpc
 
+from signalbox.cli.identity import files_of
 from signalbox.cli.ring.ring import flags
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.links import rpc
+from signalbox.links.tls.roles import Role
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
 from tests.e2e.conftest import MODEL, START_TIMEOUT_S
 from tests.ports import free_ports
@@ -25,7 +27,8 @@ STEP_MS = 10
 class RelayedRing:
     """Names of services are `scheduler`, `relay`, `worker-0`, `worker-1`, `frontend`."""
 
-    def __init__(self, log_dir: Path) -> None:
+    def __init__(self, log_dir: Path, certificates: Path | None = None) -> None:
+        """certificates: folder of `signalbox certs`; None: plaintext."""
         addresses = [f"127.0.0.1:{port}" for port in free_ports(6)]
         self.scheduler, self.relay, self.grpc, http = addresses[:4]
         self._log_dir = log_dir
@@ -48,6 +51,16 @@ class RelayedRing:
         }
         for name, address in zip(WORKERS, addresses[4:], strict=True):
             self._commands[name] = ("worker_svc", flags(**worker, worker_id=name, listen=address))
+
+        if certificates is not None:
+            for name, (module, options) in self._commands.items():
+                role = name.partition("-")[0]
+                cert, key, ca = files_of(certificates, role)
+                own = flags(tls_cert=cert, tls_key=key, tls_ca=ca)
+                self._commands[name] = (
+                    module,
+                    (*options, *own, *(["--behind-relay"] if role == "worker" else [])),
+                )
 
     def start(self, name: str) -> None:
         """Starts a service; the log of an earlier one of the name goes on."""
@@ -74,7 +87,7 @@ class RelayedRing:
 
     async def workers(self) -> dict[str, admin_pb2.WorkerStatus]:
         """By name, as the scheduler sees them, also one that is only starting."""
-        async with rpc.channel(self.scheduler) as channel:
+        async with rpc.channel(self.scheduler, Role.SCHEDULER) as channel:
             stub = admin_pb2_grpc.AdminServiceStub(channel)
             request = admin_pb2.GetStatusRequest()
             status = await stub.GetStatus(request, timeout=START_TIMEOUT_S, wait_for_ready=True)

@@ -17,6 +17,7 @@ from signalbox.links.tls import identity as identities
 from signalbox.links.tls.roles import Role
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.e2e.conftest import RunningRing, StartRing
+from tests.e2e.faults.relayed_ring import WORKERS, RelayedRing
 from tests.signalbox.links.tls.certificates import Certificates
 
 pytestmark = pytest.mark.timeout(300)
@@ -75,24 +76,25 @@ async def test_a_stranger_attaches_as_nobody(
     hello.hello.worker_id = "worker-0"
     stranger = Certificates.make(tmp_path / "theirs")
     attempts = [
-        (None, None, grpc.StatusCode.UNAVAILABLE),
-        (stranger.identity(Role.WORKER), Role.SCHEDULER, grpc.StatusCode.UNAVAILABLE),
-        (certificates.identity(Role.FRONTEND), Role.SCHEDULER, grpc.StatusCode.PERMISSION_DENIED),
+        (None, None, False, "UNAVAILABLE"),
+        (stranger.identity(Role.WORKER), Role.SCHEDULER, False, "UNAVAILABLE"),
+        (certificates.identity(Role.FRONTEND), Role.SCHEDULER, False, "PERMISSION_DENIED"),
         (
             certificates.identity(Role.WORKER, "other", instance="worker-7"),
             Role.SCHEDULER,
-            grpc.StatusCode.PERMISSION_DENIED,
+            True,
+            "PERMISSION_DENIED",
         ),
     ]
-    for identity, role, expected in attempts:
+    for identity, role, says_hello, expected in attempts:
         identities.take_on(identity)
         async with rpc.channel(ring.scheduler, role) as channel:
             call = scheduler_pb2_grpc.SchedulerServiceStub(channel).AttachWorker(timeout=10)
             with pytest.raises(grpc.aio.AioRpcError) as error:
-                await call.write(hello)
+                if says_hello:  # what is written to a call that was refused is an error of its own
+                    await call.write(hello)
                 await call.read()
-                await call.read()
-            assert error.value.code() == expected, (identity, error.value)
+            assert error.value.code().name == expected, (identity, error.value)
     identities.take_on(None)
     assert await generate(ring) == 8
 
@@ -107,19 +109,53 @@ async def test_a_frontend_reads_no_other_frontend_s_outputs(
     )
     assert uuid not in urllib.request.urlopen(f"{ring.url}/metrics", timeout=10).read().decode()
     worker = f"127.0.0.1:{worker_port(ring)}"
-    for identity, expected in (
-        (certificates.identity(Role.WORKER), grpc.StatusCode.PERMISSION_DENIED),
-        (certificates.identity(Role.FRONTEND, "f2", instance="other"), grpc.StatusCode.PERMISSION_DENIED),
+    for identity, says_hello in (
+        (certificates.identity(Role.WORKER), False),
+        (certificates.identity(Role.FRONTEND, "f2", instance="other"), True),
     ):
         identities.take_on(identity)
         async with rpc.channel(worker, Role.WORKER) as channel:
             call = worker_pb2_grpc.WorkerServiceStub(channel).StreamOutputs(timeout=10)
             with pytest.raises(grpc.aio.AioRpcError) as error:
-                await call.write(worker_pb2.StreamOutputsRequest(frontend_instance=uuid))
+                if says_hello:
+                    await call.write(worker_pb2.StreamOutputsRequest(frontend_instance=uuid))
                 await call.read()
-            assert error.value.code() == expected
+            assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
     identities.take_on(None)
     assert await generate(ring) == 8
+
+
+async def test_workers_behind_a_relay(certificates: Certificates, tmp_path: Path) -> None:
+    """TL5: a relay passes on no worker under another's id than its certificate's, and is no scheduler by its own."""
+    ring = RelayedRing(tmp_path, certificates.folder)
+    for name in ("scheduler", "relay", *WORKERS, "frontend"):
+        ring.start(name)
+    try:
+        identities.take_on(certificates.identity(Role.OPERATOR))
+        await ring.ready()
+        await ring.attached(*WORKERS)
+        hello = scheduler_pb2.AttachWorkerRequest()
+        hello.hello.worker_id = "worker-0"
+        other = certificates.identity(Role.WORKER, "other", instance="worker-7")
+        for identity, role, says_hello, expected in (
+            (other, Role.RELAY, True, "PERMISSION_DENIED"),
+            (certificates.identity(Role.WORKER), Role.SCHEDULER, False, "UNAVAILABLE"),
+            (certificates.identity(Role.FRONTEND), Role.RELAY, False, "PERMISSION_DENIED"),
+        ):
+            identities.take_on(identity)
+            async with rpc.channel(ring.relay, role) as channel:
+                call = scheduler_pb2_grpc.SchedulerServiceStub(channel).AttachWorker(timeout=10)
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    if says_hello:  # what is written to a call that was refused is an error of its own
+                        await call.write(hello)
+                    await call.read()
+                assert error.value.code().name == expected, error.value
+        async with Client(ring.grpc) as client:
+            result = await client.generate([1, 2, 3], max_tokens=8, ignore_eos=True).result()
+        assert len(result.token_ids) == 8
+    finally:
+        statuses = ring.stop()
+    assert set(statuses.values()) == {0}
 
 
 def worker_port(ring: RunningRing) -> str:

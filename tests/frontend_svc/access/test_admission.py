@@ -18,7 +18,7 @@ from starlette.routing import Route
 from frontend_svc.api.grpc import servicer
 from frontend_svc.api.http.auth import OPEN, OPEN_PREFIX
 from frontend_svc.api.vllm import faces
-from frontend_svc.config import FrontendSettings, is_loopback
+from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.api_keys import make_key
@@ -27,6 +27,7 @@ from signalbox.errors import (
     StartupError,
 )
 from signalbox.links import rpc
+from signalbox.links.addresses import is_loopback
 from signalbox.protocol.hash_chain import root_hash
 from tests.frontend_svc.guarded import KeyRing, Start, ask, grpc_of, http_of, sdk_of
 from tests.frontend_svc.helpers import serve_text

@@ -13,9 +13,9 @@ services:
   frontend    takes requests over HTTP and gRPC
 
 examples:
-  signalbox serve scheduler --listen 0.0.0.0:7300
+  signalbox serve scheduler --listen 0.0.0.0:7300 --insecure
   signalbox serve worker --scheduler 10.0.0.5:7300 --model ~/models/Qwen3-0.6B --listen 10.0.0.7:7310
-  signalbox serve frontend --scheduler 10.0.0.5:7300 --model ~/models/Qwen3-0.6B --http 0.0.0.0:8000
+  signalbox serve frontend --scheduler 10.0.0.5:7300 --model ~/models/Qwen3-0.6B --http 0.0.0.0:8000 --insecure
   signalbox serve worker --help
 
 SIGTERM or Ctrl-C stops a service in order. All of them on this machine: `signalbox up`.

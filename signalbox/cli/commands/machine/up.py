@@ -127,6 +127,11 @@ def _add_ring_arguments(group: Any) -> None:
         "--http, the others' nowhere)",
     )
     add_tls(group)
+    add(
+        "--insecure",
+        action="store_true",
+        help="listen in plaintext where other machines reach it, if told to",
+    )
     add("--log-format", choices=("text", "json"), help="how all services log (text)")
     add("--trace", action="store_true", help="write spans beside the logs, for `signalbox trace`")
     add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
@@ -236,7 +241,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         max_num_batched_tokens=args.max_num_batched_tokens,
         max_inflight_steps=args.max_inflight_steps,
     )
-    common = flags(log_format=args.log_format)
+    common = (*flags(log_format=args.log_format), *(("--insecure",) if args.insecure else ()))
     tls = {role: tls_flags(args.tls, role) for role in ("scheduler", "worker", "frontend")}
     model = find_model(args.model)
     names = [name for text in args.served_model_name for name in text.split(",") if name]
@@ -275,5 +280,6 @@ def _worker_addresses(first: str, count: int) -> tuple[str, ...]:
 
 
 def _wants_proof(args: argparse.Namespace, ring: Ring) -> bool:
-    """The sim runner proves nothing, and without a tokenizer there is no text."""
-    return args.proof and args.runner != "sim" and ring.has_tokenizer
+    """The sim runner proves nothing, without a tokenizer there is no text, and a certificate for clients is for names
+    and authorities that we do not know."""
+    return args.proof and args.runner != "sim" and ring.has_tokenizer and not ring.has_public_tls

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,33 @@ def test_slips_are_told(
     (tmp_path / "ca.crt").write_text("no certificate")
     assert main(["certs", str(tmp_path)]) == 1
     assert "ca.key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "flags"),
+    [
+        ("scheduler_svc", ["--listen=0.0.0.0:0"]),
+        ("worker_svc.relay", ["--listen=[::]:0"]),
+        ("frontend_svc", ["--http=0.0.0.0:0", "--grpc=127.0.0.1:0"]),
+    ],
+)
+def test_plaintext_beyond_this_machine_has_to_be_asked_for(module: str, flags: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", module, *flags], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert f"{flags[0].partition('=')[2]} can be reached from other machines, in plaintext" in ended.stderr
+    assert "or say --insecure" in ended.stderr
+
+
+@pytest.mark.parametrize("missing", ["cert", "key", "ca"])
+def test_files_come_in_threes(missing: str) -> None:
+    flags = [f"--tls-{each}=x" for each in ("cert", "key", "ca") if each != missing]
+    ended = subprocess.run(
+        [sys.executable, "-m", "scheduler_svc", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1 and f"--tls-{missing} must be given as well" in ended.stderr
