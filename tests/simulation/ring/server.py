@@ -142,6 +142,10 @@ class Context:
         self._has_metadata = self._is_over = self._is_broken = False
         self.task: asyncio.Task[None]
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """Links here are plaintext."""
+        return {}
+
     def put(self, raw: bytes | None) -> None:
         """A message came; None: the client has said all."""
         self._inbox.append(raw)

@@ -96,7 +96,11 @@ def _clocks(world: World, rng: random.Random) -> _Patches:
 
 def _network(network: Network) -> _Patches:
     return [
-        (signalbox.links.rpc, "channel", lambda address: Channel(network, current_process(), address)),
+        (
+            signalbox.links.rpc,
+            "channel",
+            lambda address, role=None: Channel(network, current_process(), address),
+        ),
         (signalbox.links.rpc, "Server", Server),
         *[(module, "refuses", network.refuses) for module in (reach, predecessor_link, holder_watch)],
     ]
