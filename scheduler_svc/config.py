@@ -19,6 +19,9 @@ class SchedulerSettings(SchedulerConfig, LinkSettings):
 
     listen: str = "127.0.0.1:7300"
     """host:port for frontends and workers."""
+    health: str = ""
+    """host:port where only health checks are answered, in plaintext, for probes that speak no TLS: kubelet's. Empty:
+    they are answered on the port of everything else alone."""
     lease: str = ""
     """What makes one of several schedulers the leader: file:PATH (on one host), kubernetes:NAMESPACE/NAME (a Lease
     object), etcd:http://HOST:PORT/KEY. The others stand by: everything loaded, until the lease is theirs. Empty: there

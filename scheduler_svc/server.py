@@ -41,7 +41,7 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     admin_pb2_grpc.add_AdminServiceServicer_to_server(process.servicer, server.grpc)
     process.metrics.start(settings.metrics)
     try:
-        port = await server.start(settings.listen)
+        port = await server.start(settings.listen, health_address=settings.health)
         lease: Lease = NoLease()
         try:
             lease = process.open_lease(port)

@@ -30,6 +30,9 @@ class WorkerSettings(LinkSettings):
     blocks, while the worker looks for one that leads."""
     listen: str = "127.0.0.1:7310"
     """host:port at which frontends are served."""
+    health: str = ""
+    """host:port where only health checks are answered, in plaintext, for probes that speak no TLS: kubelet's. Empty:
+    they are answered on the port of everything else alone."""
     advertise: str | None = None
     """host:port at which frontends reach this worker. Unset: the one it listens on."""
     metrics: str = ""

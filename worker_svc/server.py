@@ -32,7 +32,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str | N
     metrics_server = MetricsServer()
     metrics_server.start(settings.metrics)
     # Not alive before the model is loaded: that is what startup probes wait for.
-    port = await server.start(settings.listen, alive=False)
+    port = await server.start(settings.listen, alive=False, health_address=settings.health)
     stopping = asyncio.create_task(stop.wait())
     try:
         loaded = await _load(settings, stopping)

@@ -100,29 +100,29 @@ class Server:
         options["grpc.max_receive_message_length"] = max_receive_bytes
         self.grpc = grpc.aio.server(options=list(options.items()), interceptors=list(interceptors))
         self._names = ["", *services]
+        self._probes: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         reflection.enable_server_reflection(
             [*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self.grpc
         )
 
-    async def start(self, address: str, *, alive: bool = True) -> int:
+    async def start(self, address: str, *, alive: bool = True, health_address: str = "") -> int:
         """Listens on `host:port` (port 0: any) and returns the port. Raises StartupError when it cannot.
 
-        `alive` is the first answer for LIVENESS: False for a service that still has to load something.
+        `alive` is the first answer for LIVENESS: False for a service that still has to load something. At
+        `health_address`, unless it is empty, nothing but health checks is answered, in plaintext.
         """
-        try:
-            if self._identity is None:
-                port = self.grpc.add_insecure_port(address)
-            else:
-                port = self.grpc.add_secure_port(address, self._identity.for_server())
-        except RuntimeError:
-            raise StartupError(
-                f"cannot listen on {address}: the port is in use or the address is not ours"
-            ) from None
+        port = _listen(self.grpc, address, self._identity)
+        if health_address:
+            self._probes = grpc.aio.server()
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._probes)
+            _listen(self._probes, health_address, None)
         await self.set_serving(False)
         await self.set_alive(alive)
         await self.grpc.start()
+        if self._probes is not None:
+            await self._probes.start()
         return port
 
     async def set_serving(self, serving: bool) -> None:
@@ -138,6 +138,19 @@ class Server:
         """Says NOT_SERVING, lets running calls go on for `grace_s`, then ends them."""
         await self._health.enter_graceful_shutdown()
         await self.grpc.stop(grace_s)
+        if self._probes is not None:
+            await self._probes.stop(None)
+
+
+def _listen(server: grpc.aio.Server, address: str, identity: Identity | None) -> int:
+    """The port. Raises StartupError when it cannot be had."""
+    try:
+        if identity is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, identity.for_server())
+    except RuntimeError:
+        message = f"cannot listen on {address}: the port is in use or the address is not ours"
+        raise StartupError(message) from None
 
 
 async def run_until_first_ends(*work: Coroutine[Any, Any, None]) -> None:

@@ -24,6 +24,9 @@ class RelaySettings(LinkSettings):
     """A scheduler that says nothing to the workers behind us for so long is taken for gone, in milliseconds."""
     listen: str = "127.0.0.1:7320"
     """host:port at which workers are served."""
+    health: str = ""
+    """host:port where only health checks are answered, in plaintext, for probes that speak no TLS: kubelet's. Empty:
+    they are answered on the port of everything else alone."""
     metrics: str = ""
     """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     relay_id: str = "relay-0"

@@ -30,7 +30,7 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> None:
     metrics_server = MetricsServer()
     metrics_server.start(settings.metrics)
     metrics_server.show(lambda: metrics.read(link))
-    port = await server.start(settings.listen)
+    port = await server.start(settings.listen, health_address=settings.health)
     settle_memory()
     logger.info("listening on port %d", port)
     running = asyncio.create_task(link.run())
