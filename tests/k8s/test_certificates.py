@@ -40,16 +40,13 @@ def test_each_role_gets_a_certificate_that_says_it(cluster: Cluster) -> None:
 
 def test_services_find_theirs_and_listen_in_plaintext_for_probes_only(cluster: Cluster) -> None:
     secrets = {each["spec"]["secretName"] for each in documents(cluster, "Certificate").values()}
-    maps = {
-        each["metadata"]["name"].rpartition("-")[0]: each
-        for each in cluster.documents
-        if each["kind"] == "ConfigMap"
-    }
+    maps = {name.rpartition("-")[0]: each for name, each in documents(cluster, "ConfigMap").items()}
     for service in LINKED:
         kind = "StatefulSet" if service == "worker" else "Deployment"
         pod = documents(cluster, kind)[f"signalbox-{service}"]["spec"]["template"]["spec"]
         (volume,) = (each for each in pod["volumes"] if each["name"] == "certificates")
         assert volume["secret"]["secretName"] in secrets
+        assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
         (container,) = pod["containers"]
         mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
         data = maps[f"signalbox-{service}"]["data"]

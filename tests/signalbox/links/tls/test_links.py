@@ -20,6 +20,7 @@ from signalbox.links.tls.identity import Identity
 from signalbox.links.tls.roles import CALLERS, Role, instance_of, roles_of
 from signalbox.links.tls.trouble import trouble_of
 from signalbox.v1 import admin_pb2, frontend_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2
+from tests.ports import free_ports
 from tests.signalbox.links.tls.certificates import Certificates
 
 
@@ -251,3 +252,22 @@ async def test_what_went_wrong_is_said(certificates: Certificates, tmp_path: Pat
     async with serving(None) as address:
         assert "HERE speaks plaintext" in await told(address, certificates.identity(Role.FRONTEND))
     assert "onnection refused" in await told("127.0.0.1:1", certificates.identity(Role.FRONTEND))
+
+
+async def test_a_port_of_health_answers_that_and_nothing_else(certificates: Certificates) -> None:
+    """In plaintext, for probes that speak no TLS."""
+    (port,) = free_ports(1)
+    identities.take_on(certificates.identity(Role.SCHEDULER))
+    server = rpc.Server(["signalbox.v1.SchedulerService"])
+    scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(Scheduler(), server.grpc)
+    await server.start("127.0.0.1:0", health_address=f"127.0.0.1:{port}")
+    await server.set_serving(True)
+    try:
+        async with rpc.channel(f"127.0.0.1:{port}") as channel:
+            service = health_pb2.HealthCheckRequest(service="signalbox.v1.SchedulerService")
+            answer = await health_pb2_grpc.HealthStub(channel).Check(service, timeout=5)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        assert await refused(f"127.0.0.1:{port}", None, None) == grpc.StatusCode.UNIMPLEMENTED
+    finally:
+        await server.stop(0)
+    assert await refused(f"127.0.0.1:{port}", None, None) == grpc.StatusCode.UNAVAILABLE
