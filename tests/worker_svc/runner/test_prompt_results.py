@@ -91,7 +91,8 @@ def start(slot: int, length: int) -> SlotStart:
 def last_hidden(path: Path, prompt: list[int]) -> torch.Tensor:
     """[T, H] after the final norm."""
     with torch.inference_mode():
-        base = load_reference(path).base_model
+        model = load_reference(path)
+        base = model.base_model if model.base_model is not model else model.model
         return base(torch.tensor([prompt])).last_hidden_state[0]  # type: ignore[no-any-return]
 
 

@@ -31,14 +31,13 @@ class ModelHead:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._base_name: str = module.base_model_prefix
+        self._base_name = _base_name(module)
         self.vocab_size: int = module.config.vocab_size
 
     @classmethod
     def of(cls, module: Any) -> ModelHead | None:
         """The head of `module`; None if it has no base model apart from it."""
-        base = getattr(module, module.base_model_prefix, None) if module.base_model_prefix else None
-        return cls(module) if isinstance(base, torch.nn.Module) and base is not module else None
+        return cls(module) if _base_name(module) else None
 
     @contextmanager
     def capturing(self) -> Iterator[CapturedStates]:
@@ -64,6 +63,16 @@ class ModelHead:
             return self._module(use_cache=False).logits[0]  # type: ignore[no-any-return]
         finally:
             setattr(self._module, self._base_name, base)
+
+
+def _base_name(module: Any) -> str:
+    """The attribute of a causal model that has all but its head; empty: it has none. Llama 4's text model says the name
+    that it has in its wrapper."""
+    for name in (module.base_model_prefix, "model"):
+        base = getattr(module, name, None) if name else None
+        if isinstance(base, torch.nn.Module) and base is not module:
+            return str(name)
+    return ""
 
 
 class _Known(torch.nn.Module):
