@@ -54,8 +54,8 @@ class Server:
         self._address = ""
         self._connections: list[_Connection] = []
 
-    async def start(self, address: str, *, alive: bool = True) -> int:
-        """Listens."""
+    async def start(self, address: str, *, alive: bool = True, health_address: str = "") -> int:
+        """Listens; nobody probes here."""
         self._address, self.is_alive = address, alive
         self.network.listen(address, self.process, self)
         return int(address.rpartition(":")[2])
