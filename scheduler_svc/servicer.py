@@ -19,9 +19,9 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError
 from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.links.rpc import abort
-from signalbox.links.tls.guard import names_of
+from signalbox.links.tls.guard import instance_in, names_of
 from signalbox.links.tls.owners import Owners, check_worker
-from signalbox.links.tls.roles import Role, instance_of
+from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerExit
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 
@@ -46,7 +46,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         )
         closed = asyncio.Event()
         try:
-            check_worker(instance_of(names_of(context), Role.WORKER), first.hello.worker_id)
+            check_worker(instance_in(context, Role.WORKER), first.hello.worker_id)
             session = WorkerSession(self._loop, first, outbox.put, closed.set)
         except SignalboxError as error:
             await abort(context, error)

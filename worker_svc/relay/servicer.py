@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
 from signalbox.links import rpc
 from signalbox.links.outbox import MAX_BATCH_BYTES, split
-from signalbox.links.tls.guard import names_of
+from signalbox.links.tls.guard import instance_in
 from signalbox.links.tls.owners import check_worker
-from signalbox.links.tls.roles import Role, instance_of
+from signalbox.links.tls.roles import Role
 from signalbox.v1 import scheduler_pb2
 from worker_svc.relay.scheduler_link import SharedSchedulerLink
 from worker_svc.relay.worker_link import WorkerLink
@@ -56,7 +56,7 @@ class RelayServicer:
         first = await anext(aiter(requests), None)
         if first is None:
             return  # the worker changed its mind
-        own = instance_of(names_of(context), Role.WORKER)
+        own = instance_in(context, Role.WORKER)
         if own is not None:  # only then is it worth to be read
             try:
                 check_worker(own, scheduler_pb2.AttachWorkerRequest.FromString(first).hello.worker_id)

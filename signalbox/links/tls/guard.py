@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 import grpc
 
 from signalbox.errors import AuthenticationError, PermissionDeniedError, SignalboxError, status_of
-from signalbox.links.tls.roles import CALLERS, DOMAIN, Role, roles_of
+from signalbox.links.tls.identity import ours
+from signalbox.links.tls.roles import CALLERS, DOMAIN, Role, instance_of, roles_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _NAMES = "x509_subject_alternative_name"
@@ -43,6 +44,12 @@ class RoleGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 def names_of(context: Context) -> tuple[str, ...]:
     """The names in the certificate of a caller, in order; empty: it showed none."""
     return tuple(sorted(name.decode(errors="replace") for name in context.auth_context().get(_NAMES, ())))
+
+
+def instance_in(context: Context, role: Role) -> str | None:
+    """The one process of a `role` that a caller's certificate is for; None: for any, or there is none."""
+    identity = ours()
+    return None if identity is None else instance_of(names_of(context), role, identity.domain)
 
 
 def check(context: Context, method: str, allowed: frozenset[Role], domain: str) -> None:

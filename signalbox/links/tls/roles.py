@@ -70,11 +70,12 @@ def roles_of(names: Iterable[str], domain: str = DOMAIN) -> frozenset[Role]:
     return frozenset(_BY_NAME[name] for name in said if name in _BY_NAME)
 
 
-def instance_of(names: Iterable[str], role: Role) -> str | None:
-    """The one process of a `role` that a certificate is for, by the rest of its URI's path; None: for any."""
+def instance_of(names: Iterable[str], role: Role, domain: str = DOMAIN) -> str | None:
+    """The one process of a `role` that a certificate is for, by the rest of its URI's path; None: for any. domain:
+    whose URIs count."""
     for name in names:
         if name.startswith(_URI):
-            said, _, instance = urlsplit(name).path.removeprefix("/").partition("/")
+            said, _, instance = _path_of(name, domain).partition("/")
             if said == role.value and instance:
                 return instance
     return None

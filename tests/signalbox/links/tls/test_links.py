@@ -213,6 +213,11 @@ def test_each_method_of_a_link_has_its_callers() -> None:
         (["relay.signalbox", "scheduler.signalbox"], {Role.RELAY, Role.SCHEDULER}, None),
         (["spiffe://signalbox/relay", "scheduler.signalbox"], {Role.RELAY}, None),
         (["spiffe://other.example/operator"], set(), None),
+        (
+            ["spiffe://a.example/worker/worker-0", "spiffe://signalbox/worker/worker-7"],
+            {Role.WORKER},
+            "worker-7",
+        ),
         (["worker.signalbox.example.org", "spiffe://signalbox/", "spiffe://worker"], set(), None),
     ],
 )

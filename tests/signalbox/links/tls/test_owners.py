@@ -25,6 +25,9 @@ def test_in_plaintext_nobody_owns_anything() -> None:
     names = Owners()
     names.check("u", ())
     names.check("u", ONE)
+    with pytest.raises(PermissionDeniedError):
+        names.check("u", OTHER)
+    names.check("u", ())
 
 
 def test_names_made_up_push_out_only_their_maker_s(monkeypatch: pytest.MonkeyPatch) -> None:
