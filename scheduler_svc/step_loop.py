@@ -171,10 +171,10 @@ class StepLoop:
             take_event(self.core, worker_id, event, now)
         self._advance(worker_id)
 
-    def on_worker_exit(self, process: Process, kind: WorkerExit, reason: str) -> None:
-        """The guardian of a worker says how its process has ended."""
+    def on_worker_exit(self, process: Process, kind: WorkerExit, reason: str, step_id: int = 0) -> None:
+        """The guardian of a worker says how its process has ended, and in which step; 0: not known."""
         logger.warning("worker %s %s: %s", process.worker_id, kind.name.lower(), reason)
-        self.core.worker_ended(process, Exit(kind, reason, self._clock()), self._clock())
+        self.core.worker_ended(process, Exit(kind, reason, self._clock(), step_id), self._clock())
         self._advance()
 
     def detach_worker(self, worker_id: str, link: WorkerLink) -> None:

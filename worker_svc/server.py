@@ -15,6 +15,7 @@ from signalbox.v1 import worker_pb2_grpc
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.guardian.step_mark import StepMark
 from worker_svc.links.outputs import Outputs, WorkerServicer
 from worker_svc.runner_factory import make_runner
 from worker_svc.worker import Worker
@@ -23,8 +24,11 @@ logger = logging.getLogger(__name__)
 STOP_STREAMS_S = 0.5
 
 
-async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str | None = None) -> None:
-    """Runs until `stop` is set. Raises StartupError. instance: UUID of this process; None: a new one."""
+async def serve(
+    settings: WorkerSettings, stop: asyncio.Event, instance: str | None = None, mark: StepMark | None = None
+) -> None:
+    """Runs until `stop` is set. Raises StartupError. instance: UUID of this process; None: a new one. mark: where its
+    guardian finds which step it executes."""
     tracer = spans.start("worker", settings.worker_id)
     outputs = Outputs(instance or uuid.uuid4().hex, settings.outbound_log_bytes, settings.frontend_timeout_s)
     server = rpc.Server(["signalbox.v1.WorkerService"])
@@ -39,7 +43,8 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str | N
         if loaded is None:
             return
         host = settings.listen.rpartition(":")[0]
-        worker = Worker(settings, *loaded, settings.advertise or f"{host}:{port}", outputs, tracer)
+        address = settings.advertise or f"{host}:{port}"
+        worker = Worker(settings, *loaded, address, outputs, tracer, mark or StepMark())
         metrics_server.show(worker.metrics)
         await worker.run(server, stopping)
         await server.stop(STOP_STREAMS_S if outputs.is_being_read else 0)

@@ -20,6 +20,7 @@ from worker_svc.core.step import Failure
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import make_preparation
+from worker_svc.guardian.step_mark import StepMark
 from worker_svc.links.outputs import Outputs
 from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.steps.loop import StepLoop, StepResult
@@ -44,8 +45,9 @@ class Worker:
         address: str,
         outputs: Outputs,
         tracer: Tracer,
+        mark: StepMark,
     ) -> None:
-        """address: where frontends find us."""
+        """address: where frontends find us. mark: where the guardian finds which step runs."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
         self._loop = asyncio.get_running_loop()
         self._core = WorkerCore(runner.info, settings.num_slots, drafter, settings.bad_row_limit)
@@ -64,6 +66,7 @@ class Worker:
             on_fence_ended=self._in_loop(self._tell_fence),
             on_refusal=self._in_loop(outputs.append),
             most_tokens=settings.max_num_batched_tokens,
+            on_turn=mark.set,
         )
         self._link = SchedulerLink(
             settings.scheduler,

@@ -748,14 +748,16 @@ class FindLeaderResponse(_message.Message):
     def __init__(self, is_leader: bool = ..., leader_address: _Optional[str] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
 
 class ReportWorkerExitRequest(_message.Message):
-    __slots__ = ("worker", "exit", "reason")
+    __slots__ = ("worker", "exit", "reason", "step_id")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     EXIT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
     worker: WorkerRef
     exit: WorkerExit
     reason: str
-    def __init__(self, worker: _Optional[_Union[WorkerRef, _Mapping]] = ..., exit: _Optional[_Union[WorkerExit, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    step_id: int
+    def __init__(self, worker: _Optional[_Union[WorkerRef, _Mapping]] = ..., exit: _Optional[_Union[WorkerExit, str]] = ..., reason: _Optional[str] = ..., step_id: _Optional[int] = ...) -> None: ...
 
 class ReportWorkerExitResponse(_message.Message):
     __slots__ = ()

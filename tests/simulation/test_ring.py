@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from scheduler_svc.core.liveness import judgement
+from scheduler_svc.core.liveness.judgement import rows_of_step
 from tests.simulation.counts import FULL_COUNTS
 from tests.simulation.ring.checks import Checks
 from tests.simulation.ring.clock import Process, World
@@ -78,6 +80,23 @@ def test_what_is_planned_happens(profile: str, word: str) -> None:
         if any(word in error for error in errors):
             return
     pytest.fail(f"nothing was told {word!r}: {errors}")
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(120)
+def test_a_poison_costs_a_third_worker_where_nobody_is_told_which_step_ran(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S1: as long as the oldest step without a report was thought to be the one that crashed."""
+    monkeypatch.setattr(judgement, "rows_of_step", lambda worker, step_id=0: rows_of_step(worker))
+    for drawn in (draw(seed, PROFILES["poison"]) for seed in range(120)):
+        plot = replace(drawn, faults=(), setup=replace(drawn.setup, guardians=1.0))
+        if any(planned.request.is_poison for planned in plot.requests):
+            found = try_plot(plot)
+            if isinstance(found, Found):
+                assert "a poison cost" in str(found)
+                return
+    pytest.fail("no scenario has found it")
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -16,10 +16,11 @@ from worker_svc.config import WorkerSettings
 from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.guardian import guardian
 from worker_svc.guardian.ending import Ending
+from worker_svc.guardian.step_mark import StepMark
 from worker_svc.guardian.telling import Ward
 
 logger = logging.getLogger(__name__)
-Serve = Callable[[WorkerSettings, asyncio.Event, str], Awaitable[None]]
+Serve = Callable[[WorkerSettings, asyncio.Event, str, StepMark], Awaitable[None]]
 
 
 class GuardedService:
@@ -28,12 +29,14 @@ class GuardedService:
     def __init__(self, load: Callable[[], Serve]) -> None:
         self._load = load
         self._instance = uuid.uuid4().hex
+        self._mark = StepMark()
         self._exit_report: guardian.ExitReport | None = None
         self._serve: Serve | None = None
 
     def prepare(self, settings: WorkerSettings) -> None:
         """Starts the guardian, where the system has what it needs."""
-        ward = Ward(settings.worker_id, self._instance, read_addresses(settings.scheduler), settings.upward)
+        schedulers = read_addresses(settings.scheduler)
+        ward = Ward(settings.worker_id, self._instance, schedulers, settings.upward, self._mark)
         if sys.platform == "linux":
             try:
                 self._exit_report = guardian.start(ward, is_parent=os.getpid() == 1)
@@ -46,7 +49,7 @@ class GuardedService:
         assert self._serve is not None, "it has been prepared"
         ending = Ending(WorkerExit.STOPPED, "it was told to stop")
         try:
-            await self._serve(settings, stop, self._instance)
+            await self._serve(settings, stop, self._instance, self._mark)
         except BaseException as error:
             ending = ending_of(error)
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -13,6 +13,7 @@ from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerExit
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.guardian.ending import Ending
+from worker_svc.guardian.step_mark import StepMark
 
 logger = logging.getLogger(__name__)
 RETRY_S = 0.25
@@ -32,6 +33,8 @@ class Ward:
     """host:port of all that may lead, or of a relay that passes it on."""
     upward: Role = Role.SCHEDULER
     """Which of the two."""
+    mark: StepMark = field(default_factory=StepMark)
+    """Where it says which step it executes."""
 
 
 def tell(ward: Ward, ending: Ending) -> None:
@@ -44,6 +47,7 @@ async def _tell_all(ward: Ward, ending: Ending) -> None:
         worker=scheduler_pb2.WorkerRef(worker_id=ward.worker_id, worker_instance=ward.instance),
         exit=int(ending.exit),  # type: ignore[arg-type]
         reason=ending.reason,
+        step_id=ward.mark.read(),
     )
     enough = asyncio.Event()
     if ending.exit == WorkerExit.STOPPED:  # which it has said itself: this is in case it could not

@@ -127,6 +127,8 @@ class Listeners:
     on_grammar_result: Callable[[GrammarResult], None]
     on_refusal: Callable[[list[FrontendOutput]], None]
     """What frontends are told of a request that was refused when it came."""
+    on_turn: Callable[[int], None] = lambda step_id: None
+    """A step has become the oldest that has not ended: whatever ends the process now is its doing."""
 
 
 class StepEngine:
@@ -271,6 +273,8 @@ class StepEngine:
         self.totals.add(message.timings, is_own=is_own)
         self._observe(step, times, report, done)
         self._core.bad_streak.check()
+        if self._times:
+            self._tell.on_turn(self._times[0].delta.step_id)
 
     def finish_all(self) -> None:
         """Finishes all steps in flight."""
@@ -292,6 +296,7 @@ class StepEngine:
         changes, started = arrived.delta, arrived.looked_at
         if self._running_since is None:
             self._running_since = started
+            self._tell.on_turn(changes.step_id)
         try:
             step = self._core.apply(changes)
         except StepRefusedError as error:

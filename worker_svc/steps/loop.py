@@ -43,16 +43,17 @@ class StepLoop(StepInbox):
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
         on_refusal: Callable[[list[FrontendOutput]], None] = lambda outputs: None,
         most_tokens: int = 8192,
+        on_turn: Callable[[int], None] = lambda step_id: None,
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. on_refusal: what
         frontends are to be told of a request that was refused when it came. most_tokens: that the runner takes in a
-        step."""
+        step. on_turn: told of each step when it becomes the oldest that has not ended."""
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         super().__init__(self._inbox.put, time.monotonic)
         self._copier = SideCopier(runner, self._side_copies_ended)
         self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
         around = Surroundings(time.monotonic, self._inbox.put, self._copier, self._fill)
-        listeners = Listeners(on_result, on_refused, on_grammar_result, on_refusal)
+        listeners = Listeners(on_result, on_refused, on_grammar_result, on_refusal, on_turn)
         self._engine = StepEngine(core, runner, around, listeners, spans, preparation, most_tokens)
         self._on_fence_ended = on_fence_ended
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)

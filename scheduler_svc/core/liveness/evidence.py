@@ -27,6 +27,8 @@ class Exit:
     reason: str
     at: float
     """When it was told, in seconds."""
+    step_id: int = 0
+    """The oldest step that had not ended; 0: not known."""
 
 
 class Evidence:

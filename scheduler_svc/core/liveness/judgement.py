@@ -28,6 +28,8 @@ class Departure:
     reason: str
     has_crashed: bool = False
     """Whether the worker crashed by itself: whoever had a row in the step that ran may have caused it."""
+    step_id: int = 0
+    """The number of that step, by the word of its guardian; 0: not known."""
 
 
 class Liveness:
@@ -85,7 +87,7 @@ class Liveness:
     def leaves(self, worker: Worker, reason: str, *, has_crashed: bool) -> None:
         """A worker has said its last word: its requests go elsewhere at once."""
         worker.vitals.has_left = True
-        suspects = rows_of_oldest_step(worker) if has_crashed else frozenset()
+        suspects = rows_of_step(worker) if has_crashed else frozenset()
         why = f"worker {worker.info.worker_id} {'has failed' if has_crashed else 'leaves'}"
         for request in worker.requests():
             cause = LossCause.WORKER_GONE if has_crashed else LossCause.MOVED
@@ -120,7 +122,7 @@ class Liveness:
         }
         why = f"worker {worker.info.worker_id} {how[exit_.kind]}"
         reason = f"{why}: {exit_.reason}" if exit_.reason else why
-        return Departure(reason, exit_.kind is WorkerExit.CRASHED)
+        return Departure(reason, exit_.kind is WorkerExit.CRASHED, exit_.step_id)
 
     def lose_rest(self, old: Worker, new: Worker) -> None:
         """A worker has said hello, and what it does not have any more is lost."""
@@ -142,7 +144,7 @@ class Liveness:
 
     def _lose(self, worker: Worker, departure: Departure, cause: LossCause, kept: set[int]) -> None:
         """`kept`: the requests, by id(), that another worker has by now."""
-        suspects = rows_of_oldest_step(worker) if departure.has_crashed else frozenset()
+        suspects = rows_of_step(worker, departure.step_id) if departure.has_crashed else frozenset()
         for request in worker.requests():
             if id(request) not in kept and self._register.requests.get(request.key) is request:
                 why = LossCause.CRASH if request.slot in suspects else cause
@@ -252,9 +254,10 @@ class Liveness:
         return moved
 
 
-def rows_of_oldest_step(worker: Worker) -> frozenset[int]:
-    """Slots with a row in the oldest step that has not reported: it ran when the worker crashed (S1)."""
+def rows_of_step(worker: Worker, step_id: int = 0) -> frozenset[int]:
+    """Slots with a row in the step that ran when the worker crashed (S1): the one that it named, or the oldest that has
+    not reported."""
     if not worker.records:
         return frozenset()
-    record = worker.records[0]
+    record = next((record for record in worker.records if record.step_id == step_id), worker.records[0])
     return frozenset((*record.decode_slots.tolist(), *(chunk.slot for chunk in record.chunks)))

@@ -119,6 +119,28 @@ def test_a_crash_in_a_step_of_a_suspect_alone_costs_nobody_else_anything() -> No
     scheduler.check_integrity()
 
 
+@pytest.mark.parametrize(
+    ("step_id", "suspects"),
+    [(0, {"a"}), (1, {"a"}), (2, {"a", "poison"}), (9, {"a"})],
+    ids=["not known", "the first", "the second", "none of ours"],
+)
+def test_the_step_that_its_guardian_names_has_the_suspects(step_id: int, suspects: set[str]) -> None:
+    """S1: the report of the step before may have been lost with the process."""
+    scheduler = make_scheduler(max_inflight_steps=2, just_in_time_steps=False)
+    submit(scheduler, "a")
+    assert last(scheduler) is not None
+    submit(scheduler, "poison")
+    assert last(scheduler) is not None
+    assert [record.step_id for record in scheduler.workers[WORKER].records] == [1, 2]
+    scheduler.drain_notices()
+    process = scheduler.workers[WORKER].process
+    scheduler.worker_ended(process, Exit(WorkerExit.CRASHED, "", 1.0, step_id), 1.0)
+    scheduler.detach_worker(WORKER, 1.0)
+    causes = {n.key.request_id: n.cause for n in scheduler.drain_notices() if isinstance(n, Lost)}
+    assert {name for name, cause in causes.items() if cause is LossCause.CRASH} == suspects
+    assert causes.keys() == {"a", "poison"}
+
+
 def test_a_row_that_was_not_run_clears_nobody() -> None:
     """S3: only a token does."""
     scheduler = make_scheduler(max_inflight_steps=1)

@@ -46,11 +46,16 @@ class Trouble:
         """Before a batch runs."""
         if self.lost_device:
             raise ModelError("the device is lost")
+        self.check_alive(batch)
         first = batch.tokens[batch.slots, 0]
-        if (first == POISON).any():
-            raise ProcessCrashedError(f"slot {batch.slots[first == POISON][0]}")
         if (first == FAILING).any():
             raise ModelError(f"the model fails on slot {batch.slots[first == FAILING][0]}")
+
+    def check_alive(self, batch: Batch) -> None:
+        """Ends the process of whoever computes what no process stands."""
+        first = batch.tokens[batch.slots, 0]
+        if not self.lost_device and (first == POISON).any():
+            raise ProcessCrashedError(f"slot {batch.slots[first == POISON][0]}")
 
 
 class _Sampler(PoolingSimRunner):

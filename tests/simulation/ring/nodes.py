@@ -20,6 +20,7 @@ from worker_svc.config import WorkerSettings
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.guardian import telling
 from worker_svc.guardian.ending import Ending
+from worker_svc.guardian.step_mark import StepMark
 from worker_svc.guardian.telling import Ward
 from worker_svc.relay import server as relay_server
 from worker_svc.relay.config import RelaySettings
@@ -153,6 +154,7 @@ class WorkerNode(Node):
         self.runner: Model | AheadModel
         self.drafter: SimDrafter | None = None
         self.worker_instance = ""
+        self.mark = StepMark()
 
     def make(self) -> Coroutine[Any, Any, None]:
         """See Node."""
@@ -172,7 +174,8 @@ class WorkerNode(Node):
         self.worker_instance = f"{self.world.rng.getrandbits(128):032x}"
         self.ring.trace.name(self.worker_instance, self.instance)
         settings = WorkerSettings.model_construct(**(options | setup.worker))
-        return worker_server.serve(settings, self.stop, self.worker_instance)
+        self.mark = StepMark()
+        return worker_server.serve(settings, self.stop, self.worker_instance, self.mark)
 
     @property
     def _schedulers(self) -> list[str]:
@@ -195,7 +198,7 @@ class WorkerNode(Node):
             return
         how = WorkerExit.CRASHED if is_crash else WorkerExit.KILLED if is_killed else WorkerExit.STOPPED
         guardian = Process(self.world, f"guardian of {process.name}", self.name)
-        ward = Ward(self.worker_id, instance, tuple(self._schedulers))
+        ward = Ward(self.worker_id, instance, tuple(self._schedulers), mark=self.mark)
 
         async def report() -> None:
             await telling._tell_all(ward, Ending(how, reason))

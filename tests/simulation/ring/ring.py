@@ -63,6 +63,8 @@ class Ring:
         """Share of hellos that schedulers refuse."""
         self.clients: list[Client] = []
         self.losses: list[Loss] = []
+        self.num_poisoned = 0
+        """Workers that crashed of what they computed."""
         self.findings: list[str] = []
         """Rules that were broken where no error would have stopped the run."""
         self.checks = Checks(self)
@@ -134,6 +136,9 @@ class Ring:
             assert not finding, finding
         lost = [loss for loss in self.losses if not may_lose(self.plot, loss)]
         assert not lost, f"nothing excuses that these were computed again: {lost}"
+        most = 2 * sum(planned.request.is_poison for planned in self.plot.requests)
+        if not self.plot.faults and self.setup.guardians == 1.0:
+            assert self.num_poisoned <= most, f"a poison cost {self.num_poisoned} workers"
         return self._outcome()
 
     def _may_end(self) -> bool:

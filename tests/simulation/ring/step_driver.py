@@ -25,6 +25,9 @@ from worker_svc.steps.engine import Listeners, StepEngine, StepTotals, Surroundi
 from worker_svc.steps.inbox import StepInbox
 from worker_svc.steps.items import CopiesFailed, Item, LinkClosed
 
+CRASHES_AT_ONCE = 0.5
+"""Share of the steps that crash when they begin, of those that crash at all; the others do at their end."""
+
 
 class StepDriver(StepInbox):
     """Stands in for `worker_svc.steps.loop.StepLoop`: the same engine, and steps that take virtual time."""
@@ -103,6 +106,7 @@ class StepDriver(StepInbox):
             while True:
                 await self._take(await self._next())
         except ProcessCrashedError as error:
+            self.node.ring.num_poisoned += 1
             self.node.crash(f"crashed in a step: {error}")
             await asyncio.Event().wait()
         except Exception as error:
@@ -142,6 +146,7 @@ class StepDriver(StepInbox):
         return self._items.popleft()
 
     async def _finish(self) -> None:
+        self._begin()
         while (rest := self._due - self._clock()) > 1e-9:
             await asyncio.sleep(rest)
         self._collect()
@@ -150,6 +155,12 @@ class StepDriver(StepInbox):
         self.engine.finish()
         if self.engine.num_in_flight:
             self._due = self._clock() + self._duration_s()
+
+    def _begin(self) -> None:
+        """A step may crash as soon as it begins, when the report of the one before it has not left the process."""
+        flight = self.engine._in_flight._flights[0]
+        if flight.launched is None and self.node.world.rng.random() < CRASHES_AT_ONCE:
+            self.runner.trouble.check_alive(flight.step.batch)
 
     def _duration_s(self) -> float:
         node, trouble = self.node, self.runner.trouble

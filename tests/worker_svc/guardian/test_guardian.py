@@ -21,6 +21,7 @@ from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.ports import free_ports
 from worker_svc.config import WorkerSettings
 from worker_svc.guardian.guarded import GuardedService
+from worker_svc.guardian.step_mark import StepMark
 
 WAIT_S = 30
 CRASHES = (
@@ -189,6 +190,21 @@ async def test_a_guardian_in_front_hands_signals_on_and_reaps() -> None:
         assert (await listener.exit()).exit == WorkerExit.CRASHED
 
 
+async def test_the_step_that_ran_is_told() -> None:
+    """S1: it is set behind the fork, and the process ends the moment after."""
+    run = (
+        "import os, sys; from worker_svc.guardian import guardian; "
+        "from worker_svc.guardian.step_mark import StepMark; from worker_svc.guardian.telling import Ward; "
+        "mark = StepMark(); ward = Ward('w', 'i', (sys.argv[1],), mark=mark); "
+        "guardian.start(ward, is_parent=False); mark.set(7); mark.set(2**62); os.abort()"
+    )
+    async with listening() as (listener, scheduler):
+        process = start(["-c", run, scheduler])
+        assert (await listener.exit()).step_id == 2**62
+        await asyncio.to_thread(process.wait, WAIT_S)
+        await until(lambda: not members(process.pid))
+
+
 async def test_one_scheduler_of_a_list_is_enough() -> None:
     """The other may be a standby that is not there."""
     async with listening() as (listener, scheduler):
@@ -245,7 +261,7 @@ async def test_a_system_that_has_no_handles_of_processes_has_no_guardian(
     def refuse(pid: int) -> int:
         raise OSError(38, "Function not implemented")
 
-    async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str) -> None:
+    async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str, mark: StepMark) -> None:
         stop.set()
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
