@@ -11,8 +11,9 @@ import torch
 
 FEW_TOKENS = 8
 """A step of so many query tokens takes hardly longer than one token: the time in which the weights are read."""
-WORTH = 1.2
-"""More threads have to be faster by this factor: they share the cores with everything else that runs."""
+WORTH = 1.05
+"""More threads have to be faster by this factor: they share the cores with everything else that runs. (With 1.2 one
+stream of int4 fell to one thread on a machine where two made it 7 to 20 % faster: docs/performance.md.)"""
 FEWEST_ROUNDS, MOST_ROUNDS, MOST_S = 3, 20, 1.0
 """How often it is measured at load: within a second, unless three rounds take longer."""
 TRIAL_STEPS = 6
