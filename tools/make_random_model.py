@@ -18,41 +18,46 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
+from tools.hybrid_families import HYBRID_PRESETS
 from tools.tiny_families import EOS_TOKEN_ID, TINY, TINY_PRESETS
 
-PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = TINY_PRESETS | {
-    "qwen3-60m": (
-        Qwen3Config,
-        TINY
-        | {
-            "vocab_size": 32000,
-            "hidden_size": 512,
-            "num_hidden_layers": 8,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-            "head_dim": 64,
-            "intermediate_size": 1536,
-            "max_position_embeddings": 4096,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "qwen3-0.6b": (
-        Qwen3Config,
-        TINY
-        | {
-            "vocab_size": 151936,
-            "hidden_size": 1024,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "intermediate_size": 3072,
-            "max_position_embeddings": 40960,
-            "tie_word_embeddings": True,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
-        },
-    ),
-}
+PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = (
+    TINY_PRESETS
+    | HYBRID_PRESETS
+    | {
+        "qwen3-60m": (
+            Qwen3Config,
+            TINY
+            | {
+                "vocab_size": 32000,
+                "hidden_size": 512,
+                "num_hidden_layers": 8,
+                "num_attention_heads": 8,
+                "num_key_value_heads": 4,
+                "head_dim": 64,
+                "intermediate_size": 1536,
+                "max_position_embeddings": 4096,
+                "tie_word_embeddings": True,
+            },
+        ),
+        "qwen3-0.6b": (
+            Qwen3Config,
+            TINY
+            | {
+                "vocab_size": 151936,
+                "hidden_size": 1024,
+                "num_hidden_layers": 28,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 8,
+                "head_dim": 128,
+                "intermediate_size": 3072,
+                "max_position_embeddings": 40960,
+                "tie_word_embeddings": True,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+            },
+        ),
+    }
+)
 GAINS = {"q_proj": 2.0, "k_proj": 2.0, "q_norm": 1.5, "k_norm": 1.5, "o_proj": 3.0}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 

@@ -105,7 +105,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     if settings.device == "cuda" or settings.attention == "triton":
         from worker_svc.runner.cuda.runner import CudaRunner  # noqa: PLC0415
 
-        runner_class = partial(CudaRunner, num_slots=settings.num_slots, attention=settings.attention)
+        runner_class = partial(CudaRunner, attention=settings.attention)
     speculation = parse_speculation(settings.speculative) if settings.speculative else None
     try:
         draft = _load_draft(settings) if speculation and speculation.method == "draft" else None
@@ -124,11 +124,14 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             draft_block_bytes=draft.block_bytes if draft else 0,
+            num_slots=settings.num_slots,
         )
     except ModelLoadError as error:
         raise StartupError(str(error)) from None
     if speculation is None:
         return runner, None
+    if runner.info.num_state_versions:
+        raise StartupError("--speculative is not served for models with recurrent layers")
     runner.info = replace(runner.info, max_draft_tokens=speculation.num_drafts)
     if draft is None:
         return runner, NgramDrafter(settings.ngram_min, settings.ngram_max)

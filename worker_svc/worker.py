@@ -203,4 +203,5 @@ def _hello(
         max_draft_tokens=info.max_draft_tokens,
         num_host_blocks=info.num_host_blocks,
         kinds=[int(kind) for kind in info.kinds],  # type: ignore[misc]
+        reuses_no_blocks=info.num_state_versions > 0,
     )

@@ -180,6 +180,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         serves_generation=not message.kinds or generation_pb2.REQUEST_KIND_GENERATE in message.kinds,
         serves_pooling=generation_pb2.REQUEST_KIND_POOLING in message.kinds,
         identity=ModelIdentity(identity.weights, identity.form, identity.number_class),
+        reuses_blocks=not message.reuses_no_blocks,
     )
 
 

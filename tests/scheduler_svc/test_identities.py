@@ -14,7 +14,7 @@ from scheduler_svc.core.step.step import StepReport
 from signalbox.protocol.enums import WorkerExit, WorkerHealth
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.protocol.model_identity import ModelIdentity
-from tests.scheduler_svc.harness import MODEL, make_info, make_request, make_scheduler
+from tests.scheduler_svc.harness import MODEL, WORKER, make_info, make_request, make_scheduler
 
 OLD = ModelIdentity("aaaaaaaaaaaaaaaa", "bfloat16", "cpu")
 NEW = ModelIdentity("bbbbbbbbbbbbbbbb", "bfloat16", "cpu")
@@ -170,3 +170,18 @@ def test_names_that_are_none_are_refused() -> None:
         assert refused is not None and refused.code == "InvalidRequestError"
     refused = malformation_of(make_request("a", 13, other_names=(names,) * 4))
     assert refused is not None and refused.field == "other_names"
+
+
+@pytest.mark.parametrize("reuses", [True, False])
+def test_a_worker_that_reuses_no_blocks_computes_each_prompt(reuses: bool) -> None:
+    """SG7. Also a request's own after its preemption, and one that waits for nobody who computes the same."""
+    scheduler = make_scheduler(max_inflight_steps=1)
+    scheduler.workers.clear()
+    scheduler.attach_worker(make_info(identity=OLD, reuses_blocks=reuses), None, 0.0)
+    submit_named(scheduler, "first", names_for(OLD))
+    submit_named(scheduler, "beside it", names_for(OLD))
+    starts = step_of(scheduler, WORKER) + step_of(scheduler, WORKER)
+    assert starts == ([0, 12] if reuses else [0, 0])
+    submit_named(scheduler, "later", names_for(OLD))
+    assert step_of(scheduler, WORKER) == ([12] if reuses else [0])
+    scheduler.check_integrity()

@@ -72,6 +72,12 @@ class Batch:
     """Query tokens that pooling requests read; at most one span per row. Such a row has no samples."""
     pooling: list[PoolingParams | None] = field(default_factory=list)
     """How pooling requests are read, by slot; None: the request generates."""
+    state_reads: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    """[R] version of its slot's recurrent state that each row goes on from, -1: it begins. Empty: the model keeps
+    none."""
+    state_writes: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    """[R] version that each row leaves behind its last query token; never one that it, or a step before it that may
+    have to run again, reads."""
 
     @property
     def query_lengths(self) -> I32:
@@ -95,6 +101,8 @@ class Batch:
             sample_rows=self.sample_rows[samples] - first,
             sample_output_positions=self.sample_output_positions[samples],
             mask_index=self.mask_index[samples],
+            state_reads=self.state_reads[first:end],
+            state_writes=self.state_writes[first:end],
             scored=_spans_of_rows(self.scored, first, end, query.start),
             pooled=_spans_of_rows(self.pooled, first, end, query.start),
         )
@@ -181,6 +189,9 @@ class RunnerInfo:
     """Each position sees those behind it, too, so that a prompt is computed at once: where its last chunk is."""
     identity: ModelIdentity = UNSAID
     """What its results depend on besides the input."""
+    num_state_versions: int = 0
+    """Versions of each slot's recurrent state, one more than the steps that it has in flight; 0: the model has no
+    recurrent layers. With them no row goes on from cached blocks: there is no state at their end."""
 
     @property
     def kinds(self) -> tuple[RequestKind, ...]:

@@ -19,9 +19,10 @@ from worker_svc.core.faults.solo import SoloSteps
 from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.grammar import GrammarTable
-from worker_svc.core.requests.prompt_reading import TOO_MANY_RESULTS, skips_unread, take_readings
+from worker_svc.core.requests.prompt_reading import TOO_MANY_RESULTS, take_readings, unread_gap
 from worker_svc.core.requests.reasoning import ReasoningGuard
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.core.requests.stop_tokens import StopTokens
 from worker_svc.core.run_ahead import needs_commit
 from worker_svc.core.running_step import RunningStep
@@ -53,6 +54,7 @@ class WorkerCore:
     ) -> None:
         """bad_row_limit: see `BadStreak`."""
         self.table = RequestTable(num_slots, info.max_model_len, info.block_size)
+        self.states = StateVersions(num_slots, info.num_state_versions)
         self.scheduler_epoch = 0
         """Highest term of a scheduler that was obeyed."""
         self.scheduler_instance = ""
@@ -149,11 +151,11 @@ class WorkerCore:
         drafts = self.drafting.propose(table, delta, ready) if self.drafting is not None else None
         drafts = self._grammars.cut_drafts(ready, drafts)
         batch = build_batch(table, delta.step_id, ready, drafts, chunks)
+        self.states.take(batch)
         batch.masks = self._grammars.masks(batch.slots, batch.sample_rows, drafts)
         if batch.masks is not None:
             batch.mask_index = batch.masks.index
-        first = batch.query_starts[:-1]
-        ahead = batch.positions[first] >= table.num_tokens[batch.slots]
+        ahead = batch.positions[batch.query_starts[:-1]] >= table.num_tokens[batch.slots]
         table.num_in_flight[batch.slots] += batch.query_lengths
         refused, self._refused = self._refused, []
         failed, self._failed = self._failed, []
@@ -180,8 +182,7 @@ class WorkerCore:
             self.solo.note(delta)
 
     def _settle(self) -> None:
-        for slot in self._settling:
-            self.table.runs[slot] = True
+        self.table.runs[self._settling] = True
         self._settling = []
 
     def _apply_changes(self, delta: StepDelta) -> None:
@@ -198,6 +199,7 @@ class WorkerCore:
         for start in (*delta.resumed, *delta.started):
             if table.status[start.slot] in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
                 table.start(start.slot, start.blocks, start.start)
+                self.states.reset(start.slot)
         table.paused[delta.paused_slots] = True
         table.paused[delta.unpaused_slots] = False
         for slot, limit in delta.draft_limits:
@@ -230,8 +232,8 @@ class WorkerCore:
         known = table.num_computed[slot] + table.num_in_flight[slot]
         if table.status[slot] != SlotStatus.PREFILL or known != chunk.start:
             return NotRunReason.STALE
-        if skips_unread(table, chunk):
-            message = f"prompt positions from {table.num_read[slot]} to {chunk.start} were not computed"
+        message = self.states.gap_ahead_of(slot, chunk.start) or unread_gap(table, chunk)
+        if message:
             table.end(slot, FinishReason.ERROR, Failure("InternalError", message))
             self._failed.append(slot)
             return NotRunReason.ERROR
@@ -256,6 +258,7 @@ class WorkerCore:
         for chunk in step.chunks:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
                 table.num_computed[chunk.slot] = chunk.start + chunk.length
+        self.states.commit(step.batch, failed)
         new = accept(table, self._stops, self._grammars, step, sampled, failed)
         prompts = take_readings(table, step, sampled, failed)
         odd = np.flatnonzero(new.counts != 1)
@@ -265,9 +268,8 @@ class WorkerCore:
             self.drafting.learn(step, new.matched)
         seal_blocks(table, new.slots, report)
         ends = [*new.ends, *((slot, FinishReason.STOP) for slot in prompts.vectors)]
-        if prompts.too_many:
-            ends += [(slot, FinishReason.ERROR) for slot in prompts.too_many]
-            new.failures.update(dict.fromkeys(prompts.too_many, TOO_MANY_RESULTS))
+        ends += [(slot, FinishReason.ERROR) for slot in prompts.too_many]
+        new.failures.update(dict.fromkeys(prompts.too_many, TOO_MANY_RESULTS))
         ended = self._end(step, ends, new.failures)
         report.use_dense_counts(step.rows)
         return report, self._sorter.outputs(new, ended, sampled, prompts)
@@ -395,5 +397,4 @@ class WorkerCore:
 
     def live_slots(self) -> list[int]:
         """Slots whose requests have not ended."""
-        status = self.table.status
-        return np.flatnonzero((status != SlotStatus.FREE) & (status != SlotStatus.ENDED)).tolist()
+        return np.flatnonzero(~np.isin(self.table.status, (SlotStatus.FREE, SlotStatus.ENDED))).tolist()

@@ -59,7 +59,10 @@ def load_draft(path: Path, target: Path, *, dtype: str, device: str, block_size:
     """Loads the draft model in `path` for the model in `target`. ModelLoadError, also if their tokenizers differ."""
     if tokenizer_fingerprint(path) != tokenizer_fingerprint(target):
         raise ModelLoadError(f"draft_model {path} has another tokenizer.json than {target}.")
-    return LoadedDraft(load_checked(path, dtype, device, block_size), block_size)
+    model = load_checked(path, dtype, device, block_size)
+    if model.state_layout:
+        raise ModelLoadError(f"draft_model {path} has recurrent layers, which a draft model cannot have.")
+    return LoadedDraft(model, block_size)
 
 
 class DraftModel(Drafter):

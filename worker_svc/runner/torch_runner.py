@@ -44,6 +44,8 @@ from worker_svc.runner.model.memory_profile import step_bytes
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
+from worker_svc.runner.recurrent.making import make_store
+from worker_svc.runner.recurrent.rows import rows_of, scratch_rows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
@@ -60,6 +62,8 @@ class TorchRunner:
 
     info: RunnerInfo
     _batch_class: type[PagedBatch] = PagedBatch
+    _keeps_states = True
+    """Whether it serves recurrent layers."""
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class TorchRunner:
         gpu_memory_utilization: float | None = None,
         max_num_batched_tokens: int = 8192,
         draft_block_bytes: int = 0,
+        num_slots: int = 1,
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
@@ -87,7 +92,8 @@ class TorchRunner:
         cache and a step of max_num_batched_tokens may take; none of them: a share of the free memory. max_model_len:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
         threads: the most that torch and the kernels use, steps of few tokens perhaps fewer; None leaves their own
-        choice. draft_block_bytes: what a draft model takes of each block beside this one.
+        choice. draft_block_bytes: what a draft model takes of each block beside this one. num_slots: requests that may
+        be here at a time, each with its recurrent state.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))
@@ -96,6 +102,7 @@ class TorchRunner:
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
         self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
+        self._states = make_store(self.model, num_slots, num_host_blocks, is_served=self._keeps_states)
         self._head = ModelHead.of(self.model.module)
         head, pooling_mode = self.model.head, None
         if self._head is not None and head is None:
@@ -128,6 +135,7 @@ class TorchRunner:
             embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
             pooling_mode=pooling_mode or PoolingMode.LAST,
             identity=self._identify(path),
+            num_state_versions=self._states.num_versions if self._states else 0,
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
@@ -169,6 +177,7 @@ class TorchRunner:
             positions=one[0],
             block_tables=one,
             device=self.model.device,
+            states=scratch_rows(self._states),
         )
         token = self._to_device(one[0])
         with attention.running(paged):
@@ -205,6 +214,7 @@ class TorchRunner:
             positions=batch.positions,
             block_tables=batch.block_tables,
             device=self.model.device,
+            states=rows_of(self._states, batch),
         )
         with self._threads.around_step(len(batch.token_ids)), attention.running(paged):
             return forward(

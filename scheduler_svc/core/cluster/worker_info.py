@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from scheduler_svc.core.request import Request
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 
+NAMELESS = b"reuses none"
+
 
 @dataclass(frozen=True)
 class WorkerInfo:
@@ -27,6 +29,15 @@ class WorkerInfo:
     serves_pooling: bool = False
     identity: ModelIdentity = UNSAID
     """What its results depend on: workers of one model that differ in it share no blocks (I7)."""
+
+    reuses_blocks: bool = True
+    """Whether requests go on from cached blocks; not so where blocks do not hold all of a request's state (SG7)."""
+
+    @property
+    def names_key(self) -> bytes:
+        """Key of the names that requests' blocks have here; no request has names by the one of a worker that reuses
+        none."""
+        return self.identity.key if self.reuses_blocks else NAMELESS
 
     @property
     def max_request_tokens(self) -> int:

@@ -73,7 +73,7 @@ class Worker:
         block_size = self.info.block_size
         # Not by our limits: a request that was placed under other settings may be longer.
         self.table = SlotTable(
-            self.info.num_slots, self.info.max_blocks_per_request, block_size, self.info.identity.key
+            self.info.num_slots, self.info.max_blocks_per_request, block_size, self.info.names_key
         )
         self.pool = BlockPool(self.info.num_blocks)
         self.host = HostCache(self.info.num_host_blocks)

@@ -134,6 +134,8 @@ async def sample_all(grpc: str, prompts: list[list[int]]) -> list[list[int]]:
         ("demo", "2", "2"),
         ("tiny-qwen3", "2", "1"),
         ("tiny-mistral", "2", "1"),
+        ("hybrid-qwen3-next", "2", "1"),
+        ("hybrid-lfm2", "2", "1"),
     ],
 )
 async def test_greedy_output_equals_generate(

@@ -20,7 +20,13 @@ EPSILON = 1e-4
 
 
 def make_runner(path: Path, **settings: Any) -> TorchRunner:
-    options: dict[str, Any] = {"dtype": "float32", "num_blocks": 256, "block_size": 4, "threads": 1}
+    options: dict[str, Any] = {
+        "dtype": "float32",
+        "num_blocks": 256,
+        "block_size": 4,
+        "threads": 1,
+        "num_slots": 16,
+    }
     return TorchRunner(path, served_model_name="tiny", **(options | settings))
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, Sampled
 from worker_svc.core.requests.sampling import SamplingParams, SamplingTable
+from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.runner.torch_runner import TorchRunner
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -52,7 +53,10 @@ class Driver:
         self._free_blocks = self._random.permutation(runner.info.num_blocks).tolist()
         self._free_slots = self._random.permutation(num_slots).tolist()
         self._step_id = 0
+        self.states = StateVersions(num_slots, runner.info.num_state_versions)
         runner._cache.fill(GARBAGE)
+        if runner._states is not None:
+            runner._states.fill(GARBAGE)
 
     def add(self, prompt: list[int], max_tokens: int, params: SamplingParams = GREEDY) -> Request:
         """Takes a slot and all blocks that the request can come to need."""
@@ -67,7 +71,9 @@ class Driver:
     def step(self, chunks: dict[int, int]) -> Sampled:
         """Runs all decoding requests, and for each slot in `chunks` so many more prompt tokens."""
         rows, batch = self.build(chunks)
+        self.states.take(batch)
         sampled = self.runner.execute(batch)
+        self.states.commit(batch, ())
         self._apply(rows, batch, sampled)
         return sampled
 
@@ -86,6 +92,7 @@ class Driver:
         self._free_blocks = request.blocks + self._free_blocks
         request.blocks = [self._free_blocks.pop() for _ in request.blocks]
         request.num_computed = 0
+        self.states.reset(request.slot)
 
     def run(self, chunk_size: int = 7, preemptions: int = 0) -> None:
         """Runs until all requests end: known tokens in chunks of random size up to `chunk_size`, two at a time. In

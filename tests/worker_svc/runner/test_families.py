@@ -21,6 +21,7 @@ from tests.worker_svc.runner.reference import (
 from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.runner.test_wrappers import WRAPPERS
 from tools import random_heads
+from tools.hybrid_families import HYBRID_PRESETS
 from tools.make_random_model import PRESETS
 from worker_svc.runner.cpu.fused import FusedAttention
 from worker_svc.runner.cpu.packed_linear import PackedLinear
@@ -95,4 +96,5 @@ def test_the_families_that_are_said_to_be_compared_are_those_of_these_tests() ->
         getattr(transformers, f"{preset.config}Config").model_type for preset in random_heads.PRESETS.values()
     }
     wrappers = {getattr(transformers, f"{name}Config").model_type for name, _ in WRAPPERS.values()}
-    assert compared | heads | wrappers == support.COMPARED_FAMILIES
+    hybrids = {kind.model_type for kind, _ in HYBRID_PRESETS.values()}
+    assert compared | heads | wrappers | hybrids == support.COMPARED_FAMILIES

@@ -69,7 +69,7 @@ def test_broken_config(broken: Path, text: str, reason: str) -> None:
     ("family", "reason"),
     [
         ("bloom", "attention code of its own"),
-        ("qwen3_next", "recurrent or convolution layers"),
+        ("zamba2", "recurrent layers of a kind that is not known"),
         (None, "not the name of a family"),
         (7, "not the name of a family"),
     ],

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
+from tools.hybrid_families import DELTA, EXPERTS
 from tools.make_random_model import fill_weights
 from tools.tiny_families import CHUNKS, PADDED, TINY, WINDOWS
 from worker_svc.runner.cpu.fused import FusedAttention
@@ -26,6 +27,7 @@ VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "n
 SIGLIP = VISION | {"image_size": 28, "patch_size": 14}
 QWEN_VISION = {"depth": 1, "num_heads": 2, "hidden_size": 32, "out_hidden_size": 64, "intermediate_size": 32}
 MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+INTERLEAVED = MROPE | {"mrope_interleaved": True, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
 IMAGES = {
     "image_token_id": 500,
     "video_token_id": 501,
@@ -103,6 +105,22 @@ WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
         }
         | IMAGES,
     ),
+    "qwen3_5": (
+        "Qwen3_5",
+        {
+            "text_config": TINY | DELTA | {"rope_parameters": INTERLEAVED},
+            "vision_config": QWEN_VISION | {"num_position_embeddings": 16},
+        }
+        | IMAGES,
+    ),
+    "qwen3_5_moe": (
+        "Qwen3_5Moe",
+        {
+            "text_config": TINY | DELTA | EXPERTS | {"rope_parameters": INTERLEAVED},
+            "vision_config": QWEN_VISION | {"num_position_embeddings": 16},
+        }
+        | IMAGES,
+    ),
 }
 PUBLISHED = {
     "older": [("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")],
@@ -171,7 +189,7 @@ def test_text_is_read_as_by_the_whole_model(
     assert f"{model.config.model_type} is served as the text model" in caplog.text
     assert not [r for r in caplog.records if "without fused modules" in r.message]
     assert support.describe(tmp_path)["problem"] is None
-    if name.startswith(("qwen", "gemma3", "llava", "internvl")):
+    if name.startswith(("qwen2", "qwen3_vl", "gemma3", "llava", "internvl")):
         assert any(isinstance(module, FusedAttention) for module in runner.model.module.modules())
     driver = Driver(runner)
     prompts = [prompt[:40] for prompt in make_prompts((1, 5, 17, 40))]

@@ -32,14 +32,17 @@ class PromptResults:
     """Slots of requests that end without theirs: those of the others are as much as a step may yield."""
 
 
-def skips_unread(table: RequestTable, chunk: SlotStart) -> bool:
-    """The chunk starts behind a position that had to be read: cached blocks were used where none may be."""
+def unread_gap(table: RequestTable, chunk: SlotStart) -> str:
+    """Says that the chunk starts behind a position that had to be read: cached blocks were used where none may be.
+    Empty: it does not."""
     slot, pooling = chunk.slot, table.pooling[chunk.slot]
     if pooling is not None and not pooling.is_whole:
         first, end = pooling.positions(int(table.num_prompt_tokens[slot]))
         if first + 1 == end and first >= chunk.start:  # nothing that it skips is read
-            return False
-    return bool(table.reads_prompt[slot] and chunk.start > table.num_read[slot])
+            return ""
+    if not table.reads_prompt[slot] or chunk.start <= table.num_read[slot]:
+        return ""
+    return f"prompt positions from {table.num_read[slot]} to {chunk.start} were not computed"
 
 
 def spans_to_read(

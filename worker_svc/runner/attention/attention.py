@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from worker_svc.runner.attention.families import chunk_of
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
 from worker_svc.runner.attention.latent import absorbed_of
 from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
+
+if TYPE_CHECKING:
+    from worker_svc.runner.recurrent.rows import StateRows
 
 IMPLEMENTATION = "signalbox_paged"
 SHAPE_RECORDER = "signalbox_shapes"
@@ -42,6 +45,8 @@ class PagedBatch:
     block_tables: I32
     """[R, W] block ids of each row."""
     device: torch.device
+    states: StateRows | None = None
+    """The recurrent states of the rows; None: the model has no such layers."""
     layers_called: set[int] = field(default_factory=set)
     block_ids: torch.Tensor = field(init=False)
     """[T] block that each query token's KV is written to."""
@@ -130,6 +135,11 @@ _current: ContextVar[PagedBatch] = ContextVar("signalbox_paged_batch")
 def current() -> PagedBatch:
     """The batch that runs in this context."""
     return _current.get()
+
+
+def current_or_none() -> PagedBatch | None:
+    """The batch that runs in this context; None: there is none."""
+    return _current.get(None)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,10 @@ class LayerShape:
         return self.num_kv_heads * (self.key_dim + (0 if self.values_in_keys else self.value_dim))
 
 
+NO_KV = LayerShape(0, 0, 0)
+"""A layer without attention."""
+
+
 @dataclass(frozen=True)
 class LayerCache:
     """One layer's part of the cache. One head's positions of a block are contiguous."""

@@ -60,6 +60,8 @@ class Launched:
 class CudaRunner(TorchRunner):
     """A `ModelRunner` that can also be a step ahead; see `launch`. One thread calls it."""
 
+    _keeps_states = False
+
     def __init__(
         self,
         model_dir: str | os.PathLike[str],
@@ -81,6 +83,7 @@ class CudaRunner(TorchRunner):
             # One more than is told: where rows write that only fill up a graph's size.
             num_blocks=None if num_blocks is None else num_blocks + 1,
             max_model_len=max_model_len,
+            num_slots=num_slots,
             **settings,
         )
         told = self._cache.num_blocks - 1

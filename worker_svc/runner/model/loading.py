@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import transformers
 
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.attention.kv_cache import LayerShape
+from worker_svc.runner.attention.kv_cache import NO_KV, LayerShape
 from worker_svc.runner.attention.latent import absorb_projections
 from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.cpu.packed_codes import fits
@@ -29,6 +30,8 @@ from worker_svc.runner.model.quantised_experts import skipping_experts
 from worker_svc.runner.model.rope import fix_rope
 from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OTHER_NAMES, OWN_ATTENTION, RECURRENT, check_config
+from worker_svc.runner.recurrent.layers import layout_of, serve_recurrent
+from worker_svc.runner.recurrent.layout import StateLayout
 from worker_svc.weights.source import WeightSource, open_weights
 
 logger = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ class LoadedModel:
     """Linear layers whose weights are whole numbers; their products round rows to 16 bits."""
     kept: str = ""
     """How many of them in which form; empty: none."""
+    state_layout: StateLayout = field(default_factory=StateLayout)
+    """What its recurrent layers keep of each sequence; empty: it has none."""
     rope: str = ""
     """Which of its rope's factors were chosen by `max_model_len`; empty: there was no choice."""
 
@@ -96,12 +101,13 @@ def load_model(
     if head is not None:
         module = with_label_head(module, head)
     module = module.to(chosen_device).eval()
+    recurrent = serve_recurrent(module)
     num_latent = absorb_projections(module)
     if num_latent:
         logger.info("%d layers keep latents instead of keys and values", num_latent)
     config = module.config
     # First of all: what has no such attention is refused with that reason.
-    shapes = layer_shapes(module, chosen_device)
+    shapes = layer_shapes(module, chosen_device, {layer.layer_idx for layer in recurrent})
     rope = fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
         module=module,
@@ -116,6 +122,7 @@ def load_model(
         head=head,
         num_kept=num_kept,
         kept=told,
+        state_layout=layout_of(recurrent),
         rope=rope,
     )
 
@@ -144,10 +151,11 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 
 @torch.inference_mode()
-def layer_shapes(module: Any, device: torch.device) -> list[LayerShape]:
-    """KV shapes of all layers, as the model hands them to an attention function when it runs one token.
+def layer_shapes(module: Any, device: torch.device, recurrent: Set[int] = frozenset()) -> list[LayerShape]:
+    """KV shapes of all layers, as the model hands them to an attention function when it runs one token; those of the
+    `recurrent` ones, and of layers that mix no tokens, are empty.
 
-    ModelLoadError if a layer calls none: then it would not read the paged cache either.
+    ModelLoadError if another layer calls none: then it would not read the paged cache either.
     """
     token = torch.zeros(1, 1, dtype=torch.int64, device=device)
     family = module.config.model_type
@@ -158,14 +166,22 @@ def layer_shapes(module: Any, device: torch.device) -> list[LayerShape]:
             raise ModelLoadError(
                 f"model_type {family!r} does not run with another attention function: it {OWN_ATTENTION}."
             ) from error
+    if not shapes:
+        raise ModelLoadError(f"model_type {family!r} has no layer that uses the attention interface.")
     num_layers = int(module.config.num_hidden_layers)
-    missing = sorted(set(range(num_layers)) - shapes.keys())
+    without = recurrent | (mixing_nothing(module.config) if recurrent else set())
+    missing = sorted(set(range(num_layers)) - shapes.keys() - without)
     if missing:
         raise ModelLoadError(
             f"model_type {family!r} does not use the attention interface in layer {missing[0]} "
             f"({len(missing)} of {num_layers} layers): it {OWN_ATTENTION}, or {RECURRENT}."
         )
-    return [shapes[i] for i in range(num_layers)]
+    return [shapes.get(i, NO_KV) for i in range(num_layers)]
+
+
+def mixing_nothing(config: Any) -> set[int]:
+    """Layers that look at one token at a time, in models whose layers are not all alike."""
+    return {i for i, kind in enumerate(config.layer_types) if kind in ("mlp", "moe")}
 
 
 def read_eos_token_ids(model_dir: Path, config: dict[str, Any]) -> tuple[int, ...]:

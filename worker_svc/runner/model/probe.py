@@ -7,12 +7,15 @@ import itertools
 import numpy as np
 import torch
 
+from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
-from worker_svc.runner.attention.kv_cache import KVCache
+from worker_svc.runner.attention.kv_cache import NO_KV, KVCache
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.model.scored_model import showing_states
+from worker_svc.runner.recurrent.rows import StateRows
+from worker_svc.runner.recurrent.store import StateStore
 
 PROBE_TOKENS = 40
 LONGEST_WINDOW = 512
@@ -39,7 +42,10 @@ def check_paged_attention(
     token_ids = probe_tokens(model)
     with showing_states(model.module):
         paged, layers_called = _paged_logits(model, token_ids, block_size, batch_class)
-    not_called = sorted(set(range(len(model.layer_shapes))) - layers_called)
+    mixing = {
+        i for i, shape in enumerate(model.layer_shapes) if shape != NO_KV
+    } | model.state_layout.layers.keys()
+    not_called = sorted(mixing - layers_called)
     family = model.module.config.model_type
     if not_called:
         raise ModelLoadError(
@@ -111,7 +117,10 @@ def _paged_logits(
     cache.fill(GARBAGE)
     table = np.arange(num_blocks - 1, 0, -1, dtype=np.int32)[None]
     logits, layers_called = [], set(range(len(model.layer_shapes)))
-    for start, end in _chunks(length):
+    store = StateStore(model.state_layout, num_slots=1, num_versions=2, device=model.device)
+    store.fill(GARBAGE)
+    for number, (start, end) in enumerate(_chunks(length)):
+        rows = np.array([[number % 2 if number else NOTHING], [(number + 1) % 2]], np.int32)
         batch = batch_class(
             cache=cache,
             num_decode_rows=int(end - start == 1),
@@ -119,6 +128,7 @@ def _paged_logits(
             positions=np.arange(start, end, dtype=np.int32),
             block_tables=table,
             device=model.device,
+            states=StateRows(store, np.array([0, end - start], np.int32), *rows) if store.layout else None,
         )
         kept = _compared(length) - start
         with attention.running(batch):

@@ -22,16 +22,23 @@ from worker_svc.weights.scheme import read_scheme
 
 OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
 INDEXER = "picks the positions that a query looks at, which the paged attention does not know"
-RECURRENT = "has recurrent or convolution layers, whose state is not kept in blocks"
+RECURRENT = "has recurrent layers of a kind that is not known here"
 REFUSED_FAMILIES = {
     **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), INDEXER),
-    **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "lfm2_moe", "mamba"), RECURRENT),
-    **dict.fromkeys(("mamba2", "nemotron_h", "qwen3_next", "recurrent_gemma", "rwkv", "zamba"), RECURRENT),
+    **dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "minimax", "olmo_hybrid"), RECURRENT),
+    **dict.fromkeys(("recurrent_gemma", "rwkv", "zamba", "zamba2"), RECURRENT),
 }
 """Families known not to work, with the reason. All others are tried: what decides is the probe."""
 OTHER_NAMES = {"kimi_k2": "deepseek_v3"}
 """Names of published models that transformers' code knows by another one."""
+HYBRID_FAMILIES = frozenset(
+    (
+        *("bamba", "granitemoehybrid", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "nemotron_h"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    )
+)
+"""Families with recurrent layers, whose states are kept beside the blocks."""
 COMPARED_FAMILIES = frozenset(
     (
         *("apertus", "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4"),
@@ -72,12 +79,15 @@ COMPARED_FAMILIES = frozenset(
             "qwen2_vl",
             "qwen3_vl",
         ),
+        *HYBRID_FAMILIES,
         *("bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"),
     )
 )
 """Families whose outputs are compared with transformers, by model_type."""
 ROPE_TYPES = ("default", "dynamic", "linear", "llama3", "longrope", "proportional", "su", "yarn")
 """Types of rope that are served. What transformers makes of the longest position of a batch is fixed at load."""
+HYBRID_LAYER_TYPES = ("attention", "conv", "linear_attention", "mamba", "mlp", "moe")
+"""Layers of these families, as their configs say them."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
 CHUNKED, CHUNKED_FAMILIES = "chunked_attention", ("llama4_text",)
 """Layers whose queries look at positions of their own chunk, and the families of which they are known."""
@@ -108,7 +118,11 @@ def check_config(config: dict[str, Any], path: Path) -> None:
     layer_types = config.get("layer_types") or []
     if not isinstance(layer_types, list):
         raise ModelLoadError(f"{path}: layer_types is no list.")
-    known = (*LAYER_TYPES, CHUNKED) if family in CHUNKED_FAMILIES else LAYER_TYPES
+    known: tuple[str, ...] = LAYER_TYPES
+    if family in CHUNKED_FAMILIES:
+        known = (*known, CHUNKED)
+    if family in HYBRID_FAMILIES:
+        known = (*known, *HYBRID_LAYER_TYPES)
     for layer_type in layer_types:
         if layer_type not in known:
             raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(known)}.")

@@ -8,7 +8,7 @@ from typing import Any
 WRAPPERS = frozenset(
     (
         *("aya_vision", "cohere2_vision", "gemma3", "internvl", "kimi_k25", "llama4", "llava", "llava_next"),
-        *("mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "smolvlm"),
+        *("mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "smolvlm"),
     )
 )
 """model_types whose language model is one of its own, which reads text as it would alone."""
@@ -27,6 +27,8 @@ DEFAULT_TEXT_FAMILIES = {
     "llava": "llama",
     "llava_next": "llama",
     "mistral3": "mistral",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3_vl_text",
 }
 """The language model of a wrapper whose text_config does not name it."""

@@ -1,0 +1,64 @@
+"""Every family with recurrent layers, against transformers' own generation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker_svc.runner.reference import (
+    assert_same_but_for_ties,
+    generate,
+    make_prompts,
+    make_runner,
+)
+from tests.worker_svc.runner.runner_harness import Driver
+from tools.hybrid_families import HYBRID_PRESETS
+from worker_svc.runner.recurrent.layers import RecurrentForward
+
+ModelDir = Callable[[str], Path]
+NUM_TOKENS = 24
+LENGTHS = (1, 2, 3, 5, 17, 63, 64, 65, 150)
+
+
+@pytest.mark.parametrize("preset", HYBRID_PRESETS)
+def test_greedy_output_equals_generate(
+    model_dir: ModelDir, preset: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SG1, SG4. Prompts in chunks beside decode rows, shorter and longer than kernels and scans, preempted four times;
+    states are garbage where nothing was written."""
+    path = model_dir(preset)
+    with caplog.at_level(logging.INFO):
+        runner = make_runner(path)
+    assert not [r for r in caplog.records if "without fused modules" in r.message]
+    driver = Driver(runner)
+    requests = [driver.add(prompt, NUM_TOKENS) for prompt in make_prompts(LENGTHS)]
+    driver.run(chunk_size=40, preemptions=4)
+    near_ties = sum(
+        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt), NUM_TOKENS))
+        for request, prompt in zip(requests, make_prompts(LENGTHS), strict=True)
+    )
+    assert near_ties <= 1
+    assert len({tuple(request.output) for request in requests}) == len(requests)
+
+
+@pytest.mark.parametrize("preset", HYBRID_PRESETS)
+def test_the_layout_says_which_layers_keep_what(model_dir: ModelDir, preset: str) -> None:
+    """SG2."""
+    model = make_runner(model_dir(preset)).model
+    kinds = model.module.config.layer_types
+    recurrent = {i for i, kind in enumerate(kinds) if kind in ("conv", "linear_attention")}
+    attending = {i for i, kind in enumerate(kinds) if kind == "full_attention"}
+    assert model.state_layout.layers.keys() == recurrent
+    assert {i for i, shape in enumerate(model.layer_shapes) if shape.elements} == attending
+    forwards = [m.forward for m in model.module.modules() if isinstance(m.forward, RecurrentForward)]
+    assert len(forwards) == len(recurrent)
+    for layer in model.state_layout.layers.values():
+        assert layer.recurrent is None or layer.recurrent.dtype.itemsize == 4
+    assert model.state_layout.bytes_per_row == sum(
+        part.numel() // len(part) * part.dtype.itemsize
+        for parts in make_runner(model_dir(preset))._states.layers.values()  # type: ignore[union-attr]
+        for part in parts
+    )

@@ -1,0 +1,107 @@
+"""What models with recurrent layers are not served with: refused at the start, by the name of the setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from signalbox.errors import StartupError
+from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.hash_chain import root_hash
+from tests.worker_svc.runner.reference import generate, make_prompts, make_runner
+from worker_svc.config import WorkerSettings
+from worker_svc.core.faults.isolation import run_step
+from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.core.step import NewRequest, RequestRef, SlotStart, StepDelta
+from worker_svc.core.worker_core import WorkerCore
+from worker_svc.runner.cuda.runner import CudaRunner
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.recurrent import making
+from worker_svc.runner_factory import make_runner as make_served
+from worker_svc.worker import _hello
+
+ModelDir = Callable[[str], Path]
+PRESET = "hybrid-qwen3-next"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"num_host_blocks": 4}, "num_host_blocks is 4, but model_type 'qwen3_next' has recurrent layers"),
+        ({"speculative": "ngram:2"}, "--speculative is not served for models with recurrent layers"),
+    ],
+)
+def test_what_does_not_go_with_states_is_refused(
+    model_dir: ModelDir, settings: dict[str, Any], reason: str
+) -> None:
+    """SG8."""
+    options = {"num_blocks": 8, "threads": 1, "dtype": "float32", "num_slots": 4} | settings
+    served = WorkerSettings(model=model_dir(PRESET), worker_id="w", **options)
+    with pytest.raises(StartupError, match=reason):
+        make_served(served)
+
+
+def test_the_runner_of_gpus_refuses_them(model_dir: ModelDir) -> None:
+    """SG8. Its steps on the device know of no states."""
+    model = make_runner(model_dir(PRESET)).model
+    with pytest.raises(
+        ModelLoadError, match=r"'qwen3_next' has recurrent layers: .* device cpu and attention auto"
+    ):
+        making.make_store(model, 4, 0, is_served=CudaRunner._keeps_states)
+
+
+def test_slots_whose_states_do_not_fit_are_refused(
+    model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SG8."""
+    row_bytes = make_runner(model_dir(PRESET)).model.state_layout.bytes_per_row * making.NUM_VERSIONS
+    monkeypatch.setattr(making, "available_bytes", lambda _: 10 * row_bytes + 1)
+    make_runner(model_dir(PRESET), num_slots=9)
+    with pytest.raises(ModelLoadError, match=r"num_slots is 10: .* enough for 9\."):
+        make_runner(model_dir(PRESET), num_slots=10)
+
+
+@pytest.mark.parametrize(("preset", "reuses"), [(PRESET, False), ("tiny-qwen3", True)])
+def test_the_hello_says_whether_blocks_are_reused(model_dir: ModelDir, preset: str, reuses: bool) -> None:
+    """SG7."""
+    info = make_runner(model_dir(preset)).info
+    settings: Any = SimpleNamespace(worker_id="w", num_slots=4, max_num_batched_tokens=64)
+    assert _hello(settings, info, "i", "a:1").reuses_no_blocks != reuses
+
+
+def start_at(core: WorkerCore, runner: Any, prompt: list[int], start: int) -> list[Any]:
+    """What the frontend is told of a request whose first chunk begins at `start`, after `start` tokens of another."""
+    other = SlotStart(0, np.arange(8, dtype=np.int32), 0, start)
+    tokens = np.array(prompt, np.int32)
+    for slot in (0, 1):
+        ref = RequestRef(f"r{slot}", slot + 1, "f")
+        params = SamplingParams(temperature=0.0)
+        core.add(NewRequest(slot, ref, tokens, 0, 4, params, root_hash("m")))
+    step = core.apply(StepDelta(1, 1, started=[other]))
+    core.commit(step, *run_step(runner, step.copies, step.batch))
+    cached = SlotStart(1, np.arange(8, dtype=np.int32), start, len(prompt) - start)
+    step = core.apply(StepDelta(2, 1, started=[cached]))
+    _, outputs = core.commit(step, *run_step(runner, step.copies, step.batch))
+    return [ended for output in outputs for ended in output.finished]
+
+
+def test_a_row_that_begins_behind_cached_blocks_fails_alone(model_dir: ModelDir) -> None:
+    """SG7, U3. A scheduler that reuses blocks all the same gets no wrong token."""
+    runner = make_runner(model_dir(PRESET))
+    core = WorkerCore(runner.info, num_slots=4)
+    (prompt,) = make_prompts((12,))
+    ((attempt, reason, _, failure),) = start_at(core, runner, prompt, 8)
+    assert (attempt, reason) == (2, FinishReason.ERROR)
+    assert failure.message == "the recurrent state is that of position 0, not of 8"
+    chunk = StepDelta(3, 1, chunks=[(0, 8, 4)])
+    tokens = []
+    for delta in (chunk, StepDelta(4, 1), StepDelta(5, 1), StepDelta(6, 1)):
+        step = core.apply(delta)
+        _, outputs = core.commit(step, *run_step(runner, step.copies, step.batch))
+        tokens += [token for output in outputs for token in output.token_ids.tolist()]
+    assert tokens == generate(model_dir(PRESET), tuple(prompt), 4)[0]

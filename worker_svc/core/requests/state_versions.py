@@ -1,0 +1,63 @@
+"""Which version of each slot's recurrent state counts. A step reads one and writes the next; its commit flips them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from worker_svc.core.batch import Batch
+
+NOTHING = -1
+"""In the place of a version: the sequence begins, there is no state yet."""
+
+
+class StateVersions:
+    """Columns by slot. Versions of a slot are used in turns: a step that is in flight writes none that another reads.
+
+    Without versions, as for models that have no recurrent layers, nothing is done.
+    """
+
+    def __init__(self, num_slots: int, num_versions: int) -> None:
+        """num_versions: one more than the steps that can be in flight; 0: none."""
+        self.num_versions = num_versions
+        self.version = np.zeros(num_slots, np.int32)
+        """The version that the last committed step wrote."""
+        self.num_tokens = np.zeros(num_slots, np.int32)
+        """Tokens that this version has behind it; 0: there is no state."""
+        self.num_in_flight = np.zeros(num_slots, np.int32)
+        """Steps that write a version and are not committed."""
+
+    def reset(self, slot: int) -> None:
+        """The slot has no state: its next sequence begins."""
+        self.num_tokens[slot] = 0
+
+    def gap_ahead_of(self, slot: int, start: int) -> str:
+        """Why no row of the slot can go on from position `start`; empty: one can."""
+        num_tokens = int(self.num_tokens[slot])
+        if not self.num_versions or start in (0, num_tokens) or self.num_in_flight[slot]:
+            return ""
+        return f"the recurrent state is that of position {num_tokens}, not of {start}"
+
+    def take(self, batch: Batch) -> None:
+        """Says in a batch which versions its rows read, NOTHING for those that start at position 0, and write."""
+        if not self.num_versions:
+            return
+        slots, starts = batch.slots, batch.positions[batch.query_starts[:-1]]
+        assert (self.num_in_flight[slots] + 1 < self.num_versions).all(), "too many steps are in flight"
+        versions = (self.version[slots] + self.num_in_flight[slots]) % self.num_versions
+        self.num_in_flight[slots] += 1
+        batch.state_reads = np.where(starts == 0, np.int32(NOTHING), versions)
+        batch.state_writes = (versions + 1) % self.num_versions
+
+    def commit(self, batch: Batch, failed: Collection[int]) -> None:
+        """A step is committed: what its rows wrote are the slots' states, but for the `failed` rows."""
+        if not self.num_versions:
+            return
+        self.num_in_flight[batch.slots] -= 1
+        counts = ~np.isin(np.arange(len(batch.slots)), list(failed))
+        slots = batch.slots[counts]
+        self.version[slots] = batch.state_writes[counts]
+        self.num_tokens[slots] = batch.seq_lens[counts]
