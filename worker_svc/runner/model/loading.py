@@ -166,8 +166,8 @@ def layer_shapes(module: Any, device: torch.device, recurrent: Set[int] = frozen
             raise ModelLoadError(
                 f"model_type {family!r} does not run with another attention function: it {OWN_ATTENTION}."
             ) from error
-    if not shapes:
-        raise ModelLoadError(f"model_type {family!r} has no layer that uses the attention interface.")
+    if recurrent and not shapes:
+        raise ModelLoadError(f"model_type {family!r} has recurrent layers alone, none that attends.")
     num_layers = int(module.config.num_hidden_layers)
     without = recurrent | (mixing_nothing(module.config) if recurrent else set())
     missing = sorted(set(range(num_layers)) - shapes.keys() - without)

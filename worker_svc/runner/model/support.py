@@ -77,6 +77,8 @@ COMPARED_FAMILIES = frozenset(
             "mistral3",
             "qwen2_5_vl",
             "qwen2_vl",
+            "qwen3_5",
+            "qwen3_5_moe",
             "qwen3_vl",
         ),
         *HYBRID_FAMILIES,

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import Lfm2Config, Lfm2ForCausalLM
 
 from signalbox.errors import StartupError
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.hash_chain import root_hash
 from tests.worker_svc.runner.reference import generate, make_prompts, make_runner
+from tools.hybrid_families import HYBRID_PRESETS
 from worker_svc.config import WorkerSettings
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.sampling import SamplingParams
@@ -53,6 +56,15 @@ def test_the_runner_of_gpus_refuses_them(model_dir: ModelDir) -> None:
         ModelLoadError, match=r"'qwen3_next' has recurrent layers: .* device cpu and attention auto"
     ):
         making.make_store(model, 4, 0, is_served=CudaRunner._keeps_states)
+
+
+def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
+    """SG8. Its blocks would hold nothing."""
+    torch.manual_seed(0)
+    config = Lfm2Config(**HYBRID_PRESETS["hybrid-lfm2"][1] | {"layer_types": ["conv"] * 3})
+    Lfm2ForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="'lfm2' has recurrent layers alone, none that attends"):
+        make_runner(tmp_path)
 
 
 def test_slots_whose_states_do_not_fit_are_refused(
