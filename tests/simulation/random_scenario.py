@@ -21,6 +21,7 @@ class Scenario(Simulation):
         faults: bool = True,
         vocab_size: int | None = None,
         runs_ahead: bool = False,
+        num_state_versions: int = 0,
     ) -> None:
         rng = random.Random(seed * 1000 + inflight * 10 + drafts)
         self.fate = random.Random(f"policy {seed}/{inflight}/{drafts}")
@@ -36,7 +37,8 @@ class Scenario(Simulation):
             vocab_size=vocab_size or rng.choice((50, 1000)),
             max_draft_tokens=drafts,
             acceptance=rng.choice((0.0, 0.6, 1.0)),
-            num_host_blocks=rng.choice((0, 0, 4, 40)),
+            num_host_blocks=rng.choice((0, 0, 4, 40)) if not num_state_versions else 0,
+            num_state_versions=num_state_versions,
             compile_s=rng.choice((0.01, 0.3)),
             grammar_failures=rng.choice((0.0, 0.3)),
             runs_ahead=runs_ahead,

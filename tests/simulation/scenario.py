@@ -55,6 +55,7 @@ class Simulation:
             num_host_blocks=setup.num_host_blocks,
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
+            num_state_versions=setup.num_state_versions,
         )
         self.workers = [
             WorkerNode(self.world, self.scheduler, f"worker-{i}", info, setup)

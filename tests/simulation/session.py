@@ -79,3 +79,5 @@ class Setup:
     """Longest time that copies beside the steps take."""
     copy_failures: float = 0.0
     """Share of groups of such copies that fail."""
+    num_state_versions: int = 0
+    """Of each slot's recurrent state; 0: the model has none."""

@@ -25,9 +25,11 @@ class AheadScenario(Scenario):
     """A scenario on workers that run ahead. Some requests have a penalty, which the device alone cannot serve; on some
     workers launched steps are lost."""
 
-    def __init__(self, seed: int, inflight: int, faults: bool = True) -> None:
+    def __init__(self, seed: int, inflight: int, faults: bool = True, num_state_versions: int = 0) -> None:
         self.seed, self.kinds = seed, random.Random(f"kinds {seed}")
-        super().__init__(seed, inflight, 0, faults=faults, runs_ahead=True)
+        super().__init__(
+            seed, inflight, 0, faults=faults, runs_ahead=True, num_state_versions=num_state_versions
+        )
 
     def _plan(self, session: Session, at: float) -> None:
         longest = len(session.prompt) + session.max_tokens

@@ -95,6 +95,7 @@ class WorkerNode:
             max_draft_tokens=self.info.max_draft_tokens,
             num_host_blocks=self.info.num_host_blocks,
             kinds=[int(kind) for kind in self.info.kinds],  # type: ignore[misc]
+            reuses_no_blocks=self.info.num_state_versions > 0,
         )
         if self.core.last_step_id:
             hello.snapshot.CopyFrom(delta.build_snapshot(self.core))

@@ -1,7 +1,8 @@
 """A simulated model: no network, no text, but a real KV cache.
 
 For scale and protocol tests; never to be presented as a model. The next token is a hash of what is read back *through
-the block tables*, so a wrong block, a stale cache entry or a wrong position shows as a wrong token.
+the block tables*, so a wrong block, a stale cache entry or a wrong position shows as a wrong token. With recurrent
+states it is read back through these, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.sim.failures import FailingModel, SimFailures
 
 I32 = NDArray[np.int32]
@@ -89,6 +91,8 @@ class SimRunner:
         self._timing = timing or SimTiming()
         self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
         self._host = np.zeros((info.num_host_blocks, info.block_size), np.uint64)
+        self._states: dict[tuple[int, int], U64] = {}
+        """By slot and version: the sum of all contents that it has behind it, in an array of one element."""
 
     def execute(self, batch: Batch) -> Sampled:
         """Writes the contents of all query tokens, reads each sample's whole sequence back, and hashes it."""
@@ -98,12 +102,16 @@ class SimRunner:
         size = self.info.block_size
         rows = np.repeat(np.arange(len(batch.slots)), np.diff(batch.query_starts))
         blocks = batch.block_tables[rows, batch.positions // size]
-        self._cache[blocks, batch.positions % size] = content(batch.token_ids, batch.positions)
+        contents = content(batch.token_ids, batch.positions)
+        self._cache[blocks, batch.positions % size] = contents
         totals = np.zeros(len(batch.sample_index), np.uint64)
         for sample, (row, query) in enumerate(zip(batch.sample_rows, batch.sample_index, strict=True)):
             length = int(batch.positions[query]) + 1
             read = self._cache[batch.block_tables[row, : -(-length // size)]].reshape(-1)[:length]
             totals[sample] = read.sum(dtype=np.uint64)
+        if self.info.num_state_versions:
+            through_states = self._move_states(batch, contents)[batch.sample_index]
+            totals += (through_states - totals) * _GOLDEN
         sampled = Sampled(next_token(totals + self._seed, self.info.vocab_size))
         if self._failing is not None:
             sampled.bad_rows = self._failing.bad_rows(batch)
@@ -111,6 +119,17 @@ class SimRunner:
         if rest > 0:
             time.sleep(rest)
         return sampled
+
+    def _move_states(self, batch: Batch, contents: U64) -> U64:
+        """`[T]` the states behind each query token; those behind each row's last are kept in the version it writes."""
+        states = np.empty_like(contents)
+        for row, slot in enumerate(batch.slots.tolist()):
+            tokens = slice(batch.query_starts[row], batch.query_starts[row + 1])
+            begins = batch.state_reads[row] == NOTHING
+            before = 0 if begins else self._states[slot, int(batch.state_reads[row])]
+            states[tokens] = np.cumsum(contents[tokens], dtype=np.uint64) + before
+            self._states[slot, int(batch.state_writes[row])] = states[tokens][-1:].copy()
+        return states
 
     def check(self) -> None:
         """Raises what `ModelRunner.check` does: the simulated device is lost when it was asked to be."""
