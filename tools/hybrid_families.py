@@ -6,12 +6,14 @@ from typing import Any
 
 from transformers import (
     BambaConfig,
+    FalconH1Config,
     GraniteMoeHybridConfig,
     JambaConfig,
     KimiLinearConfig,
     Lfm2Config,
     Lfm2MoeConfig,
     NemotronHConfig,
+    OlmoHybridConfig,
     PreTrainedConfig,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
@@ -65,6 +67,8 @@ HYBRID_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
             "pad_token_id": 0,
         },
     ),
+    "hybrid-falcon-h1": (FalconH1Config, HEADLESS | MAMBA2 | {"mamba_d_ssm": 128, "key_multiplier": 0.7}),
+    "hybrid-olmo": (OlmoHybridConfig, HEADLESS | DELTA | {"num_key_value_heads": 4, "pad_token_id": 0}),
     "hybrid-lfm2": (
         Lfm2Config,
         HEADLESS | CONVOLUTIONS | {"block_auto_adjust_ff_dim": False},

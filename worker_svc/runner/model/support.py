@@ -26,7 +26,7 @@ RECURRENT = "has recurrent layers of a kind that is not known here"
 REFUSED_FAMILIES = {
     **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), INDEXER),
-    **dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "minimax", "olmo_hybrid"), RECURRENT),
+    **dict.fromkeys(("falcon_mamba", "mamba", "mamba2", "minimax"), RECURRENT),
     **dict.fromkeys(("recurrent_gemma", "rwkv", "zamba", "zamba2"), RECURRENT),
 }
 """Families known not to work, with the reason. All others are tried: what decides is the probe."""
@@ -34,8 +34,8 @@ OTHER_NAMES = {"kimi_k2": "deepseek_v3"}
 """Names of published models that transformers' code knows by another one."""
 HYBRID_FAMILIES = frozenset(
     (
-        *("bamba", "granitemoehybrid", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "nemotron_h"),
-        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+        *("bamba", "falcon_h1", "granitemoehybrid", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "nemotron_h"),
+        *("olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     )
 )
 """Families with recurrent layers, whose states are kept beside the blocks."""

@@ -31,6 +31,8 @@ KINDS = {
     **dict.fromkeys(("Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet"), Kind()),
     **dict.fromkeys(("BambaMixer", "GraniteMoeHybridMambaLayer", "NemotronHMamba2Mixer"), Kind()),
     "KimiLinearDeltaAttention": Kind(),
+    "FalconH1Mixer": Kind(),
+    "OlmoHybridGatedDeltaNet": Kind(),
     **dict.fromkeys(("Lfm2ShortConv", "Lfm2MoeShortConv"), Kind(cache="past_key_values")),
     "JambaMambaMixer": Kind(scans_on=False, weights_read=("dt_proj",)),
 }

@@ -47,10 +47,11 @@ def test_greedy_output_equals_generate(
 @pytest.mark.parametrize("preset", HYBRID_PRESETS)
 def test_the_layout_says_which_layers_keep_what(model_dir: ModelDir, preset: str) -> None:
     """SG2."""
-    model = make_runner(model_dir(preset)).model
+    runner = make_runner(model_dir(preset))
+    model = runner.model
     kinds = model.module.config.layer_types
-    recurrent = {i for i, kind in enumerate(kinds) if kind in ("conv", "linear_attention")}
-    attending = {i for i, kind in enumerate(kinds) if kind == "full_attention"}
+    recurrent = {i for i, kind in enumerate(kinds) if kind in ("conv", "linear_attention", "hybrid")}
+    attending = {i for i, kind in enumerate(kinds) if kind in ("full_attention", "hybrid")}
     assert model.state_layout.layers.keys() == recurrent
     assert {i for i, shape in enumerate(model.layer_shapes) if shape.elements} == attending
     forwards = [m.forward for m in model.module.modules() if isinstance(m.forward, RecurrentForward)]
@@ -59,6 +60,6 @@ def test_the_layout_says_which_layers_keep_what(model_dir: ModelDir, preset: str
         assert layer.recurrent is None or layer.recurrent.dtype.itemsize == 4
     assert model.state_layout.bytes_per_row == sum(
         part.numel() // len(part) * part.dtype.itemsize
-        for parts in make_runner(model_dir(preset))._states.layers.values()  # type: ignore[union-attr]
+        for parts in runner._states.layers.values()  # type: ignore[union-attr]
         for part in parts
     )
