@@ -50,6 +50,8 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             session = WorkerSession(self._loop, first, outbox.put, closed.set)
         except SignalboxError as error:
             await abort(context, error)
+        # A refusal may come while the writer's first message is on its way: both would begin with it.
+        await context.send_initial_metadata(())
         writer = asyncio.create_task(_write_to_worker(outbox, context))
         try:
             await _until(closed, _read_worker(session, requests))

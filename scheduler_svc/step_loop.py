@@ -18,6 +18,7 @@ from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.idle_check import IdleCheck
 from scheduler_svc.links import delta
@@ -97,6 +98,12 @@ class StepLoop:
                 f"worker {hello.worker_id!r} has a link already, from another process; each needs an id of its own",
                 field="worker_id",
             )
+        for other in self.core.workers.values():
+            if other.info.instance == hello.worker_instance and other.info.worker_id != hello.worker_id:
+                raise DuplicateWorkerError(
+                    f"that process is worker {other.info.worker_id!r}; each worker is one of its own",
+                    field="worker_instance",
+                )
 
     def greet(self, hello: scheduler_pb2.WorkerHello) -> Greeting:
         """The first part of what a worker says of itself. Raises ValueError and DecodeError."""
@@ -163,7 +170,10 @@ class StepLoop:
         if not message.outputs and not message.events:
             return
         for output in message.outputs:
-            report = delta.parse_report(output)
+            try:
+                report = delta.parse_report(output)
+            except ValueError as error:
+                raise DivergenceError(f"its report is broken: {error}") from None
             if self.on_report is not None:
                 self.on_report(self.core.workers[worker_id], report)
             self.core.update(worker_id, report, now)

@@ -18,6 +18,7 @@ from signalbox.errors import ResourceExhaustedError, SignalboxError, Unavailable
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
+from signalbox.links.readable import read_message
 from signalbox.protocol.enums import LossCause, ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.v1 import generation_pb2 as generation
@@ -80,7 +81,7 @@ class SchedulerLink:
                         log.warning("%s", error.message)
                     is_known_lost = True
                     continue
-                except (grpc.aio.AioRpcError, TimeoutError) as error:
+                except (grpc.aio.AioRpcError, TimeoutError, ConnectionError) as error:
                     if backoff.is_first:
                         log.warning("no link to the scheduler at %s: %s", self.address, describe(error))
                 except Exception:
@@ -97,7 +98,7 @@ class SchedulerLink:
         try:
             async with asyncio.timeout(self._silence_s):
                 await call.write(scheduler.AttachFrontendRequest(hello=self._make_hello()))
-                response = await call.read()
+                response = await read_message(call)
             if response is EOF:
                 return
             log.info("attached to the scheduler at %s", leader.address)
@@ -142,7 +143,7 @@ class SchedulerLink:
     # ---- what it says
 
     async def _read(self, call: Any) -> None:
-        while (response := await call.read()) is not EOF:
+        while (response := await read_message(call)) is not EOF:
             self._take(response)
 
     def _take(self, response: scheduler.AttachFrontendResponse, *, is_first: bool = False) -> None:

@@ -17,6 +17,7 @@ from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.links import reach, rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
+from signalbox.links.readable import read_message
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import worker_pb2 as worker_pb
@@ -95,7 +96,7 @@ class WorkerLink:
                 # An old channel would wait before it connects again.
                 async with rpc.channel(self.process.worker.address, Role.WORKER) as channel:
                     await self._stream(WorkerServiceStub(channel), backoff)
-            except (grpc.aio.AioRpcError, TimeoutError) as error:
+            except (grpc.aio.AioRpcError, TimeoutError, ConnectionError) as error:
                 if backoff.is_first:
                     log.warning("no outputs from worker %s: %s", self.worker_id, describe(error))
             except Exception:
@@ -116,7 +117,7 @@ class WorkerLink:
         try:
             async with asyncio.timeout(self._silence_s):
                 await call.write(self._make_hello())
-                response = await call.read()
+                response = await read_message(call)
             if response is EOF:
                 return
             if response.worker_instance not in ("", self.process.worker.instance):
@@ -168,7 +169,7 @@ class WorkerLink:
     # ---- what it says
 
     async def _read(self, call: Any) -> None:
-        while (response := await call.read()) is not EOF:
+        while (response := await read_message(call)) is not EOF:
             self._take(response)
 
     def _meet_log(self, log_number: int) -> None:

@@ -23,6 +23,7 @@ from signalbox.errors import (
     StartupError,
     status_of,
 )
+from signalbox.links.readable import ReadableRequests
 from signalbox.links.tls.guard import RoleGuard
 from signalbox.links.tls.identity import Identity, name_options, ours
 from signalbox.links.tls.roles import Role
@@ -96,6 +97,7 @@ class Server:
         self._identity = ours() if is_link else identity
         if is_link and self._identity is not None:
             interceptors = [RoleGuard(self._identity.domain), *interceptors]
+        interceptors = [*interceptors, ReadableRequests()]
         options = dict([*_COMMON, *_SERVER, ("grpc.so_reuseport", int(reuse_port))])
         options["grpc.max_receive_message_length"] = max_receive_bytes
         self.grpc = grpc.aio.server(options=list(options.items()), interceptors=list(interceptors))

@@ -54,7 +54,12 @@ class Columns:
 
     def read(self, message: Message) -> list[tuple[Any, ...]]:
         """The rows. ValueError when columns do not fit each other."""
-        return list(zip(*self.read_columns(message), strict=True)) if any(self._raws(message)) else []
+        if not any(self._raws(message)):
+            return []
+        columns = self.read_columns(message)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError(f"{' and '.join(name for name, _ in self.widths)} differ in length")
+        return list(zip(*columns, strict=True))
 
     def read_columns(self, message: Message) -> list[list[int]]:
         """Each for itself; whoever reads sees to their lengths."""

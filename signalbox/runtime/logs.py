@@ -28,6 +28,8 @@ def set_up(service: str, level: str, form: LogFormat = "text", ids: Mapping[str,
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines(service) if form == "text" else _json_lines(service, ids or {}))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # It writes a stack for each message that cannot be parsed; the link says so itself.
+    logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
 
 
 class TextLines(logging.Formatter):

@@ -14,13 +14,14 @@ from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.server import SchedulerProcess
 from worker_svc.config import WorkerSettings
 from worker_svc.guardian.guarded import GuardedService
+from worker_svc.guardian.step_mark import StepMark
 
 
 async def start_worker() -> str:
     """The instance that a worker process is told to be."""
     instances = []
 
-    async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str) -> None:
+    async def serve(settings: WorkerSettings, stop: asyncio.Event, instance: str, mark: StepMark) -> None:
         instances.append(instance)
 
     service = GuardedService(lambda: serve)

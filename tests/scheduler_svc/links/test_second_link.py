@@ -28,6 +28,21 @@ async def test_a_second_worker_with_the_id_of_a_live_one_is_refused_and_costs_no
         assert loop.core.workers["w"].info.instance == "w-1" and len(loop.core.requests) == 1
 
 
+async def test_a_worker_that_calls_itself_by_anothers_instance_is_refused() -> None:
+    """H5: frontends would take one for the other."""
+    async with serve() as (loop, address), dial(address) as stub:
+        first = stub.AttachWorker()
+        await first.write(make_hello("w"))
+        await first.read()
+        second = stub.AttachWorker()
+        await second.write(make_hello("another", worker_instance="w-1"))
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await second.read()
+        assert refusal.value.code() is grpc.StatusCode.ALREADY_EXISTS
+        assert ("signalbox-field", "worker_instance") in tuple(refusal.value.trailing_metadata() or ())
+        assert set(loop.core.workers) == {"w"}
+
+
 async def test_a_relayed_worker_with_the_id_of_a_live_one_is_refused() -> None:
     """H5: through a relay, where its link alone ends."""
     async with serve() as (loop, address), dial(address) as stub:

@@ -1,0 +1,117 @@
+"""What is no message ends its call by name, instead of an unknown error to the other end and a stack in our log."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from signalbox.errors import InvalidRequestError, status_of
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_MAKE = {
+    "unary_unary": grpc.unary_unary_rpc_method_handler,
+    "unary_stream": grpc.unary_stream_rpc_method_handler,
+    "stream_unary": grpc.stream_unary_rpc_method_handler,
+    "stream_stream": grpc.stream_stream_rpc_method_handler,
+}
+
+
+class ReadableRequests(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Ends a call with INVALID_ARGUMENT when a message of it cannot be parsed."""
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """The handler, which gets nothing but messages."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        name = handler_call_details.method.rpartition("/")[2]
+        kind = next(kind for kind in _MAKE if getattr(handler, kind) is not None)
+        behaviour, parse = getattr(handler, kind), handler.request_deserializer
+        if parse is None:
+            return handler  # it takes bytes as they come
+        if handler.request_streaming:
+            call = _of_stream(behaviour, name)
+        else:
+            call = _of_one(behaviour, name)
+            parse = _Parser(parse)
+        return _MAKE[kind](call, request_deserializer=parse, response_serializer=handler.response_serializer)
+
+
+async def read_message(call: Any) -> Any:
+    """The next message of a call of ours; grpc.aio.EOF when it has ended. Raises ConnectionError for one that cannot be
+    parsed, of which grpc makes None."""
+    message = await call.read()
+    if message is None:
+        raise ConnectionError("it sent what is no message")
+    return message
+
+
+class _Unreadable:
+    """Stands for a message that could not be parsed."""
+
+
+class _Parser:
+    """A deserializer that never raises: grpc would answer by itself, before a handler is asked."""
+
+    def __init__(self, parse: Callable[[bytes], Any]) -> None:
+        self._parse = parse
+
+    def __call__(self, data: bytes) -> Any:
+        try:
+            return self._parse(data)
+        except DecodeError:
+            return _Unreadable()
+
+
+def _of_one(behaviour: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """For a handler that gets one message; it may be a generator of answers."""
+    if not inspect.isasyncgenfunction(behaviour):
+
+        async def call(request: Any, context: Context) -> Any:
+            if isinstance(request, _Unreadable):
+                await _refuse(context, name)
+            return await behaviour(request, context)
+
+        return call
+
+    async def answers(request: Any, context: Context) -> Any:
+        if isinstance(request, _Unreadable):
+            await _refuse(context, name)
+        async for answer in behaviour(request, context):
+            yield answer
+
+    return answers
+
+
+def _of_stream(behaviour: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """For a handler that gets many, and finds out when it reads one; it may be a generator of answers."""
+    if not inspect.isasyncgenfunction(behaviour):
+
+        async def call(requests: Any, context: Context) -> Any:
+            try:
+                return await behaviour(requests, context)
+            except DecodeError:
+                await _refuse(context, name)
+
+        return call
+
+    async def answers(requests: Any, context: Context) -> Any:
+        try:
+            async for answer in behaviour(requests, context):
+                yield answer
+        except DecodeError:
+            await _refuse(context, name)
+
+    return answers
+
+
+async def _refuse(context: Context, name: str) -> NoReturn:
+    error = InvalidRequestError(f"a message to {name} cannot be parsed")
+    await context.abort(status_of(error).grpc, error.message)
+    raise AssertionError("context.abort returned")
