@@ -78,8 +78,9 @@ class WorkerSettings(LinkSettings):
     """Share of the GPU's memory for model, largest step and KV cache together; instead of num_blocks."""
     max_model_len: int | None = Field(None, ge=2)
     """Longest prompt plus output in tokens. Unset: what the model was made for."""
-    num_slots: int = Field(512, ge=1, le=65_535)
-    """Requests that may be here at a time, preempted ones included."""
+    num_slots: int | None = Field(None, ge=1, le=65_535)
+    """Requests that may be here at a time, preempted ones included. Unset: 512, fewer where the recurrent states
+    of so many would take more than a share of the free memory."""
     max_num_batched_tokens: int = Field(8192, ge=1)
     """Largest batch that the runner takes, in tokens."""
     outbound_log_bytes: int = Field(64 << 20, ge=1)

@@ -15,7 +15,7 @@ from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.cores import spin_count, tell_threads
 from signalbox.runtime.process import collector_off
 from worker_svc.config import WorkerSettings
-from worker_svc.core.batch import ModelRunner, RunnerInfo
+from worker_svc.core.batch import DEFAULT_SLOTS, ModelRunner, RunnerInfo
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.runner.sim.failures import SimFailures
@@ -58,6 +58,7 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         eos_token_ids=(),
         max_draft_tokens=settings.sim_max_draft_tokens,
         num_host_blocks=settings.num_host_blocks,
+        num_slots=settings.num_slots or DEFAULT_SLOTS,
         has_logprobs=False,
         tokenizer_fingerprint=hashlib.sha256(tokenizer.read_bytes()).hexdigest()
         if tokenizer and known
@@ -148,7 +149,7 @@ def _encoder(settings: WorkerSettings) -> ModelRunner:
         raise StartupError("--speculative is for models that generate, and this is an encoder")
     if settings.quantization in ROUNDED_BITS:
         raise StartupError(f"--quantization {settings.quantization} is not served for encoders")
-    return EncoderRunner(
+    runner = EncoderRunner(
         settings.model,
         served_model_name=settings.served_model_name or settings.model.name,
         dtype=settings.dtype,
@@ -159,6 +160,8 @@ def _encoder(settings: WorkerSettings) -> ModelRunner:
         threads=tell_threads(settings.threads),
         max_num_batched_tokens=settings.max_num_batched_tokens,
     )
+    runner.info = replace(runner.info, num_slots=settings.num_slots or DEFAULT_SLOTS)
+    return runner
 
 
 def _load_draft(settings: WorkerSettings) -> LoadedDraft:

@@ -50,7 +50,7 @@ class Worker:
         """address: where frontends find us. mark: where the guardian finds which step runs."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
         self._loop = asyncio.get_running_loop()
-        self._core = WorkerCore(runner.info, settings.num_slots, drafter, settings.bad_row_limit)
+        self._core = WorkerCore(runner.info, runner.info.num_slots, drafter, settings.bad_row_limit)
         # Tokens of the sim runner are hashes: no grammar is about them.
         self._preparation = (
             make_preparation(settings.model, runner.info) if settings.runner != "sim" else None
@@ -197,7 +197,7 @@ def _hello(
                 number_class=info.identity.number_class,
             ),
         ),
-        num_slots=settings.num_slots,
+        num_slots=info.num_slots,
         num_blocks=info.num_blocks,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_draft_tokens=info.max_draft_tokens,

@@ -16,6 +16,8 @@ from worker_svc.core.requests.pooling import Activation, PoolingMode, PoolingPar
 from worker_svc.core.requests.sampling import SamplingTable
 
 I32 = NDArray[np.int32]
+DEFAULT_SLOTS = 512
+"""Requests of a worker, where no setting says so and memory has room."""
 
 
 class QuerySpan(NamedTuple):
@@ -189,6 +191,8 @@ class RunnerInfo:
     """Each position sees those behind it, too, so that a prompt is computed at once: where its last chunk is."""
     identity: ModelIdentity = UNSAID
     """What its results depend on besides the input."""
+    num_slots: int = DEFAULT_SLOTS
+    """Requests that may be here at a time, preempted ones included."""
     num_state_versions: int = 0
     """Versions of each slot's recurrent state, one more than the steps that it has in flight; 0: the model has no
     recurrent layers. With them no row goes on from cached blocks: there is no state at their end."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
-from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
+from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, Sampled
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
@@ -82,7 +82,7 @@ class TorchRunner:
         gpu_memory_utilization: float | None = None,
         max_num_batched_tokens: int = 8192,
         draft_block_bytes: int = 0,
-        num_slots: int = 1,
+        num_slots: int | None = None,
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
@@ -93,7 +93,7 @@ class TorchRunner:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
         threads: the most that torch and the kernels use, steps of few tokens perhaps fewer; None leaves their own
         choice. draft_block_bytes: what a draft model takes of each block beside this one. num_slots: requests that may
-        be here at a time, each with its recurrent state.
+        be here at a time, each with its recurrent state; None: as many as usual, or as have room.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))
@@ -135,6 +135,7 @@ class TorchRunner:
             embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
             pooling_mode=pooling_mode or PoolingMode.LAST,
             identity=self._identify(path),
+            num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
             num_state_versions=self._states.num_versions if self._states else 0,
             **label_settings(head),
         )

@@ -31,7 +31,7 @@ from worker_svc.runner.sampling import prompt_results
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
-FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
+FAMILIES = [name for name in PRESETS if name.startswith("tiny-")] + ["hybrid-qwen3-next", "hybrid-nemotron-h"]
 TOLERANCE = 1e-4
 BLOCKS_PER_SLOT = 30
 

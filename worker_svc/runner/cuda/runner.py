@@ -66,7 +66,7 @@ class CudaRunner(TorchRunner):
         self,
         model_dir: str | os.PathLike[str],
         *,
-        num_slots: int,
+        num_slots: int | None = None,
         attention: str = "auto",
         num_blocks: int | None = None,
         max_model_len: int | None = None,
@@ -74,8 +74,8 @@ class CudaRunner(TorchRunner):
     ) -> None:
         """As `TorchRunner`, whose other settings it takes.
 
-        num_slots: requests that may be here at a time. attention: auto (Triton's kernels on a GPU, where Triton is
-        installed) or triton.
+        num_slots: requests that may be here at a time; None: as many as usual. attention: auto (Triton's kernels on a
+        GPU, where Triton is installed) or triton.
         """
         self._attention = attention
         super().__init__(
@@ -93,7 +93,7 @@ class CudaRunner(TorchRunner):
         if max_model_len is None:
             length = min(length, told * self.info.block_size)
         self.info = replace(self.info, num_blocks=told, max_model_len=length)
-        columns = -(-length // self.info.block_size)
+        columns, num_slots = -(-length // self.info.block_size), self.info.num_slots
         self._mirror = StateMirror(num_slots, columns, scratch_block=told)
         self._state = DecodeState(num_slots, columns, told, self.model.device)
         self._in_flight: deque[Launched] = deque()

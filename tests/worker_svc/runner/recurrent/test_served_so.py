@@ -73,17 +73,34 @@ def test_slots_whose_states_do_not_fit_are_refused(
     """SG8."""
     row_bytes = make_runner(model_dir(PRESET)).model.state_layout.bytes_per_row * making.NUM_VERSIONS
     monkeypatch.setattr(making, "available_bytes", lambda _: 10 * row_bytes + 1)
-    make_runner(model_dir(PRESET), num_slots=9)
+    assert make_runner(model_dir(PRESET), num_slots=9).info.num_slots == 9
     with pytest.raises(ModelLoadError, match=r"num_slots is 10: .* enough for 9\."):
         make_runner(model_dir(PRESET), num_slots=10)
+
+
+@pytest.mark.parametrize(
+    ("asked", "available", "expected"), [(None, 1 << 30, 512), (None, 500, 19), (None, 25, 1), (7, 80, 7)]
+)
+def test_slots_are_as_many_as_a_share_of_the_memory_holds(
+    asked: int | None, available: int, expected: int
+) -> None:
+    """SG8. Where a number was set, it is that."""
+    assert making.slots_that_fit(asked, 10, available) == expected
+
+
+def test_a_memory_without_room_for_one_state_is_refused() -> None:
+    """SG8."""
+    with pytest.raises(ModelLoadError, match=r"num_slots is 1: .* enough for 0"):
+        making.slots_that_fit(None, 10, 19)
 
 
 @pytest.mark.parametrize(("preset", "reuses"), [(PRESET, False), ("tiny-qwen3", True)])
 def test_the_hello_says_whether_blocks_are_reused(model_dir: ModelDir, preset: str, reuses: bool) -> None:
     """SG7."""
     info = make_runner(model_dir(preset)).info
-    settings: Any = SimpleNamespace(worker_id="w", num_slots=4, max_num_batched_tokens=64)
-    assert _hello(settings, info, "i", "a:1").reuses_no_blocks != reuses
+    settings: Any = SimpleNamespace(worker_id="w", max_num_batched_tokens=64)
+    hello = _hello(settings, info, "i", "a:1")
+    assert (hello.reuses_no_blocks, hello.num_slots) == (not reuses, 16)
 
 
 def start_at(core: WorkerCore, runner: Any, prompt: list[int], start: int) -> list[Any]:
