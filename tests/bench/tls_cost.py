@@ -46,20 +46,21 @@ async def over_grpc(ring: RunningRing, args: argparse.Namespace, salt: int) -> N
 
 
 async def over_http(ring: RunningRing, args: argparse.Namespace, salt: int) -> None:
-    """All requests, as streams of events."""
-    scheme, context = ("https", args.context) if ring is args.secure else ("http", False)
+    """All requests, as streams of events. Connections are kept from run to run, as clients keep them: a handshake takes
+    as much as some hundred events."""
+    scheme = "https" if ring is args.secure else "http"
 
-    async def stream(http: httpx.AsyncClient, number: int) -> None:
+    async def stream(number: int) -> None:
         for index in range(args.requests):
             prompt = [salt % 4000 + 1, number + 1, index + 1] * 8
             body = OPTIONS | {"prompt": prompt, "max_tokens": args.tokens, "stream": True}
-            async with http.stream("POST", f"{scheme}://{ring.http}/v1/completions", json=body) as answer:
+            url = f"{scheme}://{ring.http}/v1/completions"
+            async with args.http.stream("POST", url, json=body) as answer:
                 assert answer.status_code == httpx.codes.OK, await answer.aread()
                 async for _ in answer.aiter_raw():
                     pass
 
-    async with httpx.AsyncClient(verify=context, timeout=60) as http:
-        await asyncio.gather(*(stream(http, number) for number in range(args.streams)))
+    await asyncio.gather(*(stream(number) for number in range(args.streams)))
 
 
 async def measure(ring: RunningRing, args: argparse.Namespace, salt: int) -> float:
@@ -71,6 +72,12 @@ async def measure(ring: RunningRing, args: argparse.Namespace, salt: int) -> flo
 
 async def compare(plain: RunningRing, secure: RunningRing, args: argparse.Namespace) -> dict[str, Any]:
     """(plaintext, TLS) throughputs of each pair, which goes first alternates; and what CPU time both took."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(verify=args.context, timeout=60, limits=limits) as args.http:
+        return await _compare(plain, secure, args)
+
+
+async def _compare(plain: RunningRing, secure: RunningRing, args: argparse.Namespace) -> dict[str, Any]:
     for ring in (plain, secure):
         await measure(ring, args, 0)
     spent = [(cpu_s(ring), cpu_s(ring, "frontend_svc")) for ring in (plain, secure)]
@@ -126,7 +133,7 @@ def main() -> None:
             stack, *common, *(("--tls", str(folder)) if args.what == "links" else public)
         )
         result = asyncio.run(compare(plain, secure, args))
-    shown = {name: value for name, value in vars(args).items() if name not in ("context", "secure")}
+    shown = {name: value for name, value in vars(args).items() if name not in ("context", "secure", "http")}
     print(json.dumps(result | shown))
 
 
