@@ -125,11 +125,17 @@ class RequestProcessor:
             return TextStream(self.tokenizer, stops, options)
         return ParsedStream(self.tokenizer, stops, request.parsing, options)
 
+    def model_of(self, name: str) -> Model:
+        """The model that a call names; empty: the one that is served. Raises UnknownModelError, UnavailableError, and
+        PermissionDeniedError where the caller's key is not for it."""
+        model = self._directory.resolve(name)
+        self.access.caller.require_model(model.name)
+        return model
+
     async def _prepare(self, request: ClientRequest) -> tuple[CheckedRequest, BlockHashes | None]:
         """Checks, tokenizes and hashes a request."""
         self._check_open()
-        model = self._directory.resolve(request.model)
-        self.access.caller.require_model(model.name)
+        model = self.model_of(request.model)
         validation.check_task(request, model)
         request = fill_in(request, self.defaults)
         validation.check_request(request)

@@ -50,7 +50,7 @@ class AnthropicApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, CountBody)
-            services.directory.resolve(body.model or "")
+            services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("messages")
             with services.access.admitted():
                 context = await edit_context(body, services.prompts, tokenizer)

@@ -64,7 +64,7 @@ class GenerationServicer(GenerationServiceServicer):
 
         async def tokenize() -> frontend.TokenizeResponse:
             refuse_unknown_fields(request)
-            self._directory.resolve(request.model)
+            self._processor.model_of(request.model)
             tokenizer = self._processor.require_tokenizer("text")
             with self._processor.access.admitted():
                 token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
@@ -79,7 +79,7 @@ class GenerationServicer(GenerationServiceServicer):
 
         async def detokenize() -> frontend.DetokenizeResponse:
             refuse_unknown_fields(request)
-            model = self._directory.resolve(request.model)
+            model = self._processor.model_of(request.model)
             tokenizer = self._processor.require_tokenizer("token_ids")
             with self._processor.access.admitted():
                 check_token_ids(request.token_ids, model.vocab_size, "token_ids")

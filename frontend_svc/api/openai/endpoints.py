@@ -134,7 +134,7 @@ class OpenAIApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, TokenizeBody)
-            model = services.directory.resolve(body.model or "")
+            model = services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("prompt")
             with services.access.admitted():
                 told = await body.answer(tokenizer, services.prompts, model)
@@ -146,7 +146,7 @@ class OpenAIApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, DetokenizeBody)
-            model = services.directory.resolve(body.model or "")
+            model = services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("tokens")
             with services.access.admitted():
                 told = body.answer(tokenizer, model)

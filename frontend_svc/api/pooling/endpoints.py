@@ -52,7 +52,7 @@ class PoolingApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, ClassifyBody)
-            model = services.directory.resolve(body.model or "")
+            model = services.processor.model_of(body.model or "")
         results = await run_requests(services, request, body.read(trace_of(request)), "input")
         return Response(body.render(results, model, services.head), media_type=JSON)
 
@@ -62,7 +62,7 @@ class PoolingApi:
         services = self._services
         with services.metrics.counting_refusals():
             body = await read_body(services, request, PoolingCallBody)
-            model = services.directory.resolve(body.model or "")
+            model = services.processor.model_of(body.model or "")
             requests = body.read(model, trace_of(request))
         results = await run_requests(services, request, requests, "input")
         return Response(body.render(requests, results, model), media_type=JSON)
@@ -81,7 +81,7 @@ class PoolingApi:
     async def _score(self, request: Request, body: RerankBody | ScoreBody, prefix: str) -> Response:
         services = self._services
         with services.metrics.counting_refusals():
-            model = services.directory.resolve(body.model or "")
+            model = services.processor.model_of(body.model or "")
             pairs = body.pairs()
         scores, results = await PairCall(services, request, body, body.options, prefix).score(pairs)
         return Response(body.render(scores, results, model), media_type=JSON)

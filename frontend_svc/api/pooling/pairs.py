@@ -62,7 +62,7 @@ class PairCall:
         """The score of each pair, and the results that they are made of."""
         services = self._services
         with services.metrics.counting_refusals():
-            model = services.directory.resolve(self._body.model or "")
+            model = services.processor.model_of(self._body.model or "")
             task = require_task(model, ModelTask.SCORE, ModelTask.EMBED)
             check_count(services, len(pairs), _field_of(pairs))
             services.processor.require_tokenizer(pairs[0].first_name)

@@ -66,6 +66,32 @@ async def test_a_key_is_for_its_models(
         assert answer.status_code == 403 and "'toy'" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"prompt": "the"}),
+        ("/detokenize", {"tokens": [1]}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "the"}]}),
+    ],
+)
+async def test_a_key_is_for_its_models_where_nothing_runs(
+    start: Start, cluster: Cluster, tokenizer: Tokenizer, ring: KeyRing, path: str, body: dict[str, object]
+) -> None:
+    """A tokenizer and a template tell of a model as its answers do."""
+    ring.add("narrow", models=["toy"])
+    ring.add("other", tenant="other", models=["another"])
+    guarded = await start()
+    serve_text(cluster, tokenizer, "x")
+    assert (await ask(guarded, ring.headers("narrow"))).status_code == 200
+    async with http_of(guarded) as http:
+        assert (await http.post(path, json=body, headers=ring.headers("narrow"))).status_code == 200
+        answer = await http.post(path, json=body, headers=ring.headers("other"))
+    assert answer.status_code == 403 and "'toy'" in answer.text
+    async with grpc_of(guarded, ring.keys["other"].text) as client:
+        with pytest.raises(PermissionDeniedError, match="'toy'"):
+            await client.tokenize("the")
+
+
 async def test_refused_keys_and_admin_calls_are_logged(
     start: Start, ring: KeyRing, caplog: pytest.LogCaptureFixture
 ) -> None:
