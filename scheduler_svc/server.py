@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from scheduler_svc import metrics
+from scheduler_svc.admin.audit import AdminAudit
 from scheduler_svc.admin.servicer import AdminServicer
 from scheduler_svc.admin.tenant_file import Limits, watch_tenants
 from scheduler_svc.config import SchedulerSettings
@@ -36,7 +37,8 @@ TICK_S = HEARTBEAT_S
 async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Runs until `stop` is set. Raises StartupError, and LeaseLostError when another scheduler leads."""
     process = SchedulerProcess(settings)
-    server = rpc.Server(["signalbox.v1.SchedulerService", "signalbox.v1.AdminService"])
+    services = ["signalbox.v1.SchedulerService", "signalbox.v1.AdminService"]
+    server = rpc.Server(services, [AdminAudit()])
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(process.servicer, server.grpc)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(process.servicer, server.grpc)
     process.metrics.start(settings.metrics)
