@@ -1,0 +1,59 @@
+"""Tries connections from where it runs: [[address, port], ...] on stdin; what became of each, as JSON, on stdout.
+
+python dials.py                       # TCP: connected, prohibited (by a policy), refused (nobody listens), silent
+python dials.py --tls [CERT KEY]      # then a handshake: welcome, turned away, silent
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import ssl
+import sys
+
+TIMEOUT_S = 5.0
+NAMES = {errno.EHOSTUNREACH: "prohibited", errno.ECONNREFUSED: "refused"}
+
+
+def dial(address: str, port: int) -> str:
+    """A TCP connection, closed again."""
+    try:
+        socket.create_connection((address, port), TIMEOUT_S).close()
+    except TimeoutError:
+        return "silent"
+    except OSError as error:
+        return NAMES.get(error.errno or 0, str(error))
+    return "connected"
+
+
+def greet(address: str, port: int, certificate: list[str]) -> str:
+    """A TLS handshake, as gRPC does it, up to the server's first bytes: only they say that a client is taken."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    if certificate:
+        context.load_cert_chain(*certificate)
+    with socket.create_connection((address, port), TIMEOUT_S) as plain:
+        try:
+            with context.wrap_socket(plain) as link:
+                return "welcome" if link.recv(1) else "turned away"
+        except TimeoutError:
+            return "silent"
+        except (ssl.SSLError, ConnectionError):
+            return "turned away"
+
+
+def main() -> None:
+    """Answers in the order of the targets."""
+    targets = json.load(sys.stdin)
+    if "--tls" in sys.argv:
+        certificate = sys.argv[sys.argv.index("--tls") + 1 :]
+        answers = [greet(address, port, certificate) for address, port in targets]
+    else:
+        answers = [dial(address, port) for address, port in targets]
+    print(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main()

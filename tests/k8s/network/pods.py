@@ -1,0 +1,141 @@
+"""The pods of rendered manifests as processes, each in its network namespace, with certificates for their roles."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from signalbox.cli.identity import files_of
+from signalbox.cli.ring.supervisor import Child, Service
+from tests.k8s.network.namespaces import Dial, Network, inside, run
+from tools.rehearsal.cluster import Cluster, Pod
+from tools.rehearsal.environment import IMAGE_PATHS, environment_of, make_leases, relocate
+from tools.rehearsal.policies import Peer, allows, peer_of
+
+MODULES = {
+    "scheduler-svc": "scheduler_svc",
+    "worker-svc": "worker_svc",
+    "frontend-svc": "frontend_svc",
+}
+SIMULATED = {"SIGNALBOX_WORKER_RUNNER": "sim", "SIGNALBOX_WORKER_SIM_BASE_MS": "10"}
+"""The one thing that differs from the manifests: workers load no model."""
+SUBNET = "10.77.0"
+PROGRAMS = Path(__file__).parent
+
+
+class Pods:
+    """The ring, and outsiders who only dial."""
+
+    def __init__(self, cluster: Cluster, outsiders: dict[str, Peer], directory: Path) -> None:
+        self.cluster = cluster
+        self.network = Network()
+        self.certificates = directory / "certificates"
+        self._directory = directory
+        self._children: dict[str, Child] = {}
+        # Names of the cluster lead to these pods from now on.
+        cluster.pods = [
+            replace(pod, address=f"{SUBNET}.{number}") for number, pod in enumerate(cluster.pods, start=1)
+        ]
+        self.peers = {pod.name: peer_of(pod) for pod in cluster.pods}
+        for number, (name, peer) in enumerate(outsiders.items(), start=len(self.peers) + 1):
+            self.peers[name] = replace(peer, address=f"{SUBNET}.{number}")
+
+    def __enter__(self) -> Pods:
+        run(sys.executable, "-m", "signalbox", "certs", str(self.certificates))
+        try:
+            for name, peer in self.peers.items():
+                self.network.attach(name, peer.address)
+        except RuntimeError:
+            self.network.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children.values():
+            child.send(signal.SIGKILL)
+            child.process.wait()
+        self.network.close()
+
+    def of(self, component: str) -> list[Pod]:
+        return [pod for pod in self.cluster.pods if pod.component == component]
+
+    def listening(self, pod: Pod) -> list[int]:
+        """Its ports by its settings: also those that no policy names, such as those of health checks."""
+        values = environment_of(pod, self.cluster).values()
+        return sorted(int(value.rpartition(":")[2]) for value in values if value.startswith("0.0.0.0:"))
+
+    def allowed(self) -> list[Dial]:
+        """All dials that the manifests' NetworkPolicies let through, to ports where somebody listens."""
+        return [
+            Dial(source.address, pod.address, port)
+            for name, source in self.peers.items()
+            for pod in self.cluster.pods
+            if pod.name != name
+            for port in self.listening(pod)
+            if allows(self.cluster, source, self.peers[pod.name], port)
+        ]
+
+    def start(self, pod: Pod) -> None:
+        """The pod's process, with the manifest's variables and certificates in place of Secrets."""
+        cert, key, ca = files_of(self.certificates, pod.component)
+        secret = {
+            f"/certificates/{name}": path
+            for name, path in (("tls.crt", cert), ("tls.key", key), ("ca.crt", ca))
+        }
+        paths = IMAGE_PATHS | make_leases(self._directory) | secret
+        variables = {
+            name: relocate(value, pod, self.cluster, paths)
+            for name, value in environment_of(pod, self.cluster).items()
+        }
+        if pod.component == "worker":
+            variables |= SIMULATED
+        if pod.component != "scheduler":
+            # Who dials the Service reaches any pod behind it; here each is tried.
+            both = ",".join(f"{each.address}:7300" for each in self.of("scheduler"))
+            variables[f"SIGNALBOX_{pod.component.upper()}_SCHEDULER"] = both
+        command = (sys.executable, "-m", MODULES[pod.container["command"][0]])
+        words = ("env", *(f"{name}={value}" for name, value in variables.items()), *command)
+        service = Service(pod.name, inside(self.network.namespace(pod.name), *words))
+        log = self._directory / f"{pod.name}.log"
+        self._children[pod.name] = Child(service, log, is_new=not log.exists())
+
+    def stop(self, pod: Pod) -> None:
+        """As the kubelet does, but for preStop's wait: SIGTERM, then the manifest's time."""
+        child = self._children[pod.name]
+        child.send(signal.SIGTERM)
+        status = child.process.wait(pod.spec["terminationGracePeriodSeconds"])
+        assert status == 0, child.exit_report()
+
+    def check(self) -> None:
+        """Everybody who was started runs."""
+        for child in self._children.values():
+            assert child.running, child.exit_report()
+
+    def program(self, name: str, source: str, *arguments: str) -> list[str]:
+        """The command of a program of this folder, in the namespace of whoever dials."""
+        module = f"{__package__}.{name}"
+        return [*inside(self.network.namespace(source), sys.executable, "-m", module, *arguments)]
+
+    def dial(self, source: str, targets: list[tuple[str, int]], *options: str) -> list[str]:
+        """What becomes of TCP connections, or handshakes: see dials.py."""
+        script = str(PROGRAMS / "dials.py")
+        command = inside(self.network.namespace(source), sys.executable, "-I", script, *options)
+        answers: list[str] = json.loads(run(*command, said=json.dumps(targets)))
+        return answers
+
+    def run_client(self, source: str, *arguments: str) -> Any:
+        """What clients.py prints."""
+        done = subprocess.run(
+            self.program("clients", source, *arguments),
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)

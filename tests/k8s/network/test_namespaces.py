@@ -1,0 +1,158 @@
+"""The ring in a network that keeps to the NetworkPolicies: a namespace for each pod, nftables between them, mutual TLS.
+
+The overlay cpu-demo with the components standby and certificates, two workers with simulated models, and three who do
+not belong to the ring.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from signalbox.runtime.process import PARENT
+from tests.k8s.conftest import write_with
+from tests.k8s.network.namespaces import why_not
+from tests.k8s.network.pods import Pods
+from tools.rehearsal.cluster import Cluster, Pod, render
+from tools.rehearsal.policies import Peer
+
+CLIENT, INTRUDER, NEIGHBOUR, PROMETHEUS = "client", "intruder", "neighbour", "prometheus"
+OUTSIDERS = {
+    CLIENT: Peer({}, ""),
+    # In the ring's own namespace, with other labels; and with a worker's labels in another namespace.
+    INTRUDER: Peer({"app": "intruder"}),
+    NEIGHBOUR: Peer(
+        {"app.kubernetes.io/name": "signalbox", "app.kubernetes.io/component": "worker"}, "elsewhere"
+    ),
+    PROMETHEUS: Peer({"app": "prometheus"}, "monitoring"),
+}
+PUBLIC = {("frontend", 8000), ("frontend", 7301)}
+REACHES = {
+    "scheduler": {("scheduler", 7300)},
+    "worker": {("scheduler", 7300)},
+    "frontend": {("scheduler", 7300), ("worker", 7310)},
+    CLIENT: PUBLIC,
+    INTRUDER: PUBLIC,
+    NEIGHBOUR: PUBLIC,
+    PROMETHEUS: {*PUBLIC, ("scheduler", 9300), ("worker", 9310)},
+}
+"""docs/operations.md's table of who may dial whom, written once more: not derived from the manifests."""
+SECRET_LINKS = {"scheduler": 7300, "worker": 7310}
+ROUNDS = int(os.environ.get("SIGNALBOX_UPGRADES", "0"))
+SETTLE_S = 2.0
+"""Streams go on for so long on what has come back before the next pod is stopped."""
+
+
+def manifests(folder: Path) -> Cluster:
+    """Rendered with both components, and two workers."""
+    overlay = write_with("standby", "cpu-demo", folder) / "cpu-demo"
+    path = overlay / "kustomization.yaml"
+    kustomization = yaml.safe_load(path.read_text())
+    kustomization["components"].append("../../components/certificates")
+    path.write_text(yaml.safe_dump(kustomization))
+    documents = copy.deepcopy(render(overlay))
+    Cluster(documents).find("StatefulSet", "signalbox-worker")["spec"]["replicas"] = 2
+    return Cluster(documents)
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+    """All running, policies in force."""
+    if reason := why_not():
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("network")
+    with Pods(manifests(directory), OUTSIDERS, directory) as pods:
+        pods.network.enforce(pods.allowed())
+        for pod in pods.cluster.pods:
+            pods.start(pod)
+        wait_until_ready(pods)
+        yield pods
+        pods.check()
+
+
+def wait_until_ready(pods: Pods) -> None:
+    """A client reaches both frontends, and both say two workers."""
+    pods.run_client(CLIENT, "ready", str(len(pods.of("worker"))), *public(pods))
+
+
+def public(pods: Pods) -> list[str]:
+    return [f"{pod.address}:7301" for pod in pods.of("frontend")]
+
+
+def everything(pods: Pods, source: str) -> list[tuple[Pod, int]]:
+    return [(pod, port) for pod in pods.cluster.pods if pod.name != source for port in pods.listening(pod)]
+
+
+def tried(pods: Pods, source: str) -> dict[tuple[str, int], set[str]]:
+    """What became of dials to all ports of all other pods, by kind of pod and port."""
+    targets = everything(pods, source)
+    answers = pods.dial(source, [(pod.address, port) for pod, port in targets])
+    found: dict[tuple[str, int], set[str]] = {}
+    for (pod, port), answer in zip(targets, answers, strict=True):
+        found.setdefault((pod.component, port), set()).add(answer)
+    return found
+
+
+@pytest.mark.timeout(180)
+def test_each_pod_reaches_whom_the_policies_name_and_nobody_else(pods: Pods) -> None:
+    """R1, by a TCP connection from every pod to every port of every other one."""
+    components = {pod.name: pod.component for pod in pods.cluster.pods}
+    for source in pods.peers:
+        reached = REACHES[components.get(source, source)]
+        for target, answers in tried(pods, source).items():
+            assert answers == {"connected" if target in reached else "prohibited"}, (source, target)
+
+
+def test_without_policies_an_intruder_reaches_all_and_is_met_by_tls(pods: Pods) -> None:
+    """TL1: so it was the policies that kept it out; and behind them stands another lock."""
+    links = [(pod.address, SECRET_LINKS[pod.component]) for name in SECRET_LINKS for pod in pods.of(name)]
+    own = [str(pods.certificates / f"frontend.{kind}") for kind in ("crt", "key")]
+    pods.network.open()
+    try:
+        assert set().union(*tried(pods, INTRUDER).values()) == {"connected"}
+        assert set(pods.dial(INTRUDER, links, "--tls")) == {"turned away"}
+        assert set(pods.dial(INTRUDER, links, "--tls", *own)) == {"welcome"}
+    finally:
+        pods.network.enforce(pods.allowed())
+    assert set(pods.dial(INTRUDER, links)) == {"prohibited"}
+
+
+def test_a_request_streams_through_both_frontends(pods: Pods) -> None:
+    for address in public(pods):
+        seen = pods.run_client(CLIENT, "once", address)
+        assert (seen["num_whole"], seen["broken"]) == (1, [])
+
+
+@pytest.mark.skipif(
+    not ROUNDS, reason="takes 40 s a round: SIGNALBOX_UPGRADES says how many, as in make soak"
+)
+@pytest.mark.timeout(60 + 180 * ROUNDS)
+def test_a_rolling_upgrade_breaks_no_stream(pods: Pods) -> None:
+    """Every pod is stopped as the kubelet does it and started again, one behind the other, under streams."""
+    command = pods.program("clients", CLIENT, "load", *public(pods))
+    variables = {**os.environ, PARENT: str(os.getpid())}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as client:
+        try:
+            for component in ("scheduler", "worker", "frontend") * ROUNDS:
+                for pod in pods.of(component):
+                    time.sleep(SETTLE_S)
+                    pods.stop(pod)
+                    pods.start(pod)
+                    wait_until_ready(pods)
+            time.sleep(SETTLE_S)
+        finally:
+            client.send_signal(signal.SIGTERM)
+        said, _ = client.communicate(timeout=90)
+    seen = json.loads(said)
+    print(seen)
+    assert seen["broken"] == []
+    assert seen["num_whole"] > ROUNDS * len(pods.cluster.pods)
