@@ -14,6 +14,7 @@ import uvicorn
 from frontend_svc.api.http.bounded import BoundedProtocol
 from frontend_svc.api.http.bounds import HttpBounds, connections_for
 from frontend_svc.api.http.gentle_end import Crowd
+from frontend_svc.api.http.handshake import HandshakeProtocol, Handshakes
 from signalbox.errors import StartupError
 from signalbox.links.tls.identity import Identity
 
@@ -26,12 +27,10 @@ CLOSE_S = 2
 class _Server(uvicorn.Server):
     """Without uvicorn's signal handlers, and asleep instead of looking ten times a second whether to stop."""
 
-    def __init__(self, config: uvicorn.Config, identity: Identity | None) -> None:
+    def __init__(self, config: uvicorn.Config, refresh: Callable[[], None]) -> None:
         super().__init__(config)
         self.stopping = asyncio.Event()
-        self._identity = identity
-        config.load()
-        config.ssl = identity.http_context() if identity is not None else None
+        self._refresh = refresh
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -42,8 +41,7 @@ class _Server(uvicorn.Server):
         """Keeps the Date header right, and the certificate that is shown."""
         while not self.stopping.is_set():
             await self.on_tick(0)
-            if self._identity is not None and self.config.ssl is not None:
-                self._identity.refresh(self.config.ssl)
+            self._refresh()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), DATE_EVERY_S)
 
@@ -63,13 +61,16 @@ class HttpServer:
         """bounds: of its connections; None: those of every process. on_refused: is told of a connection that was
         refused by one of them. identity: what clients are shown, by TLS; None: plaintext."""
         self._reuse_port = reuse_port
-        bounds = bounds or HttpBounds(connections_for(0))
-        made = partial(BoundedProtocol, bounds=bounds, crowd=Crowd(), on_refused=on_refused)
-        self._protocol: Any = cast(Any, made)
+        bounds, crowd = bounds or HttpBounds(connections_for(0)), Crowd()
+        self._plain = partial(BoundedProtocol, bounds=bounds, crowd=crowd, on_refused=on_refused)
+        self._identity = identity
+        self._handshakes: Handshakes | None = None
+        if identity is not None:
+            self._handshakes = Handshakes(identity.http_context(), bounds, crowd, on_refused)
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=self._protocol,
+                http=cast(Any, self._make),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -78,7 +79,7 @@ class HttpServer:
                 server_header=False,
                 timeout_graceful_shutdown=CLOSE_S,
             ),
-            identity,
+            self._refresh,
         )
         self._task: asyncio.Task[None] | None = None
         self._listener: socket.socket | None = None
@@ -115,18 +116,29 @@ class HttpServer:
         for connection in waiting:
             connection.setblocking(False)
             with contextlib.suppress(OSError):  # its client is gone
-                await loop.connect_accepted_socket(
-                    self._make_protocol, connection, ssl=self._server.config.ssl
-                )
+                await loop.connect_accepted_socket(self._make_protocol, connection)
 
-    def _make_protocol(self) -> BoundedProtocol:
+    def _make_protocol(self) -> asyncio.Protocol:
         config, state = self._server.config, self._server.server_state
-        made: BoundedProtocol = self._protocol(config=config, server_state=state, app_state={})
-        return made
+        return self._make(config=config, server_state=state, app_state={})
+
+    def _make(self, **options: Any) -> asyncio.Protocol:
+        """A protocol for a new connection. TLS is ours: uvicorn would count connections only behind it."""
+        plain = self._plain(**options)
+        if self._handshakes is None:
+            return plain
+        return HandshakeProtocol(self._handshakes, plain, plain.connections)
+
+    def _refresh(self) -> None:
+        """Shows the certificate that is in the files now."""
+        if self._identity is not None and self._handshakes is not None:
+            self._identity.refresh(self._handshakes.context)
 
     async def stop(self) -> None:
         """Takes no connection any more, and ends those that are open."""
         self._server.stopping.set()
+        if self._handshakes is not None:
+            self._handshakes.stop()
         if self._task is not None:
             await self._task
 
