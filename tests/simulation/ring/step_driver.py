@@ -159,8 +159,13 @@ class StepDriver(StepInbox):
     def _begin(self) -> None:
         """A step may crash as soon as it begins, when the report of the one before it has not left the process."""
         flight = self.engine._in_flight._flights[0]
-        if flight.launched is None and self.node.world.rng.random() < CRASHES_AT_ONCE:
+        if flight.launched is not None:
+            return
+        try:
             self.runner.trouble.check_alive(flight.step.batch)
+        except ProcessCrashedError:
+            if self.node.world.rng.random() < CRASHES_AT_ONCE:
+                raise
 
     def _duration_s(self) -> float:
         node, trouble = self.node, self.runner.trouble
