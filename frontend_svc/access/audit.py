@@ -6,13 +6,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from signalbox.runtime.token_bucket import TokenBucket
+from signalbox.runtime.bounded_lines import BoundedLines
 
 logger = logging.getLogger(__name__)
 
-REFUSALS_PER_S = 10.0
-MAX_REFUSALS = 100
-"""Lines of refused keys at a time: whoever makes up keys does not fill the disk."""
 MAX_PATH_CHARS = 256
 
 
@@ -20,19 +17,14 @@ class AuditLog:
     """Writes a line for each of them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lines = TokenBucket(MAX_REFUSALS, REFUSALS_PER_S, clock())
-        self._num_left_out = 0
+        self._lines = BoundedLines(clock)
 
     def refused(self, reason: str, key_id: str, path: str, client: str) -> None:
         """A call was refused for its key. `key_id` is what the key says of itself; empty: it is no key of ours."""
-        self._lines.refill(self._clock())
-        if self._lines.wait_s(1):
-            self._num_left_out += 1
+        num_left_out = self._lines.take()
+        if num_left_out is None:
             return
-        self._lines.take(1)
-        fields = {"outcome": reason, "num_left_out": self._num_left_out}
-        self._num_left_out = 0
+        fields = {"outcome": reason, "num_left_out": num_left_out}
         logger.warning("key refused", extra=fields | _call(key_id, path, client))
 
     def admin(self, key_id: str, path: str, client: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
@@ -10,8 +11,11 @@ import grpc
 from signalbox.errors import AuthenticationError, PermissionDeniedError, SignalboxError, status_of
 from signalbox.links.tls.identity import ours
 from signalbox.links.tls.roles import CALLERS, DOMAIN, Role, instance_of, roles_of
+from signalbox.runtime.bounded_lines import BoundedLines
 
+logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
+MAX_NAMES_CHARS = 512
 _NAMES = "x509_subject_alternative_name"
 _KINDS: tuple[tuple[str, Any, bool], ...] = (
     ("unary_unary", grpc.unary_unary_rpc_method_handler, False),
@@ -28,6 +32,7 @@ class RoleGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         """domain: trust domain of the ring. callers: who may call a method, by its full name; a method that is not
         there nobody may."""
         self._domain, self._callers = domain, callers
+        self._lines = BoundedLines()
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -38,7 +43,28 @@ class RoleGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return None
         method = handler_call_details.method
         allowed = self._callers.get(method, frozenset())
-        return _guarded(handler, lambda context: check(context, method, allowed, self._domain))
+
+        def ask(context: Context) -> None:
+            try:
+                check(context, method, allowed, self._domain)
+            except SignalboxError as error:
+                self._tell(context, method, error)
+                raise
+
+        return _guarded(handler, ask)
+
+    def _tell(self, context: Context, method: str, error: SignalboxError) -> None:
+        num_left_out = self._lines.take()
+        if num_left_out is None:
+            return
+        fields = {
+            "method": method,
+            "caller": ",".join(names_of(context))[:MAX_NAMES_CHARS],
+            "client": context.peer(),
+            "outcome": type(error).__name__,
+            "num_left_out": num_left_out,
+        }
+        logger.warning("call refused", extra=fields)
 
 
 def names_of(context: Context) -> tuple[str, ...]:

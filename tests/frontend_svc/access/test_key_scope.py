@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from frontend_svc.access.audit import MAX_REFUSALS, AuditLog
+from frontend_svc.access.audit import AuditLog
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import AuthenticationError, PermissionDeniedError
+from signalbox.runtime.bounded_lines import MAX_LINES
 from tests.frontend_svc.guarded import KeyRing, Start, ask, grpc_of, http_of
 from tests.frontend_svc.helpers import serve_text
 from tests.frontend_svc.scripted_cluster import Cluster
@@ -123,10 +124,10 @@ def test_lines_of_refused_keys_are_bounded(caplog: pytest.LogCaptureFixture) -> 
     """Whoever makes up keys does not fill the disk; what was left out is counted."""
     now = 0.0
     audit = AuditLog(lambda: now)
-    for _ in range(3 * MAX_REFUSALS):
+    for _ in range(3 * MAX_LINES):
         audit.refused("AuthenticationError", "", "/" * 10_000, "somewhere")
-    assert len(lines_of(caplog)) == MAX_REFUSALS
+    assert len(lines_of(caplog)) == MAX_LINES
     now = 1.0
     audit.refused("AuthenticationError", "", "/", "somewhere")
-    assert lines_of(caplog)[-1]["num_left_out"] == 2 * MAX_REFUSALS
+    assert lines_of(caplog)[-1]["num_left_out"] == 2 * MAX_LINES
     assert max(len(line["path"]) for line in lines_of(caplog)) < 1000

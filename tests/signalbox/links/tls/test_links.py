@@ -108,6 +108,21 @@ async def test_a_server_of_another_role_is_not_believed(certificates: Certificat
         assert (await ask(address, certificates.identity(Role.WORKER), Role.RELAY)).is_leader
 
 
+async def test_a_refused_call_leaves_a_line_with_who_and_from_where(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(certificates.identity(Role.SCHEDULER)) as address:
+        identities.take_on(certificates.identity(Role.FRONTEND))
+        async with rpc.channel(address, Role.SCHEDULER) as channel:
+            call = scheduler_pb2_grpc.SchedulerServiceStub(channel).AttachWorker(timeout=5)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call.read()
+    (line,) = [vars(record) for record in caplog.records if record.name == "signalbox.links.tls.guard"]
+    assert (line["message"], line["outcome"]) == ("call refused", "PermissionDeniedError")
+    assert line["method"] == "/signalbox.v1.SchedulerService/AttachWorker"
+    assert "/frontend" in line["caller"] and line["client"].startswith("ipv4:127.0.0.1:")
+
+
 async def test_calls_of_another_role_are_refused_by_name(certificates: Certificates) -> None:
     async with serving(certificates.identity(Role.SCHEDULER)) as address:
         for role in Role:
