@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import grpc
 
-EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 """What a stream's `read` returns at its end."""
 FIRST_BACKOFF_S = 0.05
 LARGEST_BACKOFF_S = 1.0

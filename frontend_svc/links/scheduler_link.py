@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from frontend_svc.links.redial import EOF, Backoff, describe
+from frontend_svc.links.redial import Backoff, describe
 from frontend_svc.links.submission import make_ref, make_worker_ref
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.models import Worker
@@ -18,7 +18,7 @@ from signalbox.errors import ResourceExhaustedError, SignalboxError, Unavailable
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
-from signalbox.links.readable import read_message
+from signalbox.links.readable import EOF, read_message
 from signalbox.protocol.enums import LossCause, ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.v1 import generation_pb2 as generation

@@ -12,12 +12,12 @@ import grpc
 
 from frontend_svc.links import outputs
 from frontend_svc.links.orders import Order, Orders
-from frontend_svc.links.redial import EOF, Backoff, describe
+from frontend_svc.links.redial import Backoff, describe
 from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.links import reach, rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
-from signalbox.links.readable import read_message
+from signalbox.links.readable import EOF, read_message
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import worker_pb2 as worker_pb

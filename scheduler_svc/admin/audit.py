@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import MessageToJson
 
+from signalbox.links.handlers import behaviour_of, remade
 from signalbox.links.tls.guard import names_of
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class AdminAudit(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         service, _, method = handler_call_details.method.rpartition("/")
         if handler is None or service != "/signalbox.v1.AdminService" or method not in CHANGING:
             return handler
-        behaviour = handler.unary_unary
+        behaviour = behaviour_of(handler)
 
         async def call(request: Any, context: Context) -> Any:
             outcome = "cancelled"
@@ -37,18 +38,16 @@ class AdminAudit(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 answer = await behaviour(request, context)
                 outcome = "ok"
                 return answer
+            except grpc.aio.AbortError:
+                outcome = context.code().name  # type: ignore[attr-defined]
+                raise
             except Exception as error:
-                code: Any = context.code()  # type: ignore[attr-defined]
-                outcome = _name_of(code) or type(error).__name__
+                outcome = type(error).__name__
                 raise
             finally:
                 _write(method, request, context, outcome)
 
-        return grpc.unary_unary_rpc_method_handler(
-            call,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
+        return remade(handler, call)
 
 
 def _write(method: str, request: Any, context: Context, outcome: str) -> None:
@@ -61,11 +60,3 @@ def _write(method: str, request: Any, context: Context, outcome: str) -> None:
         "outcome": outcome,
     }
     logger.info("admin call", extra=fields)
-
-
-def _name_of(code: Any) -> str:
-    """The name of a gRPC status, which a context tells as such or as its number; empty: there is none."""
-    for status in grpc.StatusCode:
-        if code in (status, status.value[0]) and status is not grpc.StatusCode.OK:
-            return status.name
-    return ""

@@ -10,14 +10,11 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from signalbox.errors import InvalidRequestError, status_of
+from signalbox.links.handlers import behaviour_of, remade
 
 Context = grpc.aio.ServicerContext[Any, Any]
-_MAKE = {
-    "unary_unary": grpc.unary_unary_rpc_method_handler,
-    "unary_stream": grpc.unary_stream_rpc_method_handler,
-    "stream_unary": grpc.stream_unary_rpc_method_handler,
-    "stream_stream": grpc.stream_stream_rpc_method_handler,
-}
+EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+"""What `read_message` returns behind the last one."""
 
 
 class ReadableRequests(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -28,23 +25,17 @@ class ReadableRequests(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     ) -> Any:
         """The handler, which gets nothing but messages."""
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        name = handler_call_details.method.rpartition("/")[2]
-        kind = next(kind for kind in _MAKE if getattr(handler, kind) is not None)
-        behaviour, parse = getattr(handler, kind), handler.request_deserializer
-        if parse is None:
+        if handler is None or handler.request_deserializer is None:
             return handler  # it takes bytes as they come
+        name = handler_call_details.method.rpartition("/")[2]
+        behaviour = behaviour_of(handler)
         if handler.request_streaming:
-            call = _of_stream(behaviour, name)
-        else:
-            call = _of_one(behaviour, name)
-            parse = _Parser(parse)
-        return _MAKE[kind](call, request_deserializer=parse, response_serializer=handler.response_serializer)
+            return remade(handler, _of_stream(behaviour, name))
+        return remade(handler, _of_one(behaviour, name), _Parser(handler.request_deserializer))
 
 
 async def read_message(call: Any) -> Any:
-    """The next message of a call of ours; grpc.aio.EOF when it has ended. Raises ConnectionError for one that cannot be
+    """The next message of a call of ours; EOF when it has ended. Raises ConnectionError for one that cannot be
     parsed, of which grpc makes None."""
     message = await call.read()
     if message is None:

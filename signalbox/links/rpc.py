@@ -95,9 +95,11 @@ class Server:
         above `max_receive_bytes` ends its call with RESOURCE_EXHAUSTED. `is_link`: for the ring itself, by mutual TLS
         where this process has an identity; else for clients, who are shown that of `identity`; None: plaintext."""
         self._identity = ours() if is_link else identity
+        guards: list[RoleGuard] = []
         if is_link and self._identity is not None:
-            interceptors = [RoleGuard(self._identity.domain), *interceptors]
-        interceptors = [*interceptors, ReadableRequests()]
+            guards = [RoleGuard(self._identity.domain)]
+        # The others get to see nothing but messages.
+        interceptors = [*guards, ReadableRequests(), *interceptors]
         options = dict([*_COMMON, *_SERVER, ("grpc.so_reuseport", int(reuse_port))])
         options["grpc.max_receive_message_length"] = max_receive_bytes
         self.grpc = grpc.aio.server(options=list(options.items()), interceptors=list(interceptors))

@@ -30,11 +30,15 @@ async def test_changes_are_told_with_their_outcome_and_questions_are_not(
         stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
         await stub.GetStatus(admin_pb2.GetStatusRequest())
         await stub.ResetPrefixCache(admin_pb2.ResetPrefixCacheRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as unreadable:
+            await channel.unary_unary("/signalbox.v1.AdminService/DrainWorker")(b"\xff\xff")
+        assert unreadable.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await stub.DrainWorker(admin_pb2.DrainWorkerRequest(worker_id="nobody"))
     await server.stop(0)
     lines = [vars(record) for record in caplog.records if record.name == "scheduler_svc.admin.audit"]
     told = [(line["method"], line["outcome"]) for line in lines]
+    assert not [record for record in caplog.records if record.exc_info], "what is no message left a stack"
     assert told == [("ResetPrefixCache", "ok"), ("DrainWorker", refusal.value.code().name)]
     assert '"nobody"' in lines[1]["request"]
     assert all(line["client"].startswith("ipv4:127.0.0.1:") and line["caller"] == "" for line in lines)

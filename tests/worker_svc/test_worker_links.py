@@ -231,6 +231,36 @@ async def test_a_silent_scheduler_is_left_for_another_of_the_list() -> None:
         assert_right(worker)
 
 
+async def test_a_scheduler_that_says_what_is_no_message_is_left_and_dialled_again() -> None:
+    """The worker lives, as its requests do."""
+    hellos: asyncio.Queue[bytes] = asyncio.Queue()
+    greeting = scheduler_pb2.AttachWorkerResponse(scheduler_epoch=5, scheduler_instance="s5")
+
+    async def find(request: bytes, context: Any) -> bytes:
+        return scheduler_pb2.FindLeaderResponse(is_leader=True).SerializeToString()
+
+    async def attach(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        hellos.put_nowait(await anext(requests))
+        yield greeting.SerializeToString()
+        yield b"\xff\xff\xff"
+        await asyncio.sleep(60)
+
+    server = grpc.aio.server()
+    handlers = {
+        "FindLeader": grpc.unary_unary_rpc_method_handler(find),
+        "AttachWorker": grpc.stream_stream_rpc_method_handler(attach),
+    }
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("signalbox.v1.SchedulerService", handlers),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with asyncio.timeout(60), working(f"127.0.0.1:{port}"):
+        for _ in range(3):
+            await hellos.get()
+    await server.stop(0)
+
+
 async def test_a_deposed_scheduler_is_not_obeyed() -> None:
     """T1, T2: its term is below that of the one before it; the hello tells it so, and with a higher term it is."""
     scheduler = Scheduler(5, "s5")

@@ -14,6 +14,7 @@ from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.links.outbox import Outbox, OutboxFullError
+from signalbox.links.readable import EOF, read_message
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
@@ -174,6 +175,8 @@ class SchedulerLink:
             await self._converse(leader, hello, parts)
         except grpc.aio.AioRpcError as error:
             return self._judge(error_of(error, leader.address), has_snapshot=snapshot is not None)
+        except ConnectionError as error:
+            return UnavailableError(str(error))
         finally:
             self.is_attached, self._outbox, self._stream = False, None, None
             self._has_ended.set()
@@ -228,7 +231,7 @@ class SchedulerLink:
 
     async def _read(self, stream: Stream, leader: Leader, lost: list[str]) -> None:
         """lost: frontends that were named with the hello."""
-        async for message in stream:
+        while (message := await read_message(stream)) is not EOF:
             self._silence.heard(_now())
             if not self.is_attached:
                 if not message.ByteSize():

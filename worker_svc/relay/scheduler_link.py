@@ -17,6 +17,7 @@ from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
+from signalbox.links.readable import EOF, read_message
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.relay.worker_link import WorkerLink
 
@@ -154,6 +155,8 @@ class SharedSchedulerLink:
                     reason = error.message
                 except grpc.aio.AioRpcError as error:
                     reason = error.details() or error.code().name
+                except ConnectionError as error:
+                    reason = str(error)
                 finally:
                     was_attached = await self._detach()
                 logger.warning("no link to the scheduler at %s: %s", self._addresses, reason)
@@ -195,7 +198,7 @@ class SharedSchedulerLink:
         return was_attached
 
     async def _read(self, stream: Stream, outbox: Outbox[scheduler_pb2.RelayedRequest]) -> None:
-        async for message in stream:
+        while (message := await read_message(stream)) is not EOF:
             self._silence.heard(_now())
             if self._outbox is None:  # the scheduler has taken the hello
                 logger.info("attached to the scheduler at %s", self._leader.address if self._leader else "")

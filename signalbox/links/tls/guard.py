@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import grpc
 
 from signalbox.errors import AuthenticationError, PermissionDeniedError, SignalboxError, status_of
+from signalbox.links.handlers import behaviour_of, remade
 from signalbox.links.tls.identity import ours
 from signalbox.links.tls.roles import CALLERS, DOMAIN, Role, instance_of, roles_of
 from signalbox.runtime.bounded_lines import BoundedLines
@@ -17,12 +18,6 @@ logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 MAX_NAMES_CHARS = 512
 _NAMES = "x509_subject_alternative_name"
-_KINDS: tuple[tuple[str, Any, bool], ...] = (
-    ("unary_unary", grpc.unary_unary_rpc_method_handler, False),
-    ("unary_stream", grpc.unary_stream_rpc_method_handler, True),
-    ("stream_unary", grpc.stream_unary_rpc_method_handler, False),
-    ("stream_stream", grpc.stream_stream_rpc_method_handler, True),
-)
 
 
 class RoleGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -90,16 +85,8 @@ def check(context: Context, method: str, allowed: frozenset[Role], domain: str) 
 
 
 def _guarded(handler: Any, ask: Callable[[Context], None]) -> Any:
-    for kind, make, is_stream in _KINDS:
-        behaviour = getattr(handler, kind)
-        if behaviour is not None:
-            guard = _stream(behaviour, ask) if is_stream else _unary(behaviour, ask)
-            return make(
-                guard,
-                request_deserializer=handler.request_deserializer,
-                response_serializer=handler.response_serializer,
-            )
-    raise AssertionError("a handler of no kind")
+    guard = _stream if handler.response_streaming else _unary
+    return remade(handler, guard(behaviour_of(handler), ask))
 
 
 def _unary(behaviour: Callable[..., Awaitable[Any]], ask: Callable[[Context], None]) -> Any:
