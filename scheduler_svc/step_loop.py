@@ -27,10 +27,10 @@ from scheduler_svc.links.directory import FrontendLink, Send, WorkerLink, close_
 from scheduler_svc.links.events import take_event
 from scheduler_svc.links.greeting import Greeting
 from scheduler_svc.links.messages import build_entry, build_notice
+from scheduler_svc.links.names import check_distinct
 from scheduler_svc.links.operations import operate
 from scheduler_svc.links.troubles import LinkTroubles
 from scheduler_svc.tracing import QueueSpans
-from signalbox.errors import DuplicateWorkerError
 from signalbox.links.heartbeat import HEARTBEAT_S, Attention
 from signalbox.links.outbox import MAX_BATCH_BYTES, OutboxFullError
 from signalbox.protocol.enums import WorkerExit
@@ -86,24 +86,14 @@ class StepLoop:
     # -- workers --
 
     def admit(self, hello: scheduler_pb2.WorkerHello) -> None:
-        """Raises DuplicateWorkerError when another process lives under the id of the worker that says hello (H5), and
-        UnavailableError when its links have failed too often."""
+        """Raises DuplicateWorkerError when a name of the worker that says hello is another's (H5), and UnavailableError
+        when its links have failed too often."""
         self.troubles.check(hello.worker_id, hello.worker_instance, self._clock())
         instance = self.arrivals.instance_of(hello.worker_id)
         link, worker = self._workers.get(hello.worker_id), self.core.workers.get(hello.worker_id)
         if instance is None and link is not None and worker is not None:
             instance = link.instance if self.core.liveness.lives(worker, self._clock()) else None
-        if instance not in (None, hello.worker_instance):
-            raise DuplicateWorkerError(
-                f"worker {hello.worker_id!r} has a link already, from another process; each needs an id of its own",
-                field="worker_id",
-            )
-        for other in self.core.workers.values():
-            if other.info.instance == hello.worker_instance and other.info.worker_id != hello.worker_id:
-                raise DuplicateWorkerError(
-                    f"that process is worker {other.info.worker_id!r}; each worker is one of its own",
-                    field="worker_instance",
-                )
+        check_distinct(hello, instance, (each.process for each in self.core.workers.values()))
 
     def greet(self, hello: scheduler_pb2.WorkerHello) -> Greeting:
         """The first part of what a worker says of itself. Raises ValueError and DecodeError."""

@@ -1,6 +1,6 @@
 """Write a model directory with random weights that classifies, scores pairs or embeds, for tests and for timing.
 
-    python tools/random_heads.py minilm-l6-cross-encoder /tmp/model
+    python -m tools.random_heads minilm-l6-cross-encoder /tmp/model
 
 The tokenizer has a word for each token, and special tokens as the family has them around texts and pairs.
 """

@@ -136,7 +136,7 @@ class Worker:
             await asyncio.sleep(CHECK_S)  # what was placed before the scheduler knew may be on its way
             _, num_unread, _ = self._outputs.unread()
             # What ended alone, no scheduler is there to acknowledge.
-            held = self._core.live_slots() if self._steps.is_alone else self._core.held_slots()
+            held = self._core.table.live_slots() if self._steps.is_alone else self._core.held_slots()
             if not held and not num_unread:
                 return
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from signalbox.errors import InvalidRequestError
+from collections.abc import Iterable
+
+from scheduler_svc.core.liveness.evidence import Process
+from signalbox.errors import DuplicateWorkerError, InvalidRequestError
 from signalbox.v1 import scheduler_pb2
 
 MAX_NAME_BYTES = 256
@@ -32,3 +35,19 @@ def check_worker_names(hello: scheduler_pb2.WorkerHello) -> None:
     ):
         if part:
             check_name(f"hello.model.identity.{field}", part)
+
+
+def check_distinct(hello: scheduler_pb2.WorkerHello, holder: str | None, known: Iterable[Process]) -> None:
+    """Raises DuplicateWorkerError where a name is another's (H5). holder: instance of the process that lives under the
+    worker's id; None: none does. known: processes of all workers."""
+    if holder not in (None, hello.worker_instance):
+        raise DuplicateWorkerError(
+            f"worker {hello.worker_id!r} has a link already, from another process; each needs an id of its own",
+            field="worker_id",
+        )
+    for process in known:
+        if process.instance == hello.worker_instance and process.worker_id != hello.worker_id:
+            raise DuplicateWorkerError(
+                f"that process is worker {process.worker_id!r}; each worker is one of its own",
+                field="worker_instance",
+            )

@@ -394,7 +394,3 @@ class WorkerCore:
     def held_slots(self) -> list[int]:
         """Slots that a snapshot has to tell of."""
         return np.flatnonzero(self.table.status != SlotStatus.FREE).tolist()
-
-    def live_slots(self) -> list[int]:
-        """Slots whose requests have not ended."""
-        return np.flatnonzero(~np.isin(self.table.status, (SlotStatus.FREE, SlotStatus.ENDED))).tolist()

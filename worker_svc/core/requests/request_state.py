@@ -137,6 +137,10 @@ class RequestTable:
         self.pooling[slot] = self.readings[slot] = None
         self.reads_prompt[slot] = False
 
+    def live_slots(self) -> list[int]:
+        """Slots whose requests have not ended."""
+        return np.flatnonzero(~np.isin(self.status, (SlotStatus.FREE, SlotStatus.ENDED))).tolist()
+
     def check_integrity(self) -> None:
         """Asserts the invariants of all rows."""
         used = self.status != SlotStatus.FREE
