@@ -97,11 +97,13 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._page = CollectorRegistry()
         """What `render` shows: ours, and what the process takes."""
-        self._page.register(_Ours(self._registry))
+        self._page.register(_Ours(self.collect))
         ProcessCollector(registry=self._page)
         self._phases, self._keys = PhaseHistograms(self._registry), KeyUsage(self._registry)
         self._tell_refused: Callable[[SignalboxError], None] = lambda error: None
-        self._requests = self._counter(names.METRIC_REQUESTS, "Ended requests by outcome.", ["outcome"])
+        self._requests = self._counter(
+            names.METRIC_REQUESTS, "Ended requests by outcome and model.", ["outcome", names.LABEL_MODEL]
+        )
         self._prompt_tokens = self._counter(names.METRIC_PROMPT_TOKENS, "Prompt tokens of ended requests.")
         self._cached_tokens = self._counter(
             names.METRIC_CACHED_TOKENS, "Prompt tokens that the prefix cache saved."
@@ -170,8 +172,9 @@ class Metrics:
         self._registry.register(gauges)
 
     def on_refused(self, error: SignalboxError) -> None:
-        """A request was refused before it had a session."""
-        self._requests.labels(code_of(error)).inc()
+        """A request was refused before it had a session. It counts for no model: the name that it gave may be
+        that of none, and clients do not write labels."""
+        self._requests.labels(code_of(error), "").inc()
         self._tell_refused(error)
 
     def on_connection_refused(self, reason: str) -> None:
@@ -211,7 +214,7 @@ class Metrics:
     def on_end(self, session: Session, finished: Finished) -> None:
         """A request ended: by its finish reason, or by the error that ended it."""
         labels, error = _labels(session), code_of(finished.error) if finished.error else ""
-        self._requests.labels(error or finished.reason.name.lower()).inc()
+        self._requests.labels(error or finished.reason.name.lower(), session.request.model).inc()
         self._prompt_tokens.inc(finished.num_prompt_tokens)
         self._cached_tokens.inc(finished.num_cached_tokens)
         self._usage.labels(*labels, "input").inc(finished.num_prompt_tokens)
@@ -227,6 +230,7 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """All metrics but those of the process; to be called on the event loop."""
+        self._keys.expire()
         return self._registry.collect()
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
@@ -245,13 +249,13 @@ class Metrics:
 
 
 class _Ours(Collector):
-    """All of a registry, within another one."""
+    """All but those of the process, within another registry."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        return self._registry.collect()
+        return self._read()
 
 
 class _WorkerReach(Collector):

@@ -131,9 +131,9 @@ class ServiceRing:
 
     def ended(self, outcome: str) -> int:
         """Requests of the frontend that ended so, up to now."""
-        prefix = f'signalbox_frontend_requests_total{{outcome="{outcome}"}} '
         lines = httpx.get(f"{self.url}/metrics").text.splitlines()
-        return sum(int(float(line.removeprefix(prefix))) for line in lines if line.startswith(prefix))
+        ended = [line for line in lines if line.startswith("signalbox_frontend_requests_total{")]
+        return sum(int(float(line.split()[-1])) for line in ended if f'outcome="{outcome}"' in line)
 
     def num_running(self) -> int:
         """Requests on the worker, as the scheduler has it."""

@@ -46,11 +46,11 @@ COUNTERS: dict[str, Series] = {
     "WorkerRefused": {f'{SCHEDULER}_worker_link_troubles_total{{worker_id="w"}}': (0, 1)},
     "AttemptsLost": {f'{FRONTEND}_losses_total{{cause="crash"}}': (0, 1)},
     "Errors": {
-        f'{FRONTEND}_requests_total{{outcome="stop"}}': (100, 90),
-        f'{FRONTEND}_requests_total{{outcome="InternalError"}}': (0, 10),
+        f'{FRONTEND}_requests_total{{outcome="stop",gen_ai_request_model="m"}}': (100, 90),
+        f'{FRONTEND}_requests_total{{outcome="InternalError",gen_ai_request_model="m"}}': (0, 10),
     },
     "Refusals": {
-        f'{FRONTEND}_requests_total{{outcome="stop"}}': (10, 8),
+        f'{FRONTEND}_requests_total{{outcome="stop",gen_ai_request_model="m"}}': (10, 8),
         f'{FRONTEND}_requests_total{{outcome="ResourceExhaustedError"}}': (0, 2),
     },
     "FirstTokenLate": {TTFT + '"10"}': (1, 0), TTFT + '"20"}': (1, 1), TTFT + '"+Inf"}': (1, 1)},

@@ -76,7 +76,7 @@ async def test_no_key_is_openais_401(guarded: Frontend, cluster: Cluster) -> Non
         with pytest.raises(AuthenticationError, match="needs an API key"):
             await client.generate("the").result()
     assert cluster.scheduler.operations.empty()
-    assert b'requests_total{outcome="AuthenticationError"} 3.0' in guarded.metrics.render()[0]
+    assert b'{gen_ai_request_model="",outcome="AuthenticationError"} 3.0' in guarded.metrics.render()[0]
 
 
 def wrong_values(ring: KeyRing) -> list[str]:

@@ -401,8 +401,8 @@ async def test_metrics(http: httpx.AsyncClient, cluster: Cluster, tokenizer: Tok
     lines = (await http.get("/metrics")).text.splitlines()
     prompt = len(tokenizer.fast.encode("the fox").ids)
     for line in (
-        'signalbox_frontend_requests_total{outcome="stop"} 1.0',
-        'signalbox_frontend_requests_total{outcome="InvalidRequestError"} 1.0',
+        'signalbox_frontend_requests_total{gen_ai_request_model="toy",outcome="stop"} 1.0',
+        'signalbox_frontend_requests_total{gen_ai_request_model="",outcome="InvalidRequestError"} 1.0',
         f"signalbox_frontend_prompt_tokens_total {float(prompt)}",
         f"signalbox_frontend_output_tokens_total {float(count)}",
         f"gen_ai_server_time_to_first_token_seconds_count{GEN_AI} 1.0",
