@@ -16,11 +16,13 @@ from frontend_svc.models import Worker
 from frontend_svc.services import Services
 from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError, from_code
 from signalbox.links import rpc
+from signalbox.links.addresses import read_address
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.links.readable import EOF, read_message
 from signalbox.protocol.enums import LossCause, ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
+from signalbox.protocol.terms import MAX_TERM
 from signalbox.v1 import generation_pb2 as generation
 from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
@@ -103,6 +105,8 @@ class SchedulerLink:
                 return
             log.info("attached to the scheduler at %s", leader.address)
             backoff.reset()
+            if response.scheduler_epoch > MAX_TERM:
+                raise ConnectionError(f"its term {response.scheduler_epoch} is above {MAX_TERM}")
             self._term = max(self._term, response.scheduler_epoch)
             self._take(response, is_first=True)
             self.connected = True
@@ -149,7 +153,7 @@ class SchedulerLink:
     def _take(self, response: scheduler.AttachFrontendResponse, *, is_first: bool = False) -> None:
         self._silence.heard(self._table.clock())
         if response.HasField("workers"):
-            workers = [_worker_of(entry) for entry in response.workers.workers]
+            workers = _workers_of(response.workers)
             self._directory.replace(workers)
             self._workers.update(workers, is_first=is_first)
         for placed in response.placed:
@@ -183,6 +187,7 @@ class SchedulerLink:
                 self._table.end_abandoned(self._lost_at_s, self._lost_scheduler_s)
 
 
+MAX_NAME_CHARS = 256
 KNOWN_TASKS = frozenset(map(int, ModelTask))
 """Workers may be newer than we are."""
 
@@ -192,6 +197,33 @@ def _error_of(message: generation.Error) -> SignalboxError:
     if isinstance(error, ResourceExhaustedError):
         error.retry_after_s = message.retry_after_ms / 1e3 or None
     return error
+
+
+MAX_WORKERS = 4096
+"""Largest number of workers of a directory that are dialled."""
+
+
+def _workers_of(directory: scheduler.WorkerDirectory) -> list[Worker]:
+    """The workers that can be dialled, each once: whoever stands where the scheduler should be may list anything."""
+    workers: dict[str, Worker] = {}
+    for entry in directory.workers:
+        if len(workers) < MAX_WORKERS and entry.worker_instance not in workers and _can_be(entry):
+            workers[entry.worker_instance] = _worker_of(entry)
+    if len(workers) != len(directory.workers):
+        left_out = len(directory.workers) - len(workers)
+        log.warning("%d workers of the directory cannot be, or are too many, and are not dialled", left_out)
+    return list(workers.values())
+
+
+def _can_be(entry: scheduler.WorkerEntry) -> bool:
+    names = entry.worker_id, entry.worker_instance, entry.address
+    if not all(0 < len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
+        return False
+    try:
+        read_address(entry.address)
+    except ValueError:
+        return False
+    return entry.model.block_size > 0
 
 
 def _worker_of(entry: scheduler.WorkerEntry) -> Worker:

@@ -38,6 +38,9 @@ R = TypeVar("R")
 RETRY_AFTER = "retry-after"
 """Trailing metadata of a call that was refused for a limit, as in HTTP."""
 
+MAX_ERROR_CHARS, MAX_FIELD_CHARS = 1000, 200
+"""Most characters that a refused call is told: clients take 8 KiB of metadata, a character up to 12 bytes of it."""
+
 LIVENESS = "liveness"
 """Name for health checks that ask whether the process works, whatever it has lost: NOT_SERVING asks for a restart."""
 
@@ -181,11 +184,13 @@ def _status(good: bool) -> health_pb2.HealthCheckResponse.ServingStatus:
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxError) -> NoReturn:
     """Ends the call with the status of `error`. The field it names travels in the trailing metadata, with the whole
-    seconds after which trying again makes sense."""
-    trailing = [("signalbox-error", type(error).__name__), ("signalbox-field", error.field)]
+    seconds after which trying again makes sense. What cannot travel so, as another service said it perhaps, is cut."""
+    field = ascii(error.field)[1:-1][:MAX_FIELD_CHARS]
+    trailing = [("signalbox-error", type(error).__name__), ("signalbox-field", field)]
     if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
         trailing.append((RETRY_AFTER, str(math.ceil(error.retry_after_s))))
-    await context.abort(status_of(error).grpc, error.message, trailing_metadata=tuple(trailing))
+    message = error.message[:MAX_ERROR_CHARS]
+    await context.abort(status_of(error).grpc, message, trailing_metadata=tuple(trailing))
     raise AssertionError("context.abort returned")
 
 

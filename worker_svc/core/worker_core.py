@@ -7,6 +7,7 @@ import logging
 import numpy as np
 
 from signalbox.protocol.enums import FinishReason, NotRunReason
+from signalbox.protocol.terms import MAX_TERM
 from worker_svc.core.acceptance import accept, grammar_failure
 from worker_svc.core.alone.loan import Loan
 from worker_svc.core.alone.steps import author_step
@@ -53,7 +54,7 @@ class WorkerCore:
         self, info: RunnerInfo, num_slots: int, drafter: Drafter | None = None, bad_row_limit: int = 3
     ) -> None:
         """bad_row_limit: see `BadStreak`."""
-        self.table = RequestTable(num_slots, info.max_model_len, info.block_size)
+        self.table = RequestTable(num_slots, info.max_model_len, info.block_size, info.num_blocks)
         self.states = StateVersions(num_slots, info.num_state_versions)
         self.scheduler_epoch = 0
         """Highest term of a scheduler that was obeyed."""
@@ -165,6 +166,8 @@ class WorkerCore:
 
     def refusal_of(self, delta: StepDelta) -> str | None:
         """Why a delta cannot be for us; None: it can be applied."""
+        if delta.scheduler_epoch > MAX_TERM:
+            return f"epoch {delta.scheduler_epoch} is above {MAX_TERM}, which no scheduler can have"
         if delta.scheduler_epoch < self.scheduler_epoch:
             return f"epoch {delta.scheduler_epoch} is older than {self.scheduler_epoch}"
         if delta.step_id != self.last_step_id + 1:
@@ -194,8 +197,7 @@ class WorkerCore:
         for slot in delta.preempted_slots:
             table.preempt(slot)
         for slot, block in zip(delta.grant_slots.tolist(), delta.grant_blocks.tolist(), strict=True):
-            table.blocks[slot, table.num_blocks[slot]] = block
-            table.num_blocks[slot] += 1
+            table.grant(slot, block)
         for start in (*delta.resumed, *delta.started):
             if table.status[start.slot] in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
                 table.start(start.slot, start.blocks, start.start)

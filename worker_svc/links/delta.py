@@ -49,9 +49,14 @@ NO_SLOTS = np.empty(0, np.int64)
 
 
 def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
-    """The delta of a step's message."""
+    """The delta of a step's message. Raises ValueError when its columns do not fit each other."""
+    if message.num_steps > 1:
+        raise ValueError(f"num_steps is {message.num_steps}; one step at a time is run")
     cached = message.scheduled_cached_reqs
-    grants = read_arrays(cached, columns.GRANTS) if cached.new_block_slots else (NO_SLOTS, NO_SLOTS)
+    has_grants = cached.new_block_slots or cached.new_block_ids
+    grants = read_arrays(cached, columns.GRANTS) if has_grants else (NO_SLOTS, NO_SLOTS)
+    if len(grants[0]) != len(grants[1]):
+        raise ValueError("new_block_slots and new_block_ids differ in length")
     return StepDelta(
         step_id=message.step_id,
         scheduler_epoch=message.scheduler_epoch,
@@ -86,11 +91,17 @@ def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
 
 
 def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
-    if not message.slots:
+    rows = columns.STARTS.read(message)
+    blocks, counts = unpack_blocks(message.block_ids), [row[1] for row in rows]
+    if sum(counts) != len(blocks):
+        raise ValueError(f"block_counts say {sum(counts)} blocks, and there are {len(blocks)}")
+    if not rows:
         return []
-    slots, counts, starts, lengths = columns.STARTS.read_columns(message)
-    tables = np.split(unpack_blocks(message.block_ids), np.cumsum(counts)[:-1])
-    return [SlotStart(*row) for row in zip(slots, tables, starts, lengths, strict=True)]
+    tables = np.split(blocks, np.cumsum(counts)[:-1])
+    return [
+        SlotStart(slot, table, start, length)
+        for (slot, _, start, length), table in zip(rows, tables, strict=True)
+    ]
 
 
 def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -> NewRequest:

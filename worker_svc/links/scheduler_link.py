@@ -22,7 +22,7 @@ from worker_svc.core.alone.terms import Terms
 from worker_svc.core.step import Failure
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.links import delta
-from worker_svc.links.redial import Redial
+from worker_svc.links.redial import TRUSTED_S, Redial
 from worker_svc.steps.inbox import StepInbox
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,7 @@ class SchedulerLink:
     def reconnect(self, reason: str) -> None:
         """Ends the stream, so that the scheduler is told where we stand."""
         logger.warning("leaving the scheduler's stream: %s", reason)
+        self._redial.distrust()
         if self._stream is not None:
             self._stream.cancel()
 
@@ -176,6 +177,7 @@ class SchedulerLink:
         except grpc.aio.AioRpcError as error:
             return self._judge(error_of(error, leader.address), has_snapshot=snapshot is not None)
         except ConnectionError as error:
+            self._redial.distrust()
             return UnavailableError(str(error))
         finally:
             self.is_attached, self._outbox, self._stream = False, None, None
@@ -189,7 +191,8 @@ class SchedulerLink:
         stream = self._stream = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel).AttachWorker()
         outbox = self._outbox = Outbox[scheduler_pb2.AttachWorkerRequest](MAX_OUTBOX)
         self._has_ended.clear()
-        self._silence = Silence(self._silence_s, _now())
+        since = _now()
+        self._silence = Silence(self._silence_s, since)
         first = [scheduler_pb2.AttachWorkerRequest(hello=hello)]
         first += [scheduler_pb2.AttachWorkerRequest(snapshot_part=part) for part in parts]
         lost = self._still_lost(slot.frontend_instance for message in first for slot in _slots_of(message))
@@ -205,6 +208,8 @@ class SchedulerLink:
             )
         finally:
             stream.cancel()
+            if _now() - since > TRUSTED_S:
+                self._redial.endure()
 
     def _judge(self, error: SignalboxError, *, has_snapshot: bool) -> SignalboxError:
         """What ended a stream. A snapshot that is refused again and again is given up, with all that it tells of; where
@@ -238,9 +243,12 @@ class SchedulerLink:
                     continue
                 if not self._take_greeting(message, leader, lost):
                     return
-            if message.steps:
-                self._terms.rise(message.steps[-1].scheduler_epoch)
-            self._steps.put(message)
+            try:
+                if message.steps:
+                    self._terms.rise(message.steps[-1].scheduler_epoch)
+                self._steps.put(message)
+            except ValueError as error:
+                raise ConnectionError(f"what it sent does not fit: {error}") from None
 
     def _take_greeting(
         self, message: scheduler_pb2.AttachWorkerResponse, leader: Leader, lost: list[str]

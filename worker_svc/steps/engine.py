@@ -26,7 +26,7 @@ from worker_svc.core.requests.masks import Masks
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta, StepReport
 from worker_svc.core.steps_in_flight import StepsInFlight
-from worker_svc.core.worker_core import StepRefusedError, WorkerCore
+from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta
@@ -40,8 +40,11 @@ from worker_svc.steps.items import (
     Item,
     Lent,
     LinkClosed,
+    LinkMark,
     Ordered,
+    ReadUpTo,
 )
+from worker_svc.steps.misfit import Bounds, misfit_of_request, misfit_with
 from worker_svc.tracing import RunSpans
 
 logger = logging.getLogger(__name__)
@@ -147,6 +150,7 @@ class StepEngine:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. most_tokens: that
         the runner takes in a step."""
         self._most_tokens = most_tokens
+        self._bounds = Bounds.of(runner.info, core.table.num_slots, most_tokens)
         self._core, self._runner, self._info = core, runner, runner.info
         self._clock, self._copier, self._fill = around.clock, around.copier, around.fill
         self._in_flight = StepsInFlight(core.table, runner, around.copier.begin)
@@ -196,12 +200,9 @@ class StepEngine:
             item.looked_at = self._clock()
             if not self._in_flight or item.link.is_closed:
                 return False
-            return self._core.refusal_of(item.delta) is not None or self._core.has_to_wait(item.delta)
+            return self._refusal_of(item) is not None or self._core.has_to_wait(item.delta)
         if not self._in_flight:
             return False
-        if isinstance(item, ArrivedRequest):
-            # No scheduler of ours does that: it waits for the report of the slot's release.
-            return bool(self._core.table.num_in_flight[item.message.slot])
         return isinstance(item, Future | LinkClosed | GiveUp | CopiesFailed)
 
     def author(self) -> ArrivedStep | None:
@@ -241,9 +242,11 @@ class StepEngine:
         if isinstance(item, ArrivedStep):
             self._step(item)
         elif isinstance(item, ArrivedRequest):
-            self._add(item.message)
+            self._add(item)
         elif isinstance(item, Lent):
             self._core.loan.replace(item.blocks)
+        elif isinstance(item, ReadUpTo):
+            item.link.num_taken = item.num_bytes
         else:
             self._core.greet(item.term, item.instance)
             self._orders.forget()
@@ -283,7 +286,21 @@ class StepEngine:
 
     # -- inside --
 
-    def _add(self, request: scheduler_pb2.NewRequestData) -> None:
+    def _refusal_of(self, arrived: ArrivedStep) -> str | None:
+        """Why a step is not for us, whatever the worker holds; None: it may be."""
+        return arrived.misfit(self._bounds) or self._core.refusal_of(arrived.delta)
+
+    def _refuse(self, link: LinkMark, reason: str) -> None:
+        """Leaves a link whose scheduler is not ours, or out of its mind: nothing more is taken from it."""
+        link.is_closed = True
+        self._tell.on_refused(reason)
+
+    def _add(self, arrived: ArrivedRequest) -> None:
+        request = arrived.message
+        misfit = misfit_of_request(request, self._core.table)
+        if misfit is not None:
+            self._refuse(arrived.link, misfit)
+            return
         new = delta.parse_new_request(request, self._info)
         outputs = self._core.add(new)
         if outputs:
@@ -293,16 +310,16 @@ class StepEngine:
         self._grammars.add(new)
 
     def _step(self, arrived: ArrivedStep) -> None:
+        refusal = self._refusal_of(arrived)
+        refusal = refusal or (None if arrived.delta.is_own else misfit_with(arrived.delta, self._core.table))
+        if refusal is not None:
+            self._refuse(arrived.link, f"step {arrived.message.step_id}: {refusal}")
+            return
         changes, started = arrived.delta, arrived.looked_at
         if self._running_since is None:
             self._running_since = started
             self._tell.on_turn(changes.step_id)
-        try:
-            step = self._core.apply(changes)
-        except StepRefusedError as error:
-            self._running_since = None
-            self._tell.on_refused(str(error))
-            return
+        step = self._core.apply(changes)
         self._grammars.forget(changes.finished_slots)
         if step.batch.masks is not None:
             self._fill(step.batch.masks)

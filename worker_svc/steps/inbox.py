@@ -17,8 +17,12 @@ from worker_svc.steps.items import (
     LinkClosed,
     LinkMark,
     Ordered,
+    ReadUpTo,
     Snapshot,
 )
+
+MAX_WAITING_BYTES = 128 << 20
+"""What a scheduler sends ahead of its steps is bounded by the worker's slots; two messages of the largest size fit."""
 
 
 class StepInbox:
@@ -30,7 +34,7 @@ class StepInbox:
         self._link = LinkMark()
 
     def put(self, message: scheduler_pb2.AttachWorkerResponse) -> None:
-        """Takes what the scheduler sent."""
+        """Takes what the scheduler sent. Raises ValueError when it cannot be read, or more waits than is ever sent."""
         now, link = self._clock(), self._link
         if message.HasField("loan"):
             # Ahead of the steps: a block that one of them names is lent no more.
@@ -39,6 +43,10 @@ class StepInbox:
             self._post(ArrivedRequest(link, request))
         for step in message.steps:
             self._post(ArrivedStep(link, step, now))
+        link.num_bytes += message.ByteSize()
+        if link.num_bytes - link.num_taken > MAX_WAITING_BYTES:
+            raise ValueError(f"more than {MAX_WAITING_BYTES >> 20} MiB wait for their turn")
+        self._post(ReadUpTo(link, link.num_bytes))
 
     def greeted(self, term: int, instance: str) -> None:
         """The scheduler has taken our hello; ahead of all that it sends."""

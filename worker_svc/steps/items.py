@@ -10,6 +10,7 @@ from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.step import I32, StepDelta
 from worker_svc.grammar.preparation import Prepared
 from worker_svc.links import delta
+from worker_svc.steps.misfit import Bounds, misfit_of
 
 Snapshot = Future[scheduler_pb2.WorkerSnapshot | None]
 """Somebody waits for the state after all that arrived before, to say hello with it; None: nothing has ever run here."""
@@ -21,6 +22,10 @@ class LinkMark:
 
     is_closed: bool = False
     """Closed for good: what came by it and was not taken is dropped."""
+    num_bytes: int = 0
+    """Bytes that have come by it; the thread of the links counts."""
+    num_taken: int = 0
+    """Bytes of those that the engine is done with."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,13 @@ class ArrivedStep:
     looked_at: float = 0.0
     """When the engine last looked whether it may be taken: its own time begins then."""
     _delta: StepDelta | None = field(default=None, repr=False)
+    _misfit: str | None = None
+    _is_checked: bool = False
 
     @classmethod
     def own(cls, authored: StepDelta, at: float) -> ArrivedStep:
         """A step of a worker without a scheduler."""
-        return cls(_NO_LINK, scheduler_pb2.SchedulerOutput(), at, _delta=authored)
+        return cls(_NO_LINK, scheduler_pb2.SchedulerOutput(), at, _delta=authored, _is_checked=True)
 
     @property
     def delta(self) -> StepDelta:
@@ -71,8 +78,26 @@ class ArrivedStep:
             self._delta = delta.parse_step(self.message)
         return self._delta
 
+    def misfit(self, bounds: Bounds) -> str | None:
+        """Why the step can be for no worker of these bounds; None: it can. Found out once."""
+        if not self._is_checked:
+            try:
+                self._misfit = misfit_of(self.delta, bounds)
+            except ValueError as error:
+                self._misfit = f"it cannot be read: {error}"
+            self._is_checked = True
+        return self._misfit
+
 
 _NO_LINK = LinkMark()
+
+
+@dataclass(frozen=True)
+class ReadUpTo:
+    """Behind all of a message: so many bytes have come by the link with it."""
+
+    link: LinkMark
+    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -105,5 +130,5 @@ class Announce:
     """The scheduler is told once more what became of grammars."""
 
 
-FromLink = Greeted | Lent | ArrivedRequest | ArrivedStep
+FromLink = Greeted | Lent | ArrivedRequest | ArrivedStep | ReadUpTo
 Item = FromLink | LinkClosed | Ordered | GiveUp | Prepared | CopiesFailed | Announce | Snapshot

@@ -27,8 +27,9 @@ STEP_MS = 10
 class RelayedRing:
     """Names of services are `scheduler`, `relay`, `worker-0`, `worker-1`, `frontend`."""
 
-    def __init__(self, log_dir: Path, certificates: Path | None = None) -> None:
-        """certificates: folder of `signalbox certs`; None: plaintext."""
+    def __init__(self, log_dir: Path, certificates: Path | None = None, dialled: str = "") -> None:
+        """certificates: folder of `signalbox certs`; None: plaintext. dialled: address at which the others look for the
+        scheduler, and worker-1 does, too, which has no relay then; empty: its own."""
         addresses = [f"127.0.0.1:{port}" for port in free_ports(6)]
         self.scheduler, self.relay, self.grpc, http = addresses[:4]
         self._log_dir = log_dir
@@ -37,11 +38,11 @@ class RelayedRing:
         worker |= {"block_size": 4, "num_blocks": 1024, "scheduler": self.relay}
         self._commands = {
             "scheduler": ("scheduler_svc", flags(listen=self.scheduler)),
-            "relay": ("worker_svc.relay", flags(listen=self.relay, scheduler=self.scheduler)),
+            "relay": ("worker_svc.relay", flags(listen=self.relay, scheduler=dialled or self.scheduler)),
             "frontend": (
                 "frontend_svc",
                 flags(
-                    scheduler=self.scheduler,
+                    scheduler=dialled or self.scheduler,
                     grpc=self.grpc,
                     http=http,
                     model=MODEL,
@@ -50,6 +51,8 @@ class RelayedRing:
             ),
         }
         for name, address in zip(WORKERS, addresses[4:], strict=True):
+            if name == WORKERS[1] and dialled:
+                worker["scheduler"] = dialled
             self._commands[name] = ("worker_svc", flags(**worker, worker_id=name, listen=address))
 
         if certificates is not None:
@@ -74,6 +77,10 @@ class RelayedRing:
         """SIGKILL."""
         self._processes[name].kill()
         self._processes[name].wait()
+
+    def processes(self) -> dict[str, subprocess.Popen[bytes]]:
+        """Those that were started last, by name."""
+        return self._processes
 
     def log(self, name: str) -> str:
         """All that the service has said so far."""

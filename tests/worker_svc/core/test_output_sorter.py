@@ -25,7 +25,7 @@ def test_each_frontend_hears_of_its_own_requests() -> None:
 
 def test_a_frontend_is_forgotten_with_its_last_request() -> None:
     """Ten thousand frontends, each gone before the next but one comes."""
-    sorter = OutputSorter(RequestTable(4, 16, 4))
+    sorter = OutputSorter(RequestTable(4, 16, 4, 16))
     for number in range(10_000):
         sorter.add(number % 2, f"frontend {number}")
         if number:

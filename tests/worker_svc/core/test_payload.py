@@ -188,4 +188,4 @@ def test_a_prompt_longer_than_the_context_fails_its_request(kind: int, longest: 
         given.payload = generation_pb2.RequestPayload(token_ids=tokens).SerializeToString()
         request = parse_new_request(given, FULL)
         assert (request.failure is None) == (length <= longest)
-        RequestTable(2, FULL.max_model_len, FULL.block_size).add(request)
+        RequestTable(2, FULL.max_model_len, FULL.block_size, FULL.num_blocks).add(request)

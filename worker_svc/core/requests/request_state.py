@@ -32,7 +32,7 @@ class SlotStatus:
 class RequestTable:
     """Columns of `num_slots` rows, sequences of up to `max_model_len` tokens."""
 
-    def __init__(self, num_slots: int, max_model_len: int, block_size: int) -> None:
+    def __init__(self, num_slots: int, max_model_len: int, block_size: int, num_blocks: int) -> None:
         self.num_slots = num_slots
         self.block_size = block_size
         max_blocks = -(-max_model_len // block_size)
@@ -53,6 +53,8 @@ class RequestTable:
         self.max_drafts = np.zeros(num_slots, np.int32)
         self.blocks = np.zeros((num_slots, max_blocks), np.int32)
         self.num_blocks = np.zeros(num_slots, np.int32)
+        self.holders = np.zeros(num_blocks, np.int32)
+        """By block: block tables that it stands in (C1)."""
         self.next_seal = np.zeros(num_slots, np.int32)
         """Index of the first block that has not been sealed: behind the known full blocks of the prompt."""
         self.chain: list[bytes] = [b""] * num_slots
@@ -86,8 +88,9 @@ class RequestTable:
         self.tokens[slot, :count] = request.token_ids
         self.num_tokens[slot] = self.prefill_target[slot] = count
         self.num_prompt_tokens[slot] = count - request.num_prior_output_tokens
-        self.num_computed[slot] = self.num_blocks[slot] = 0
-        self.limit[slot] = min(self.num_prompt_tokens[slot] + request.max_tokens, self.tokens.shape[1])
+        self._drop_blocks(slot)
+        self.num_computed[slot] = 0
+        self.limit[slot] = min(int(self.num_prompt_tokens[slot]) + request.max_tokens, self.tokens.shape[1])
         self.max_drafts[slot] = request.max_draft_tokens
         self.next_seal[slot] = count // self.block_size
         self.chain[slot] = request.chain_hash
@@ -109,14 +112,27 @@ class RequestTable:
         """Gives a slot a whole block table, of which `start` positions are computed already."""
         self.status[slot] = SlotStatus.PREFILL
         self.prefill_target[slot] = self.num_tokens[slot]
+        self._drop_blocks(slot)
         self.blocks[slot, : len(blocks)] = blocks
         self.num_blocks[slot] = len(blocks)
+        self.holders[blocks] += 1
         self.num_computed[slot] = start
+
+    def grant(self, slot: int, block: int) -> None:
+        """Gives a slot one more block."""
+        self.blocks[slot, self.num_blocks[slot]] = block
+        self.num_blocks[slot] += 1
+        self.holders[block] += 1
+
+    def _drop_blocks(self, slot: int) -> None:
+        self.holders[self.blocks[slot, : self.num_blocks[slot]]] -= 1
+        self.num_blocks[slot] = 0
 
     def preempt(self, slot: int) -> None:
         """Takes the blocks away. A request that has ended stays ended."""
         self.runs[slot] = self.paused[slot] = False
-        self.num_blocks[slot] = self.num_computed[slot] = 0
+        self._drop_blocks(slot)
+        self.num_computed[slot] = 0
         if self.status[slot] != SlotStatus.ENDED:
             self.status[slot] = SlotStatus.PREEMPTED
 
@@ -129,6 +145,7 @@ class RequestTable:
     def clear(self, slot: int) -> None:
         """Forgets the slot's request."""
         self.status[slot] = SlotStatus.FREE
+        self._drop_blocks(slot)
         self.runs[slot] = self.paused[slot] = False
         self.refs[slot] = None
         self.metas[slot] = b""
@@ -152,4 +169,11 @@ class RequestTable:
         computed_end = self.num_blocks * self.block_size
         active = decode | (self.status == SlotStatus.PREFILL)
         assert (self.num_computed[active] <= computed_end[active]).all(), "KV outside the block table"
+        tables = [
+            self.blocks[slot, : self.num_blocks[slot]] for slot in np.flatnonzero(self.num_blocks).tolist()
+        ]
+        held = np.concatenate(tables) if tables else np.empty(0, np.int32)
+        assert (np.bincount(held, minlength=len(self.holders)) == self.holders).all(), (
+            "blocks have other holders"
+        )
         assert all((ref is not None) == bool(taken) for ref, taken in zip(self.refs, used, strict=True))
