@@ -124,6 +124,10 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             await abort(context, InvalidRequestError("a process has an id and an instance", field="worker"))
         if request.exit not in {kind.value for kind in WorkerExit}:
             await abort(context, InvalidRequestError("how the process ended is not said", field="exit"))
+        try:
+            check_worker(instance_in(context, Role.WORKER), process.worker_id, field="worker.worker_id")
+        except SignalboxError as error:
+            await abort(context, error)
         self._loop.on_worker_exit(process, WorkerExit(request.exit), request.reason, request.step_id)
         return scheduler_pb2.ReportWorkerExitResponse()
 

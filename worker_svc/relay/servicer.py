@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -44,6 +44,9 @@ class RelayServicer:
 
     async def _report_worker_exit(self, request: bytes, context: Context) -> bytes:
         """What the guardian of a worker says goes to the scheduler that leads; its answer comes back."""
+        own = instance_in(context, Role.WORKER)
+        if own is not None:
+            await _check(context, own, _named_in_report, request, "worker")
         try:
             return await self._scheduler.call(f"/{SERVICE}/ReportWorkerExit", request)
         except UnavailableError as error:
@@ -58,15 +61,7 @@ class RelayServicer:
             return  # the worker changed its mind
         own = instance_in(context, Role.WORKER)
         if own is not None:  # only then is it worth to be read
-            try:
-                check_worker(own, scheduler_pb2.AttachWorkerRequest.FromString(first).hello.worker_id)
-            except (SignalboxError, DecodeError) as error:
-                refusal = (
-                    error
-                    if isinstance(error, SignalboxError)
-                    else InvalidRequestError("no hello", field="hello")
-                )
-                await rpc.abort(context, refusal)
+            await _check(context, own, _named_in_hello, first, "hello")
         try:
             link = self._scheduler.open(first)
         except UnavailableError as error:
@@ -87,6 +82,26 @@ class RelayServicer:
     async def _read(self, requests: AsyncIterator[bytes], link: WorkerLink) -> None:
         async for message in requests:
             self._scheduler.send(link, message)
+
+
+def _named_in_hello(first: bytes) -> str:
+    return scheduler_pb2.AttachWorkerRequest.FromString(first).hello.worker_id
+
+
+def _named_in_report(request: bytes) -> str:
+    return scheduler_pb2.ReportWorkerExitRequest.FromString(request).worker.worker_id
+
+
+async def _check(
+    context: Context, own: str, named_in: Callable[[bytes], str], message: bytes, field: str
+) -> None:
+    """Refuses a message that names another worker than the caller's certificate. own: that of the certificate."""
+    try:
+        check_worker(own, named_in(message), field=f"{field}.worker_id")
+    except SignalboxError as error:
+        await rpc.abort(context, error)
+    except DecodeError:
+        await rpc.abort(context, InvalidRequestError(f"no {field}", field=field))
 
 
 async def _write(link: WorkerLink, context: Context) -> None:

@@ -35,9 +35,9 @@ class Owners:
             del names[oldest], self._owner[oldest]
 
 
-def check_worker(own: str | None, worker_id: str) -> None:
+def check_worker(own: str | None, worker_id: str, field: str = "hello.worker_id") -> None:
     """Raises PermissionDeniedError for a worker that says another id than the one which its certificate is for. own:
-    that one; None: its certificate is for any."""
+    that one; None: its certificate is for any. field: where it says it."""
     if own is not None and worker_id != own:
         message = f"the certificate is for worker {own}, and not {worker_id}"
-        raise PermissionDeniedError(message, field="hello.worker_id")
+        raise PermissionDeniedError(message, field=field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import urllib.request
@@ -10,12 +11,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.descriptor import MethodDescriptor
 
 from signalbox.client import Client
 from signalbox.links import rpc
 from signalbox.links.tls import identity as identities
-from signalbox.links.tls.roles import Role
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
+from signalbox.links.tls.roles import CALLERS, Role
+from signalbox.v1 import admin_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.e2e.faults.relayed_ring import WORKERS, RelayedRing
 from tests.signalbox.links.tls.certificates import Certificates
@@ -99,6 +101,65 @@ async def test_a_stranger_attaches_as_nobody(
     assert await generate(ring) == 8
 
 
+async def test_a_certificate_of_another_role_may_call_nothing(
+    ring: RunningRing, certificates: Certificates
+) -> None:
+    """TL4, on real services: every method of every descriptor, by every role. Calls end at once: nothing is said."""
+    for address, served_by, file in (
+        (ring.scheduler, Role.SCHEDULER, scheduler_pb2.DESCRIPTOR),
+        (ring.scheduler, Role.SCHEDULER, admin_pb2.DESCRIPTOR),
+        (f"127.0.0.1:{worker_port(ring)}", Role.WORKER, worker_pb2.DESCRIPTOR),
+    ):
+        methods = [
+            (f"/{service.full_name}/{method.name}", method)
+            for service in file.services_by_name.values()
+            for method in service.methods
+        ]
+        for role in Role:
+            identities.take_on(certificates.identity(role))
+            async with rpc.channel(address, served_by) as channel:
+                for name, method in methods:
+                    code = await end_of(channel, name, method)
+                    is_refused = code == grpc.StatusCode.PERMISSION_DENIED
+                    assert is_refused == (role not in CALLERS[name]), (role, name, code)
+    identities.take_on(None)
+    assert await generate(ring) == 8
+
+
+async def end_of(channel: grpc.aio.Channel, name: str, method: MethodDescriptor) -> grpc.StatusCode:
+    """How a call ends that says nothing, or a request that cannot be read; OK where it does not end by itself."""
+    try:
+        async with asyncio.timeout(5):
+            if method.client_streaming:
+                call = channel.stream_stream(name)()
+                await call.done_writing()
+                await call.read()
+                return grpc.StatusCode.OK
+            if method.server_streaming:
+                await channel.unary_stream(name)(b"\xff").read()
+                return grpc.StatusCode.OK
+            await channel.unary_unary(name)(b"\xff")
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+async def test_a_worker_reports_the_end_of_no_other(ring: RunningRing, certificates: Certificates) -> None:
+    """TL5. Once any worker's certificate was enough to have another's requests moved away."""
+    report = scheduler_pb2.ReportWorkerExitRequest(exit=scheduler_pb2.WORKER_EXIT_CRASHED)
+    report.worker.worker_id, report.worker.worker_instance = "worker-0", "any"
+    identities.take_on(certificates.identity(Role.WORKER, "other", instance="worker-7"))
+    async with rpc.channel(ring.scheduler, Role.SCHEDULER) as channel:
+        stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await stub.ReportWorkerExit(report, timeout=5)
+        assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        report.worker.worker_id = "worker-7"
+        await stub.ReportWorkerExit(report, timeout=5)
+    identities.take_on(None)
+    assert await generate(ring) == 8
+
+
 async def test_a_frontend_reads_no_other_frontend_s_outputs(
     ring: RunningRing, certificates: Certificates
 ) -> None:
@@ -150,6 +211,13 @@ async def test_workers_behind_a_relay(certificates: Certificates, tmp_path: Path
                         await call.write(hello)
                     await call.read()
                 assert error.value.code().name == expected, error.value
+        report = scheduler_pb2.ReportWorkerExitRequest(exit=scheduler_pb2.WORKER_EXIT_CRASHED)
+        report.worker.worker_id, report.worker.worker_instance = "worker-0", "any"
+        identities.take_on(other)
+        async with rpc.channel(ring.relay, Role.RELAY) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await scheduler_pb2_grpc.SchedulerServiceStub(channel).ReportWorkerExit(report, timeout=10)
+        assert error.value.code().name == "PERMISSION_DENIED"
         async with Client(ring.grpc) as client:
             result = await client.generate([1, 2, 3], max_tokens=8, ignore_eos=True).result()
         assert len(result.token_ids) == 8
