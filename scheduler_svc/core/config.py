@@ -87,6 +87,9 @@ class SchedulerConfig(BaseModel):
     """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
     just_in_time_steps: bool = True
     """Send a step ahead only just in time, so that requests that arrive meanwhile still make it."""
+    decode_burst_ms: NonNegativeFloat = 50.0
+    """Steps that only decode are sent several at once while nothing waits, in milliseconds that they take together, so
+    that short steps cost fewer messages. What arrives meanwhile does not wait for them. 0: one at a time."""
     num_speculative_tokens: int = Field(default=0, ge=0, le=32)
     """Draft tokens allowed per request and step, at most what the worker can verify."""
     watermark_blocks_per_seq: NonNegativeInt = 2

@@ -133,9 +133,7 @@ class Scheduler:
         """The next step of a worker; None when nothing would be in it, enough steps are in flight, or it is too early
         (`worker.hold_until`)."""
         worker = self.workers[worker_id]
-        if len(worker.records) >= self.config.max_inflight_steps or not self.has_work(worker):
-            return None
-        if worker.records and now < worker.hold_until:
+        if not self.has_work(worker) or not self._maker.may_make(worker, now):
             return None
         step = self._maker.make(worker, now)
         for request in (*step.placed, *step.prepared):

@@ -62,6 +62,7 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         message.paused_slots = columns.pack(step.paused_slots, columns.U16)
     if step.unpaused_slots:
         message.unpaused_slots = columns.pack(step.unpaused_slots, columns.U16)
+    message.may_be_skipped = step.may_be_skipped
     if step.is_solo:
         message.is_solo, message.aside_slots = True, columns.pack(step.aside_slots, columns.U16)
     if step.draft_limits:

@@ -101,7 +101,6 @@ TO_WORKERS: dict[str, Callable[[int, int], AttachWorkerResponse]] = {
     "a copy to no host": lambda term, number: step(
         term, number, side_copies=copies(1, 2**31 + 10**6, fence=9)
     ),
-    "many steps in one": lambda term, number: step(term, number, num_steps=10**6),
     "a step that goes back": lambda term, number: step(term, 1),
     "a step ahead of its time": lambda term, number: step(term, HIGHEST),
     "a term that nobody can have": lambda term, number: step(HIGHEST, number),

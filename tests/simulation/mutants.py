@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,8 +30,13 @@ from scheduler_svc.core.step.step import Chunk, StepDecision
 from signalbox.errors import SignalboxError
 from signalbox.links import heartbeat
 from signalbox.protocol.enums import FinishReason
+from worker_svc.core import worker_core
 from worker_svc.core.alone.loan import Loan
 from worker_svc.core.alone.terms import Terms
+from worker_svc.core.batch_builder import ready_rows
+from worker_svc.core.requests.request_state import RequestTable
+from worker_svc.core.step import I64, StepDelta, StepReport
+from worker_svc.core.worker_core import WorkerCore
 
 Patch = pytest.MonkeyPatch
 NOTHING = np.empty(0, np.int32)
@@ -110,6 +116,30 @@ def fence_ended_before_its_copies(patch: Patch) -> None:
         end_fence(worker, step.step_id, failed=False)
 
     patch.setattr(prefill_admission, "copy_aside", copy_and_end)
+
+
+# -- of bursts --
+
+
+def skipped_rows_count(patch: Patch) -> None:
+    """K12: reports a step that was skipped as if its rows had made their tokens."""
+
+    def all_made(table: RequestTable, rows: I64, report: StepReport, *, is_skipped: bool = False) -> I64:
+        return rows[:0] if is_skipped else ready_rows(table, rows, report)
+
+    patch.setattr(worker_core, "ready_rows", all_made)
+
+
+def grants_of_skipped_steps_are_lost(patch: Patch) -> None:
+    """K12: skips the whole of a step, and not its rows alone."""
+    apply_changes = WorkerCore._apply_changes
+
+    def apply(core: WorkerCore, delta: StepDelta) -> None:
+        if delta.is_skipped:
+            delta = replace(delta, grant_slots=delta.grant_slots[:0], grant_blocks=delta.grant_blocks[:0])
+        apply_changes(core, delta)
+
+    patch.setattr(WorkerCore, "_apply_changes", apply)
 
 
 # -- of links and graces --

@@ -12,8 +12,12 @@ from worker_svc.core.run_ahead import certainly_ended, is_granted
 from worker_svc.core.step import I32, I64, SlotStart, StepReport
 
 
-def ready_rows(table: RequestTable, rows: I64, report: StepReport) -> I64:
-    """The decode rows among `rows` that can run; the others are reported as exceptions."""
+def ready_rows(table: RequestTable, rows: I64, report: StepReport, *, is_skipped: bool = False) -> I64:
+    """The decode rows among `rows` that can run; the others are reported as exceptions. None of a step that
+    `is_skipped` runs."""
+    if is_skipped:
+        report.exceptions += [(slot, 0) for slot in rows.tolist()]
+        return rows[:0]
     status, positions = table.status[rows], table.num_computed[rows] + table.num_in_flight[rows]
     # The first token of a request may be in flight: it has not left its prefill in our eyes.
     is_first = (status == SlotStatus.PREFILL) & (positions == table.num_tokens[rows])

@@ -117,6 +117,10 @@ class StepDelta:
     """Its one row is a suspect's own."""
     aside_slots: list[int] = field(default_factory=list)
     """Paused for this step alone."""
+    may_be_skipped: bool = False
+    """It only decodes, and is worth less than what computes a prompt behind it (K12)."""
+    is_skipped: bool = False
+    """Its rows make no token."""
     is_own: bool = False
     """The worker has authored it: it has no scheduler, and reports to nobody."""
 

@@ -148,7 +148,7 @@ class WorkerCore:
         rows = np.flatnonzero(table.runs & ~table.paused)
         report = StepReport(delta.step_id, num_decode_rows=len(rows))
         chunks = self._admit_chunks(delta, report)
-        ready = ready_rows(table, rows, report)
+        ready = ready_rows(table, rows, report, is_skipped=delta.is_skipped)
         drafts = self.drafting.propose(table, delta, ready) if self.drafting is not None else None
         drafts = self._grammars.cut_drafts(ready, drafts)
         batch = build_batch(table, delta.step_id, ready, drafts, chunks)

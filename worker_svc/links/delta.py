@@ -50,8 +50,6 @@ NO_SLOTS = np.empty(0, np.int64)
 
 def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
     """The delta of a step's message. Raises ValueError when its columns do not fit each other."""
-    if message.num_steps > 1:
-        raise ValueError(f"num_steps is {message.num_steps}; one step at a time is run")
     cached = message.scheduled_cached_reqs
     has_grants = cached.new_block_slots or cached.new_block_ids
     grants = read_arrays(cached, columns.GRANTS) if has_grants else (NO_SLOTS, NO_SLOTS)
@@ -74,7 +72,14 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         side_copies=_parse_side_copies(message),
         is_solo=message.is_solo,
         aside_slots=columns.unpack(message.aside_slots, columns.U16),
+        may_be_skipped=message.may_be_skipped,
     )
+
+
+def has_prefill(message: scheduler_pb2.SchedulerOutput) -> bool:
+    """The step computes a prompt, or a part of it."""
+    cached = message.scheduled_cached_reqs
+    return bool(message.scheduled_new_reqs.slots or cached.resumed.slots or cached.chunk_slots)
 
 
 def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | None:

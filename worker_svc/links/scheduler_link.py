@@ -23,6 +23,7 @@ from worker_svc.core.step import Failure
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.links import delta
 from worker_svc.links.redial import TRUSTED_S, Redial
+from worker_svc.links.waiting_reports import may_wait
 from worker_svc.steps.inbox import StepInbox
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ class SchedulerLink:
         self._lost: dict[str, bool] = {}
         """Frontends whose loss the scheduler may not know, and whether it was attached and told."""
         self._outbox: Outbox[scheduler_pb2.AttachWorkerRequest] | None = None
+        self._reports: list[scheduler_pb2.ModelRunnerOutput] = []
+        """Reports that wait for the next."""
         self._stream: Stream | None = None
         self._silence = Silence(silence_s, 0.0)
         self._has_spoken = False
@@ -74,8 +77,11 @@ class SchedulerLink:
     # -- what the worker has to say --
 
     def report(self, report: scheduler_pb2.ModelRunnerOutput) -> None:
-        """Sends a step's report. Without a stream it is dropped: the next hello says more."""
-        self._put(scheduler_pb2.AttachWorkerRequest(outputs=[report]))
+        """Sends a step's report, perhaps together with those of steps that have arrived behind it. Without a stream it
+        is dropped: the next hello says more."""
+        self._reports.append(report)
+        if not may_wait(report, self._steps.newest_step_id):
+            self._put(scheduler_pb2.AttachWorkerRequest())
 
     def frontend_lost(self, instance: str) -> None:
         """Tells that nobody reads the outputs for a frontend; without a stream, after the next hello."""
@@ -127,8 +133,10 @@ class SchedulerLink:
         self._put(scheduler_pb2.AttachWorkerRequest(events=[event]))
 
     def _put(self, message: scheduler_pb2.AttachWorkerRequest) -> None:
+        reports, self._reports = self._reports, []
         if self._outbox is None or self._is_leaving:
             return
+        message.outputs.extend(reports)
         try:
             self._outbox.put(message)
         except OutboxFullError as error:
@@ -181,6 +189,7 @@ class SchedulerLink:
             return UnavailableError(str(error))
         finally:
             self.is_attached, self._outbox, self._stream = False, None, None
+            self._reports = []  # the next hello says more
             self._has_ended.set()
             self._steps.link_closed()
         return None

@@ -316,6 +316,7 @@ class StepEngine:
             self._refuse(arrived.link, f"step {arrived.message.step_id}: {refusal}")
             return
         changes, started = arrived.delta, arrived.looked_at
+        changes.is_skipped = changes.may_be_skipped and changes.step_id < arrived.link.newest_start
         if self._running_since is None:
             self._running_since = started
             self._tell.on_turn(changes.step_id)

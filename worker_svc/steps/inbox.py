@@ -32,6 +32,8 @@ class StepInbox:
         """post: brings an item to the engine; clock: the engine's."""
         self._post, self._clock = post, clock
         self._link = LinkMark()
+        self.newest_step_id = 0
+        """Number of the last step that came by this link; 0: none has."""
 
     def put(self, message: scheduler_pb2.AttachWorkerResponse) -> None:
         """Takes what the scheduler sent. Raises ValueError when it cannot be read, or more waits than is ever sent."""
@@ -42,6 +44,9 @@ class StepInbox:
         for request in message.new_requests:
             self._post(ArrivedRequest(link, request))
         for step in message.steps:
+            self.newest_step_id = step.step_id
+            if delta.has_prefill(step):
+                link.newest_start = step.step_id
             self._post(ArrivedStep(link, step, now))
         link.num_bytes += message.ByteSize()
         if link.num_bytes - link.num_taken > MAX_WAITING_BYTES:
@@ -55,7 +60,7 @@ class StepInbox:
     def link_closed(self) -> None:
         """The link, or the attempt to have one, is over for good. What came by it and was not taken is dropped."""
         self._link.is_closed = True
-        self._link = LinkMark()
+        self._link, self.newest_step_id = LinkMark(), 0
         self._post(LinkClosed())
 
     def announce(self) -> None:

@@ -26,6 +26,8 @@ class LinkMark:
     """Bytes that have come by it; the thread of the links counts."""
     num_taken: int = 0
     """Bytes of those that the engine is done with."""
+    newest_start: int = 0
+    """The newest step that came by it and computes a prompt: decoding that waits ahead of it may be skipped (K12)."""
 
 
 @dataclass(frozen=True)

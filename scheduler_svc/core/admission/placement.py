@@ -8,6 +8,7 @@ from scheduler_svc.core.admission.continuation import Continuation
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.bursts import num_due
 
 
 def candidates(
@@ -45,7 +46,7 @@ def _should_take(
         other.load < worker.load
         and other.attached
         and other.can_run(request)
-        and len(other.records) < config.max_inflight_steps
+        and num_due(other) < config.max_inflight_steps
         and _has_room(other, request, config)
         for other in others
     )

@@ -59,6 +59,8 @@ class Worker:
     pacer: Pacer = field(default_factory=Pacer)
     hold_until: float = 0.0
     """The next step is not to be sent before this time, so that arrivals still make it."""
+    burst_left: int = 0
+    """Steps that may be sent beyond those in flight, while it is steady (`core/step/bursts.py`)."""
     draining: bool = False
     """Nothing more is placed here; what runs here goes on."""
     is_arriving: bool = False

@@ -35,11 +35,11 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     admit_requests(worker, config, step, budget, offers, is_short=short, now=now)
     step.num_decode_rows = len(table.decode_slots)
     if not step.is_empty:
-        _record(worker, step)
+        _record(worker, config, step)
     return step
 
 
-def _record(worker: Worker, step: StepDecision) -> None:
+def _record(worker: Worker, config: SchedulerConfig, step: StepDecision) -> None:
     table = worker.table
     worker.stats.num_block_copies += len(step.copies)
     if step.fence is not None:
@@ -57,7 +57,7 @@ def _record(worker: Worker, step: StepDecision) -> None:
             chunks=chunks,
             num_prefill_tokens=step.num_prefill_tokens,
             released_slots=step.finished_slots,
-            is_ahead=bool(worker.records),
+            is_ahead=0 < len(worker.records) < config.max_inflight_steps,
             copies=step.copies,
         )
     )

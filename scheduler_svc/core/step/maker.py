@@ -15,6 +15,7 @@ from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.builder import build_step
+from scheduler_svc.core.step.bursts import is_steady, num_due, steps_behind
 from scheduler_svc.core.step.step import StepDecision
 
 MAX_LOOKED_AT = 1024
@@ -44,8 +45,34 @@ class StepMaker:
         )
         return bool(wait) and worker.takes_new
 
+    def may_make(self, worker: Worker, now: float) -> bool:
+        """There is room for another step in flight, and it is time for it."""
+        most, records = self._config.max_inflight_steps, worker.records
+        if len(records) < most:
+            return not records or now >= worker.hold_until
+        if self._may_burst(worker):
+            return worker.burst_left > 0
+        return num_due(worker) < most and now >= worker.hold_until
+
+    def _may_burst(self, worker: Worker) -> bool:
+        """Nothing can change with the next step but counts, and nobody waits for it (K11)."""
+        return is_steady(worker) and not self.is_offered(worker) and not self._register.suspects
+
     def make(self, worker: Worker, now: float) -> StepDecision:
         """The next step, taken into the worker's state; empty: there is nothing to do."""
+        is_within_burst = len(worker.records) >= self._config.max_inflight_steps and self._may_burst(worker)
+        step = self._make(worker, now)
+        if is_within_burst:
+            worker.burst_left -= 1
+        else:
+            burst_s = self._config.decode_burst_ms / 1e3
+            may_begin = self._config.max_inflight_steps > 1 and self._may_burst(worker)
+            worker.burst_left = steps_behind(worker, burst_s) if may_begin else 0
+        if (is_within_burst or worker.burst_left) and step.only_decodes:
+            step.may_be_skipped = worker.records[-1].may_be_skipped = True
+        return step
+
+    def _make(self, worker: Worker, now: float) -> StepDecision:
         others: list[Worker] = []
         if self.is_offered(worker):  # who else could take a request matters only when one waits
             others = [

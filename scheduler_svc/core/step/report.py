@@ -36,7 +36,7 @@ class Finish:
 def read_report(worker: Worker, report: StepReport) -> list[Finish]:
     """Takes `report` into the worker's state. Returns the requests that ended. Raises DivergenceError."""
     record = _match(worker, report)
-    _count(worker, record, report)
+    num_tokens = _count(worker, record, report)
     _confirm_chunks(worker, record, report)
     _publish_seals(worker, report)
     finishes = _finish(worker, report)
@@ -44,13 +44,18 @@ def read_report(worker: Worker, report: StepReport) -> list[Finish]:
     for slot in record.released_slots:
         worker.table.free(slot)
     worker.last_reported = report.step_id
+    if num_tokens or not record.may_be_skipped:  # a step that was skipped says nothing of the worker's pace
+        _time(worker, record, report)
+    return finishes
+
+
+def _time(worker: Worker, record: StepRecord, report: StepReport) -> None:
     worker.stats.execute_us += report.execute_us
     worker.stats.num_reported += 1
     worker.stats.step_us += report.duration_us
     worker.pacer.observe(
         duration_s=report.duration_us / 1e6, queued_s=report.queued_us / 1e6, was_ahead=record.is_ahead
     )
-    return finishes
 
 
 def first_tokens(worker: Worker, record: StepRecord, report: StepReport) -> list[Request]:
@@ -79,8 +84,8 @@ def _match(worker: Worker, report: StepReport) -> StepRecord:
     return record
 
 
-def _count(worker: Worker, record: StepRecord, report: StepReport) -> None:
-    """Adds the new output tokens: one per decode row and final chunk, but for the exceptions."""
+def _count(worker: Worker, record: StepRecord, report: StepReport) -> int:
+    """Adds the new output tokens: one per decode row and final chunk, but for the exceptions. Returns how many."""
     table = worker.table
     produced = record.num_decode_rows
     if report.decode_counts is not None:
@@ -103,6 +108,7 @@ def _count(worker: Worker, record: StepRecord, report: StepReport) -> None:
         table.bound[report.exception_slots] += difference
         produced += int(difference.sum())
     worker.stats.num_output_tokens += produced
+    return produced
 
 
 def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> None:

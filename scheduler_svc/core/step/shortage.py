@@ -15,6 +15,8 @@ def certain_to_end(worker: Worker) -> Slots:
     table = worker.table
     in_flight = np.zeros(table.num_slots, np.int64)
     for record in worker.records:
+        if record.may_be_skipped:
+            continue  # the worker need not run it
         in_flight += record.advance > 0
         for chunk in record.chunks:
             in_flight[chunk.slot] += chunk.is_final

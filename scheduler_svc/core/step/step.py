@@ -65,6 +65,8 @@ class StepDecision:
     """It is a suspect's own."""
     aside_slots: list[int] = field(default_factory=list)
     """Slots that are paused for this step alone: a worker that is left alone behind it lets them go on."""
+    may_be_skipped: bool = False
+    """It is one of several that were sent at once, and names nobody but those who get blocks (K12)."""
 
     @property
     def num_changes(self) -> int:
@@ -79,6 +81,12 @@ class StepDecision:
             + len(self.unpaused_slots)
             + len(self.draft_limits)
         )
+
+    @property
+    def only_decodes(self) -> bool:
+        """It names nobody but those who get blocks, and copies nothing."""
+        names = self.num_changes or self.placed or self.copies or self.fence is not None
+        return self.num_decode_rows > 0 and not (names or self.is_solo)
 
     @property
     def is_empty(self) -> bool:
@@ -102,7 +110,9 @@ class StepRecord:
     released_slots: list[int]
     """Slots that the delta released: free for others once the report is back."""
     is_ahead: bool = False
-    """Sent while an earlier step was in flight."""
+    """Sent while an earlier step was in flight, and not behind others of a burst: how long it waits says something."""
+    may_be_skipped: bool = False
+    """The worker need not run it if the start of something arrives behind it (K12)."""
     is_solo: bool = False
     """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
     copies: list[tuple[int, int]] = field(default_factory=list)

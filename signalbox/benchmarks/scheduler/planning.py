@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -67,16 +68,28 @@ class CountingWorker:
         self._paused: set[int] = set()
         self._settling: list[int] = []
         self._ended: set[int] = set()
-        self.busy_until = 0.0
+        self._waiting: deque[tuple[StepDecision, float]] = deque()
+        self._is_busy = False
         self._copying_until = 0.0
+
+    def put(self, step: StepDecision, now: float) -> None:
+        """A step has arrived, and waits for those before it."""
+        self._waiting.append((step, now))
+
+    def next_step(self) -> tuple[StepDecision, float] | None:
+        """The step that is to begin, and when it came; None: another one runs, or there is none."""
+        return None if self._is_busy or not self._waiting else self._waiting.popleft()
 
     def copy_aside(self, fence: Fence, now: float) -> float:
         """Begins with copies beside the step that was begun last. Returns when they end: group follows group."""
         self._copying_until = max(now, self._copying_until) + self._timing.per_copy * len(fence.copies)
         return self._copying_until
 
-    def begin(self, step: StepDecision, turns: dict[str, Turn], now: float) -> tuple[float, StepReport]:
-        """Applies a step. Returns when it ends and what it will report."""
+    def begin(
+        self, step: StepDecision, turns: dict[str, Turn], arrived: float, now: float
+    ) -> tuple[float, StepReport]:
+        """Applies a step. Returns when it ends and what it will report; then comes `end`."""
+        self._is_busy = True
         self._rows |= set(self._settling)
         self._settling = []
         for slot in step.finished_slots:
@@ -92,26 +105,31 @@ class CountingWorker:
         chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
         rows = self._rows - self._paused
         report = StepReport(step.step_id, len(rows), sum(chunk.length for chunk in chunks))
-        end = self._end_of(rows, chunks, len(step.copies), now)
+        report.queued_us = int((now - arrived) * 1e6)
+        if step.may_be_skipped and any(waiting.num_prefill_tokens for waiting, _ in self._waiting):
+            report.decode_counts = np.zeros(len(rows), np.uint8)
+            return now, report
+        end = now + self._seconds_of(rows, chunks, len(step.copies))
         self._advance(report, rows, chunks)
-        report.duration_us = report.execute_us = int((end - max(now, self.busy_until)) * 1e6)
-        report.queued_us = int(max(self.busy_until - now, 0.0) * 1e6)
-        self.busy_until = end
+        report.duration_us = report.execute_us = int((end - now) * 1e6)
         return end, report
+
+    def end(self) -> None:
+        """The step that was begun last has ended."""
+        self._is_busy = False
 
     def _place(self, slot: int, turn: Turn) -> None:
         self._turns[slot] = turn
         self._tokens[slot] = turn.num_prompt
         self._sealed[slot] = turn.num_prompt // self.info.block_size
 
-    def _end_of(self, rows: set[int], chunks: list[Chunk], copies: int, now: float) -> float:
+    def _seconds_of(self, rows: set[int], chunks: list[Chunk], copies: int) -> float:
         tokens = len(rows) + sum(chunk.length for chunk in chunks)
         context = sum(self._tokens[slot] for slot in rows) if self._timing.per_context else 0
         timing = self._timing
-        seconds = (
+        return (
             timing.base + timing.per_token * tokens + timing.per_context * context + timing.per_copy * copies
         )
-        return max(now, self.busy_until) + seconds
 
     def _advance(self, report: StepReport, rows: set[int], chunks: list[Chunk]) -> None:
         exceptions = [slot for slot in rows if slot in self._ended]
@@ -251,12 +269,8 @@ class Plan:
     def _pump(self) -> None:
         for worker_id, worker in self.workers.items():
             while (step := self.scheduler.schedule(worker_id, self.now)) is not None:
-                end, report = worker.begin(step, self._turns, self.now)
-                self._at(end, lambda w=worker_id, r=report: self._report(w, r))  # type: ignore[misc]
-                if step.fence is not None:
-                    # Behind all steps before; as if its own work took no time.
-                    copied = worker.copy_aside(step.fence, end - report.duration_us / 1e6)
-                    self._at(copied, lambda w=worker_id, f=step.fence: self._copied(w, f))  # type: ignore[misc]
+                worker.put(step, self.now)
+            self._begin_step(worker_id)
             state = self.scheduler.workers[worker_id]
             if state.records and state.hold_until > self.now and worker_id not in self._timers:
                 self._timers.add(worker_id)
@@ -267,6 +281,23 @@ class Plan:
                 turn.computed = turn.num_prompt - notice.num_cached_tokens
             else:
                 self.rejected += 1
+
+    def _begin_step(self, worker_id: str) -> None:
+        worker = self.workers[worker_id]
+        begins = worker.next_step()
+        if begins is None:
+            return
+        step, arrived = begins
+        end, report = worker.begin(step, self._turns, arrived, self.now)
+        self._at(end, lambda: self._end_step(worker_id, report))
+        if step.fence is not None:  # behind all steps before; as if its own work took no time
+            fence, copied = step.fence, worker.copy_aside(step.fence, self.now)
+            self._at(copied, lambda: self._copied(worker_id, fence))
+
+    def _end_step(self, worker_id: str, report: StepReport) -> None:
+        self.workers[worker_id].end()
+        self._begin_step(worker_id)
+        self._report(worker_id, report)
 
     def _on_timer(self, worker_id: str) -> None:
         self._timers.discard(worker_id)

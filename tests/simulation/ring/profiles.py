@@ -93,6 +93,19 @@ PRESSED = Profile(
     odd=0.0,
     is_slow=True,
 )
+BURSTS = Profile(
+    "bursts",
+    faults=(0, 2),
+    workers=(1, 1, 2),
+    schedulers=(1,),
+    drafts=(0,),
+    odd=0.0,
+    requests=(10, 20),
+    spread_s=4.0,
+    is_slow=True,
+    blocks=(64,),
+    scheduler=(("decode_burst_ms", 2000.0), ("max_num_batched_tokens", 200)),
+)
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
-_ALL = (ANY, CALM, ONE, TWO, POISON, NAN, LIMITS, PRESSED, *_LINKS)
+_ALL = (ANY, CALM, ONE, TWO, POISON, NAN, LIMITS, PRESSED, BURSTS, *_LINKS)
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

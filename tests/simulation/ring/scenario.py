@@ -26,6 +26,9 @@ TENANTS = (
 )
 """Limits that their requests meet."""
 
+BURSTS_MS = (0.0, 0.0, 50.0, 400.0)
+"""Of steps that only decode, together."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -74,6 +77,8 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
     name = f"{profile.name}/{seed}"
     rng = random.Random(name)
     setup = _draw_setup(rng, profile)
+    burst_ms = random.Random(f"{name} bursts").choice(BURSTS_MS)  # all else is drawn as before there were any
+    setup = replace(setup, scheduler={"decode_burst_ms": burst_ms} | setup.scheduler)
     requests = _draw_requests(rng, setup, profile)
     faults = _draw_faults(rng, setup, profile)
     return Plot(
