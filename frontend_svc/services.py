@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 from frontend_svc.access.access_control import AccessControl
 from frontend_svc.access.keys import watch_keys
+from frontend_svc.access.lender import Lender
 from frontend_svc.api.http.body_bytes import BodyBytes
 from frontend_svc.clock import loop_time
 from frontend_svc.config import FrontendSettings
@@ -52,6 +54,8 @@ class Services:
     orders: Orders
     operations: OperationQueue
     """What the scheduler has still to be told."""
+    lender: Lender
+    """What the scheduler lends of limits of keys."""
     form_check: FormCheck | None
     """None: there is no tokenizer, and workers check."""
     head: ModelHead
@@ -72,7 +76,11 @@ class Services:
 def make_services(settings: FrontendSettings) -> Services:
     """Raises StartupError when the model directory or the key file cannot be read."""
     key_file = None if settings.key_file is None else watch_keys(settings.key_file)
-    access = AccessControl(key_file, share_prefix_cache=settings.share_prefix_cache)
+    silence_s = settings.scheduler_silence_ms / 1e3
+    orders = Orders(loop_time, recent_s=2 * silence_s)
+    operations = OperationQueue(orders)
+    lender = Lender(operations.wake, time.monotonic, answer_s=settings.queue_s + silence_s)
+    access = AccessControl(key_file, share_prefix_cache=settings.share_prefix_cache, lender=lender)
     instance = uuid4().hex
     tokenizer = form_check = None
     if settings.model is not None:
@@ -84,8 +92,6 @@ def make_services(settings: FrontendSettings) -> Services:
         tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
         served_model_name=settings.served_model_name,
     )
-    orders = Orders(loop_time, recent_s=2 * settings.scheduler_silence_ms / 1e3)
-    operations = OperationQueue(orders)
     observer: Observer = TracedSessions(metrics) if tracer.is_on else metrics
     if settings.log_requests != "off":
         with_prompts = settings.log_requests == "prompts"
@@ -132,6 +138,7 @@ def make_services(settings: FrontendSettings) -> Services:
         find_language(tokenizer, settings.reasoning_parser, settings.tool_parser),
         orders,
         operations,
+        lender,
         form_check,
         ModelHead() if settings.model is None else read_model_head(settings.model),
     )

@@ -11,6 +11,7 @@ import grpc
 
 from scheduler_svc.core.cluster.term import TermError
 from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.links.budget_desk import BudgetDesk
 from scheduler_svc.links.directory import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
 from scheduler_svc.links.names import check_name
 from scheduler_svc.links.relay_link import RelayLink
@@ -35,6 +36,8 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
         self._owners = Owners()
+        hold_s = loop.core.config.frontend_grace_s
+        self.budgets = BudgetDesk(asyncio.get_running_loop().time, hold_s)
 
     async def AttachWorker(  # noqa: N802
         self, requests: AsyncIterator[scheduler_pb2.AttachWorkerRequest], context: Context
@@ -100,20 +103,24 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             await abort(context, error)
         except TermError as error:
             await abort(context, InvalidRequestError(str(error), field=TERM_FIELD))
+        self.budgets.begin(link)
         await context.send_initial_metadata(())
         writer = asyncio.create_task(_write_to_frontend(link.outbox, context))
         try:
             self._loop.on_frontend(link, first)
+            self.budgets.take(link, first.budgets)
             await _until(link.is_closed, self._read_frontend(link, requests))
         finally:
             writer.cancel()
             self._loop.detach_frontend(link)
+            self.budgets.end(link)
 
     async def _read_frontend(
         self, link: FrontendLink, requests: AsyncIterator[scheduler_pb2.AttachFrontendRequest]
     ) -> None:
         async for message in requests:
             self._loop.on_frontend(link, message)
+            self.budgets.take(link, message.budgets)
 
     async def ReportWorkerExit(  # noqa: N802
         self, request: scheduler_pb2.ReportWorkerExitRequest, context: Context

@@ -8,14 +8,15 @@ else along: each call runs in a task of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from frontend_svc.access.audit import AuditLog
 from frontend_svc.access.keys import Key
+from frontend_svc.access.lender import Lender
 from frontend_svc.access.quota import KeyQuota, QuotaLease
 from frontend_svc.requests.request import ClientRequest
 from signalbox.api_keys import hash_key, id_of, is_same_hash, make_key
@@ -82,11 +83,19 @@ _caller: ContextVar[Caller] = ContextVar("caller")
 class AccessControl:
     """Knows the keys and what they have used."""
 
-    def __init__(self, key_file: KeyFile | None = None, *, share_prefix_cache: bool = False) -> None:
-        """Without a file everybody may do everything. `share_prefix_cache`: tenants may use each other's blocks."""
+    def __init__(
+        self,
+        key_file: KeyFile | None = None,
+        *,
+        share_prefix_cache: bool = False,
+        lender: Lender | None = None,
+    ) -> None:
+        """Without a file everybody may do everything. `share_prefix_cache`: tenants may use each other's blocks.
+        `lender`: who lends limits of keys; None: nobody, they are counted here alone."""
         self.audit = AuditLog()
         self._file = key_file
         self._share_prefix_cache = share_prefix_cache
+        self._lender = lender
         self._quotas: dict[str, KeyQuota] = {}
 
     @property
@@ -144,27 +153,27 @@ class AccessControl:
         _caller.set(caller)
         return caller
 
-    def admit(self, num_requests: int) -> QuotaLease | None:
+    async def admit(self, num_requests: int) -> QuotaLease | None:
         """Takes the places of so many requests from the quota of the running call's key; None: nobody counts.
 
-        Raises ResourceExhaustedError or PermissionDeniedError.
+        Raises ResourceExhaustedError, PermissionDeniedError, or UnavailableError.
         """
         caller = self.caller
         if caller.quota is None:
             return None
         if caller.is_batch:
             caller.quota.require_half()
-        return caller.quota.take(num_requests)
+        return await caller.quota.admit(num_requests)
 
     def require_room(self) -> None:
         """Ahead of all work on a call: its key has room for one request. Raises ResourceExhaustedError."""
         if self.caller.quota is not None:
             self.caller.quota.require(1)
 
-    @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Around a call that makes no request, and counts as one. Raises ResourceExhaustedError."""
-        lease = self.admit(1)
+    @asynccontextmanager
+    async def admitted(self) -> AsyncIterator[None]:
+        """Around a call that makes no request, and counts as one. Raises as `admit`."""
+        lease = await self.admit(1)
         try:
             yield
         finally:
@@ -210,7 +219,7 @@ class AccessControl:
 
     def _quota_of(self, key_id: str, key: Key) -> KeyQuota:
         if key_id not in self._quotas:
-            self._quotas[key_id] = KeyQuota(key)
+            self._quotas[key_id] = KeyQuota(key, key_id=key_id, lender=self._lender)
         return self._quotas[key_id]
 
 

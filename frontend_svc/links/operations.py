@@ -125,6 +125,10 @@ class OperationQueue:
         """Returns when something is queued."""
         await self._filled.wait()
 
+    def wake(self) -> None:
+        """Somebody else has something to say with the next message."""
+        self._filled.set()
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits to be said."""

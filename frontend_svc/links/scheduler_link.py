@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from frontend_svc.links.budgets import make_report, take_loan
 from frontend_svc.links.redial import Backoff, describe
 from frontend_svc.links.submission import make_ref, make_worker_ref
 from frontend_svc.links.worker_links import WorkerLinks
@@ -43,6 +44,7 @@ class SchedulerLink:
         """host:port of the scheduler that leads, or led last."""
         self._frontend_instance = services.instance
         self._queue, self._workers = services.operations, workers
+        self._lender = services.lender
         self._table, self._directory = services.table, services.directory
         self._queue_s = settings.queue_s
         """How long a new request waits for a scheduler."""
@@ -114,6 +116,7 @@ class SchedulerLink:
             await rpc.run_until_first_ends(self._read(call), self._write(call), self._watch())
         finally:
             self._queue.end_link()
+            self._lender.end()
             if self.connected:
                 self.connected, self._lost_at_s = False, self._table.clock()
                 self._workers.scheduler_lost()
@@ -136,7 +139,8 @@ class SchedulerLink:
         while not call.done():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._queue.wait(), HEARTBEAT_S)
-            await call.write(scheduler.AttachFrontendRequest(operations=self._queue.take()))
+            budgets = [make_report(name, report) for name, report in self._lender.take_reports()]
+            await call.write(scheduler.AttachFrontendRequest(operations=self._queue.take(), budgets=budgets))
 
     async def _watch(self) -> None:
         """Returns when the scheduler has been silent for too long."""
@@ -152,6 +156,10 @@ class SchedulerLink:
 
     def _take(self, response: scheduler.AttachFrontendResponse, *, is_first: bool = False) -> None:
         self._silence.heard(self._table.clock())
+        if is_first:
+            self._lender.begin(lends=response.lends_budgets)
+        for loan in response.loans:
+            take_loan(self._lender, loan)
         if response.HasField("workers"):
             workers = _workers_of(response.workers)
             self._directory.replace(workers)
@@ -182,6 +190,7 @@ class SchedulerLink:
     async def _keep_expiring(self) -> None:
         while True:
             await asyncio.sleep(EXPIRE_EVERY_S)
+            self._lender.tick()
             if not self.connected:
                 self._queue.expire(self._queue_s)
                 self._table.end_abandoned(self._lost_at_s, self._lost_scheduler_s)

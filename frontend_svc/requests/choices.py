@@ -112,7 +112,7 @@ async def open_choices(
 ) -> Choices:
     """Opens all sessions of a call, or none. Raises the SignalboxError for which it is refused."""
     sessions: list[Session] = []
-    lease = processor.access.admit(len(prompts) * num_per_prompt)
+    lease = await processor.access.admit(len(prompts) * num_per_prompt)
     try:
         for index, request in enumerate(prompts):
             if index:

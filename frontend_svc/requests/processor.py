@@ -82,7 +82,7 @@ class RequestProcessor:
         try:
             checked, hashes = await self._prepare(self.access.authorize(request))
             if lease is not None:
-                lease.take_prompt(checked.num_prompt_tokens)
+                await lease.take_prompt(checked.num_prompt_tokens)
             return self._open_all(make_choices(checked, count), hashes, spans, request, lease)
         except SignalboxError as error:
             for span in spans:

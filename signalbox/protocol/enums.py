@@ -78,6 +78,14 @@ class WorkerReach(IntEnum):
     UNREACHABLE = 4
 
 
+class BudgetKind(IntEnum):
+    """Which limit of a key (docs/design.md, KB)."""
+
+    REQUESTS_AT_ONCE = 1
+    REQUESTS_PER_MINUTE = 2
+    TOKENS_PER_MINUTE = 3
+
+
 class WorkerExit(IntEnum):
     """How a worker's process ended."""
 

@@ -8,6 +8,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class BudgetKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BUDGET_KIND_UNSPECIFIED: _ClassVar[BudgetKind]
+    BUDGET_KIND_REQUESTS_AT_ONCE: _ClassVar[BudgetKind]
+    BUDGET_KIND_REQUESTS_PER_MINUTE: _ClassVar[BudgetKind]
+    BUDGET_KIND_TOKENS_PER_MINUTE: _ClassVar[BudgetKind]
+
 class WorkerReachState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WORKER_REACH_STATE_UNSPECIFIED: _ClassVar[WorkerReachState]
@@ -49,6 +56,10 @@ class WorkerExit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WORKER_EXIT_CRASHED: _ClassVar[WorkerExit]
     WORKER_EXIT_KILLED: _ClassVar[WorkerExit]
     WORKER_EXIT_STOPPED: _ClassVar[WorkerExit]
+BUDGET_KIND_UNSPECIFIED: BudgetKind
+BUDGET_KIND_REQUESTS_AT_ONCE: BudgetKind
+BUDGET_KIND_REQUESTS_PER_MINUTE: BudgetKind
+BUDGET_KIND_TOKENS_PER_MINUTE: BudgetKind
 WORKER_REACH_STATE_UNSPECIFIED: WorkerReachState
 WORKER_REACH_STATE_HEARD: WorkerReachState
 WORKER_REACH_STATE_SILENT: WorkerReachState
@@ -78,12 +89,14 @@ WORKER_EXIT_KILLED: WorkerExit
 WORKER_EXIT_STOPPED: WorkerExit
 
 class AttachFrontendRequest(_message.Message):
-    __slots__ = ("hello", "operations")
+    __slots__ = ("hello", "operations", "budgets")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    BUDGETS_FIELD_NUMBER: _ClassVar[int]
     hello: FrontendHello
     operations: _containers.RepeatedCompositeFieldContainer[FrontendOperation]
-    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ...) -> None: ...
+    budgets: _containers.RepeatedCompositeFieldContainer[BudgetReport]
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ..., budgets: _Optional[_Iterable[_Union[BudgetReport, _Mapping]]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
     __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch")
@@ -98,6 +111,36 @@ class FrontendHello(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
     scheduler_epoch: int
     def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
+
+class BudgetReport(_message.Message):
+    __slots__ = ("key_id", "kind", "limit", "before", "used", "returned", "wanted", "charged", "least")
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    CHARGED_FIELD_NUMBER: _ClassVar[int]
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    key_id: str
+    kind: BudgetKind
+    limit: int
+    before: BudgetBefore
+    used: int
+    returned: int
+    wanted: int
+    charged: int
+    least: int
+    def __init__(self, key_id: _Optional[str] = ..., kind: _Optional[_Union[BudgetKind, str]] = ..., limit: _Optional[int] = ..., before: _Optional[_Union[BudgetBefore, _Mapping]] = ..., used: _Optional[int] = ..., returned: _Optional[int] = ..., wanted: _Optional[int] = ..., charged: _Optional[int] = ..., least: _Optional[int] = ...) -> None: ...
+
+class BudgetBefore(_message.Message):
+    __slots__ = ("held", "left")
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    held: int
+    left: int
+    def __init__(self, held: _Optional[int] = ..., left: _Optional[int] = ...) -> None: ...
 
 class WorkerRef(_message.Message):
     __slots__ = ("worker_id", "worker_instance")
@@ -244,7 +287,7 @@ class CheckRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost")
+    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans")
     PLACED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +295,8 @@ class AttachFrontendResponse(_message.Message):
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_LOST_FIELD_NUMBER: _ClassVar[int]
+    LENDS_BUDGETS_FIELD_NUMBER: _ClassVar[int]
+    LOANS_FIELD_NUMBER: _ClassVar[int]
     placed: _containers.RepeatedCompositeFieldContainer[RequestPlaced]
     rejected: _containers.RepeatedCompositeFieldContainer[RequestRejected]
     lost: _containers.RepeatedCompositeFieldContainer[RequestLost]
@@ -259,7 +304,23 @@ class AttachFrontendResponse(_message.Message):
     scheduler_epoch: int
     scheduler_instance: str
     outputs_lost: _containers.RepeatedCompositeFieldContainer[WorkerRef]
-    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
+    lends_budgets: bool
+    loans: _containers.RepeatedCompositeFieldContainer[BudgetLoan]
+    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., lends_budgets: bool = ..., loans: _Optional[_Iterable[_Union[BudgetLoan, _Mapping]]] = ...) -> None: ...
+
+class BudgetLoan(_message.Message):
+    __slots__ = ("key_id", "kind", "lent", "left", "wait_ms")
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LENT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    key_id: str
+    kind: BudgetKind
+    lent: int
+    left: int
+    wait_ms: int
+    def __init__(self, key_id: _Optional[str] = ..., kind: _Optional[_Union[BudgetKind, str]] = ..., lent: _Optional[int] = ..., left: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class RequestPlaced(_message.Message):
     __slots__ = ("ref", "worker_id", "num_cached_tokens")

@@ -17,6 +17,7 @@ _INTEGERS = {
     Field.TYPE_INT32: (0, 1, -1, 2**31 - 1, -(2**31)),
     Field.TYPE_SINT32: (0, 1, -1, 2**31 - 1, -(2**31)),
     Field.TYPE_INT64: (0, 1, -1, 2**63 - 1, -(2**63)),
+    Field.TYPE_SINT64: (0, 1, -1, 2**53, 2**63 - 1, -(2**63)),
 }
 _FLOATS = (0.0, 1.0, -1.0, 1e300, float("nan"), float("inf"), -float("inf"))
 _TEXTS = (

@@ -52,7 +52,7 @@ class AnthropicApi:
             body = await read_body(services, request, CountBody)
             services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("messages")
-            with services.access.admitted():
+            async with services.access.admitted():
                 context = await edit_context(body, services.prompts, tokenizer)
                 conversation = body.conversation(context.messages)
                 prompt = await render_chat(conversation, body.toolbox, services.prompts)

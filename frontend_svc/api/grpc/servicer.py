@@ -66,7 +66,7 @@ class GenerationServicer(GenerationServiceServicer):
             refuse_unknown_fields(request)
             self._processor.model_of(request.model)
             tokenizer = self._processor.require_tokenizer("text")
-            with self._processor.access.admitted():
+            async with self._processor.access.admitted():
                 token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
             return frontend.TokenizeResponse(token_ids=token_ids)
 
@@ -81,7 +81,7 @@ class GenerationServicer(GenerationServiceServicer):
             refuse_unknown_fields(request)
             model = self._processor.model_of(request.model)
             tokenizer = self._processor.require_tokenizer("token_ids")
-            with self._processor.access.admitted():
+            async with self._processor.access.admitted():
                 check_token_ids(request.token_ids, model.vocab_size, "token_ids")
             return frontend.DetokenizeResponse(text=tokenizer.decode(list(request.token_ids)))
 

@@ -136,7 +136,7 @@ class OpenAIApi:
             body = await read_body(services, request, TokenizeBody)
             model = services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("prompt")
-            with services.access.admitted():
+            async with services.access.admitted():
                 told = await body.answer(tokenizer, services.prompts, model)
             return Response(told, media_type=JSON)
 
@@ -148,7 +148,7 @@ class OpenAIApi:
             body = await read_body(services, request, DetokenizeBody)
             model = services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("tokens")
-            with services.access.admitted():
+            async with services.access.admitted():
                 told = body.answer(tokenizer, model)
             return Response(told, media_type=JSON)
 

@@ -65,11 +65,11 @@ def test_requests_per_minute() -> None:
     quota.take(1)
 
 
-def test_outputs_are_paid_for_afterwards() -> None:
+async def test_outputs_are_paid_for_afterwards() -> None:
     clock = Clock()
     quota = make(clock, tokens_per_minute=100)
     lease = quota.take(1)
-    lease.take_prompt(90)
+    await lease.take_prompt(90)
     lease.start()
     lease.end(70)
     with pytest.raises(ResourceExhaustedError, match="100 tokens per minute") as caught:
@@ -77,13 +77,13 @@ def test_outputs_are_paid_for_afterwards() -> None:
     assert caught.value.retry_after_s == pytest.approx(61 * 60 / 100)
 
 
-def test_a_refused_prompt_costs_nothing() -> None:
+async def test_a_refused_prompt_costs_nothing() -> None:
     quota = make(Clock(), tokens_per_minute=100)
     lease = quota.take(2)
-    lease.take_prompt(60)
+    await lease.take_prompt(60)
     with pytest.raises(ResourceExhaustedError):
-        lease.take_prompt(60)
-    lease.take_prompt(40)
+        await lease.take_prompt(60)
+    await lease.take_prompt(40)
 
 
 def test_other_limits_do_not_forget_what_was_taken() -> None:

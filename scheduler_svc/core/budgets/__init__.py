@@ -1,0 +1,1 @@
+"""Limits of keys, lent to frontends (KB1 to KB8)."""
