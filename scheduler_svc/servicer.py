@@ -13,18 +13,19 @@ from scheduler_svc.core.cluster.term import TermError
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.links.budget_desk import BudgetDesk
 from scheduler_svc.links.directory import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
-from scheduler_svc.links.names import check_name
+from scheduler_svc.links.names import check_frontend, check_name
 from scheduler_svc.links.relay_link import RelayLink
 from scheduler_svc.links.worker_link import TERM_FIELD, WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError
+from signalbox.links import versions
 from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.links.rpc import abort
 from signalbox.links.tls.guard import instance_in, names_of
 from signalbox.links.tls.owners import Owners, check_worker
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerExit
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -75,7 +76,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             relay = RelayLink(self._loop, first)
         except SignalboxError as error:
             await abort(context, error)
-        await context.write(scheduler_pb2.AttachWorkersResponse())
+        await context.write(scheduler_pb2.AttachWorkersResponse(protocol=versions.ours()))
         writer = asyncio.create_task(_write_to_relay(relay, context))
         try:
             relay.take(first.entries)
@@ -98,6 +99,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         try:
             check_name("hello.frontend_instance", first.hello.frontend_instance)
             self._owners.check(first.hello.frontend_instance, names_of(context))
+            check_frontend(first.hello)
             link = self._loop.attach_frontend(first.hello)
         except SignalboxError as error:
             await abort(context, error)
@@ -192,8 +194,11 @@ async def _write_to_relay(relay: RelayLink, context: Context) -> None:
 
 async def _write_to_frontend(outbox: Outbox[scheduler_pb2.AttachFrontendResponse], context: Context) -> None:
     """The one writer of a frontend's stream: what waits travels in one message, with the newest directory only."""
+    protocol: generation_pb2.ProtocolVersions | None = versions.ours()
     while True:
         first, *others = await outbox.take()
+        first.MergeFrom(scheduler_pb2.AttachFrontendResponse(protocol=protocol))
+        protocol = None  # the first message alone says it
         for other in others:
             if other.HasField("workers"):
                 first.ClearField("workers")

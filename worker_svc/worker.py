@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
-from signalbox.links import rpc
+from signalbox.links import rpc, versions
 from signalbox.telemetry.spans import Tracer
 from signalbox.v1 import scheduler_pb2
 from worker_svc import metrics
@@ -204,4 +204,5 @@ def _hello(
         num_host_blocks=info.num_host_blocks,
         kinds=[int(kind) for kind in info.kinds],  # type: ignore[misc]
         reuses_no_blocks=info.num_state_versions > 0,
+        protocol=versions.ours(),
     )

@@ -6,6 +6,10 @@ import random
 
 import grpc
 
+from signalbox.errors import InvalidRequestError
+from signalbox.links.versions import check_versions
+from signalbox.v1 import generation_pb2
+
 """What a stream's `read` returns at its end."""
 FIRST_BACKOFF_S = 0.05
 LARGEST_BACKOFF_S = 1.0
@@ -31,6 +35,14 @@ class Backoff:
         delay = min(LARGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(self._failures, 10))
         self._failures += 1
         return delay * random.uniform(0.5, 1.0)
+
+
+def check_spoken(theirs: generation_pb2.ProtocolVersions, who: str) -> None:
+    """Raises ConnectionError when we and another process do not understand each other."""
+    try:
+        check_versions(theirs, who, "this frontend")
+    except InvalidRequestError as error:
+        raise ConnectionError(error.message) from None
 
 
 def describe(error: BaseException) -> str:

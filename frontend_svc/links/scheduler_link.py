@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 
 from frontend_svc.links.budgets import make_report, take_loan
-from frontend_svc.links.redial import Backoff, describe
+from frontend_svc.links.redial import Backoff, check_spoken, describe
 from frontend_svc.links.submission import make_ref, make_worker_ref
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.models import Worker
 from frontend_svc.services import Services
 from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError, from_code
-from signalbox.links import rpc
+from signalbox.links import rpc, versions
 from signalbox.links.addresses import read_address
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
@@ -105,6 +105,7 @@ class SchedulerLink:
                 response = await read_message(call)
             if response is EOF:
                 return
+            check_spoken(response.protocol, f"the scheduler at {leader.address}")
             log.info("attached to the scheduler at %s", leader.address)
             backoff.reset()
             if response.scheduler_epoch > MAX_TERM:
@@ -132,6 +133,7 @@ class SchedulerLink:
             paused=[make_ref(session) for session in live if session.paused_s is not None],
             workers=[make_worker_ref(worker) for worker in holders],
             scheduler_epoch=self._term,
+            protocol=versions.ours(),
         )
 
     async def _write(self, call: Any) -> None:

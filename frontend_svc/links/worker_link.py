@@ -12,10 +12,10 @@ import grpc
 
 from frontend_svc.links import outputs
 from frontend_svc.links.orders import Order, Orders
-from frontend_svc.links.redial import Backoff, describe
+from frontend_svc.links.redial import Backoff, check_spoken, describe
 from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.requests.sessions.session_table import SessionTable
-from signalbox.links import reach, rpc
+from signalbox.links import reach, rpc, versions
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.readable import EOF, read_message
 from signalbox.links.tls.roles import Role
@@ -125,6 +125,7 @@ class WorkerLink:
                     WorkerReach.REFUSED
                 )  # another process has the address: the directory will name it
                 return
+            check_spoken(response.protocol, f"worker {self.worker_id}")
             backoff.reset()
             self._meet_log(response.log_number)
             self.is_open = True
@@ -145,6 +146,7 @@ class WorkerLink:
             acknowledged=self.process.sequence,
             worker_instance=self.process.worker.instance,
             log_number=self.process.log_number,
+            protocol=versions.ours(),
             operations=[_make_operation(order) for order in orders],
         )
 

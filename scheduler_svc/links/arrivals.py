@@ -15,6 +15,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.links.directory import Send, close_nothing
 from scheduler_svc.links.greeting import Greeting
+from signalbox.links import versions
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.outbox import OutboxFullError
 from signalbox.v1 import scheduler_pb2
@@ -149,7 +150,9 @@ def finish(job: Generator[None, None, T]) -> T:
 def send_greeting(arrival: Arrival, term: Term) -> None:
     """The first message of a worker's link: who leads. Raises OutboxFullError."""
     arrival.send(
-        scheduler_pb2.AttachWorkerResponse(scheduler_epoch=term.number, scheduler_instance=term.instance)
+        scheduler_pb2.AttachWorkerResponse(
+            scheduler_epoch=term.number, scheduler_instance=term.instance, protocol=versions.ours()
+        )
     )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from scheduler_svc.core.liveness.evidence import Process
 from signalbox.errors import DuplicateWorkerError, InvalidRequestError
+from signalbox.links import versions
 from signalbox.v1 import scheduler_pb2
+
+logger = logging.getLogger(__name__)
 
 MAX_NAME_BYTES = 256
 
@@ -35,6 +39,15 @@ def check_worker_names(hello: scheduler_pb2.WorkerHello) -> None:
     ):
         if part:
             check_name(f"hello.model.identity.{field}", part)
+
+
+def check_frontend(hello: scheduler_pb2.FrontendHello) -> None:
+    """Raises InvalidRequestError when we and a frontend do not understand each other."""
+    try:
+        versions.check_versions(hello.protocol, f"frontend {hello.frontend_instance}", "this scheduler")
+    except InvalidRequestError as error:
+        logger.error("%s", error.message)
+        raise
 
 
 def check_distinct(hello: scheduler_pb2.WorkerHello, holder: str | None, known: Iterable[Process]) -> None:

@@ -14,6 +14,7 @@ from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError, code_of
 from signalbox.links.outbox import Outbox, OutboxFullError
+from signalbox.links.versions import check_versions
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,11 @@ class RelayLink:
         if first.hello.relay_id:  # one without a name is only logged so
             check_name("hello.relay_id", first.hello.relay_id)
         self.relay_id = first.hello.relay_id
+        try:
+            check_versions(first.hello.protocol, f"relay {self.relay_id!r}", "this scheduler")
+        except InvalidRequestError as error:
+            logger.error("%s", error.message)
+            raise
         self.window_s = first.hello.window_us / 1e6
         self.outbox = Outbox[scheduler_pb2.RelayedResponse](
             MAX_OUTBOX, MAX_WORKER_BYTES, lambda entry: len(entry.message)

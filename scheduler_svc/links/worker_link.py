@@ -18,6 +18,7 @@ from scheduler_svc.links.names import check_worker_names
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
 from signalbox.links.outbox import OutboxFullError
+from signalbox.links.versions import check_versions
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class WorkerSession:
         self._is_queued = False
         """The hello is whole, and is taken or waits for its turn."""
         check_worker_names(first.hello)
+        self._check_versions(first.hello)
         loop.admit(first.hello)
         with self._hello_is_taken():
             self._greeting = loop.greet(first.hello)
@@ -139,6 +141,15 @@ class WorkerSession:
         early, self._early = self._early, []
         if self._link is not None and not all(self.take(message) for message in early):
             self._on_close()
+
+    def _check_versions(self, hello: scheduler_pb2.WorkerHello) -> None:
+        """Raises InvalidRequestError when we do not understand each other: what else it says may mean another thing."""
+        try:
+            check_versions(hello.protocol, f"worker {self._worker_id!r}", "this scheduler")
+        except InvalidRequestError as error:
+            logger.error("%s", error.message)
+            self._note(error.message)
+            raise
 
     def _refuse(self, error: Exception) -> None:
         """What was wrong was found out when nobody waited for an answer of ours."""

@@ -207,3 +207,13 @@ class RequestPayload(_message.Message):
     pooling: PoolingParams
     reasoning_budget: ReasoningBudget
     def __init__(self, token_ids: _Optional[bytes] = ..., num_prior_output_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., adapter: _Optional[str] = ..., choice_index: _Optional[int] = ..., bad_token_sequences: _Optional[_Iterable[_Union[TokenSequence, _Mapping]]] = ..., pooling: _Optional[_Union[PoolingParams, _Mapping]] = ..., reasoning_budget: _Optional[_Union[ReasoningBudget, _Mapping]] = ...) -> None: ...
+
+class ProtocolVersions(_message.Message):
+    __slots__ = ("newest", "oldest", "release")
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    newest: int
+    oldest: int
+    release: str
+    def __init__(self, newest: _Optional[int] = ..., oldest: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...

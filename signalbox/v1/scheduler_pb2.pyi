@@ -99,18 +99,20 @@ class AttachFrontendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ..., budgets: _Optional[_Iterable[_Union[BudgetReport, _Mapping]]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
-    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch")
+    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch", "protocol")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     live: _containers.RepeatedCompositeFieldContainer[RequestRef]
     paused: _containers.RepeatedCompositeFieldContainer[RequestRef]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
     scheduler_epoch: int
-    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class BudgetReport(_message.Message):
     __slots__ = ("key_id", "kind", "limit", "before", "used", "returned", "wanted", "charged", "least")
@@ -287,7 +289,7 @@ class CheckRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans")
+    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans", "protocol")
     PLACED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +299,7 @@ class AttachFrontendResponse(_message.Message):
     OUTPUTS_LOST_FIELD_NUMBER: _ClassVar[int]
     LENDS_BUDGETS_FIELD_NUMBER: _ClassVar[int]
     LOANS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     placed: _containers.RepeatedCompositeFieldContainer[RequestPlaced]
     rejected: _containers.RepeatedCompositeFieldContainer[RequestRejected]
     lost: _containers.RepeatedCompositeFieldContainer[RequestLost]
@@ -306,7 +309,8 @@ class AttachFrontendResponse(_message.Message):
     outputs_lost: _containers.RepeatedCompositeFieldContainer[WorkerRef]
     lends_budgets: bool
     loans: _containers.RepeatedCompositeFieldContainer[BudgetLoan]
-    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., lends_budgets: bool = ..., loans: _Optional[_Iterable[_Union[BudgetLoan, _Mapping]]] = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., lends_budgets: bool = ..., loans: _Optional[_Iterable[_Union[BudgetLoan, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class BudgetLoan(_message.Message):
     __slots__ = ("key_id", "kind", "lent", "left", "wait_ms")
@@ -411,7 +415,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "reuses_no_blocks")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "reuses_no_blocks", "protocol")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -426,6 +430,7 @@ class WorkerHello(_message.Message):
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     REUSES_NO_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -440,7 +445,8 @@ class WorkerHello(_message.Message):
     scheduler_epoch: int
     scheduler_instance: str
     reuses_no_blocks: bool
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., reuses_no_blocks: bool = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class WorkerSnapshot(_message.Message):
     __slots__ = ("scheduler_epoch", "last_step_id", "slots", "scheduler_instance", "blocks_written_alone", "last_scheduled_step_id", "num_parts")
@@ -621,18 +627,20 @@ class Alive(_message.Message):
     def __init__(self, oldest_step_ms: _Optional[int] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("new_requests", "steps", "scheduler_epoch", "scheduler_instance", "loan")
+    __slots__ = ("new_requests", "steps", "scheduler_epoch", "scheduler_instance", "loan", "protocol")
     NEW_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LOAN_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     new_requests: _containers.RepeatedCompositeFieldContainer[NewRequestData]
     steps: _containers.RepeatedCompositeFieldContainer[SchedulerOutput]
     scheduler_epoch: int
     scheduler_instance: str
     loan: BlockLoan
-    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class BlockLoan(_message.Message):
     __slots__ = ("block_ids",)
@@ -753,12 +761,14 @@ class AttachWorkersRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[RelayHello, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[RelayedRequest, _Mapping]]] = ...) -> None: ...
 
 class RelayHello(_message.Message):
-    __slots__ = ("relay_id", "window_us")
+    __slots__ = ("relay_id", "window_us", "protocol")
     RELAY_ID_FIELD_NUMBER: _ClassVar[int]
     WINDOW_US_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     relay_id: str
     window_us: int
-    def __init__(self, relay_id: _Optional[str] = ..., window_us: _Optional[int] = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, relay_id: _Optional[str] = ..., window_us: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class RelayedRequest(_message.Message):
     __slots__ = ("link", "message", "closed")
@@ -771,10 +781,12 @@ class RelayedRequest(_message.Message):
     def __init__(self, link: _Optional[int] = ..., message: _Optional[bytes] = ..., closed: _Optional[_Union[LinkClosed, _Mapping]] = ...) -> None: ...
 
 class AttachWorkersResponse(_message.Message):
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "protocol")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[RelayedResponse]
-    def __init__(self, entries: _Optional[_Iterable[_Union[RelayedResponse, _Mapping]]] = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, entries: _Optional[_Iterable[_Union[RelayedResponse, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class RelayedResponse(_message.Message):
     __slots__ = ("link", "message", "closed")

@@ -22,18 +22,20 @@ ATTEMPT_ACTION_PAUSE: AttemptAction
 ATTEMPT_ACTION_UNPAUSE: AttemptAction
 
 class StreamOutputsRequest(_message.Message):
-    __slots__ = ("frontend_instance", "acknowledged", "worker_instance", "log_number", "operations")
+    __slots__ = ("frontend_instance", "acknowledged", "worker_instance", "log_number", "operations", "protocol")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LOG_NUMBER_FIELD_NUMBER: _ClassVar[int]
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     acknowledged: int
     worker_instance: str
     log_number: int
     operations: _containers.RepeatedCompositeFieldContainer[AttemptOperation]
-    def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ..., worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., operations: _Optional[_Iterable[_Union[AttemptOperation, _Mapping]]] = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, frontend_instance: _Optional[str] = ..., acknowledged: _Optional[int] = ..., worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., operations: _Optional[_Iterable[_Union[AttemptOperation, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class AttemptOperation(_message.Message):
     __slots__ = ("attempt", "action")
@@ -44,14 +46,16 @@ class AttemptOperation(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., action: _Optional[_Union[AttemptAction, str]] = ...) -> None: ...
 
 class StreamOutputsResponse(_message.Message):
-    __slots__ = ("worker_instance", "log_number", "batches")
+    __slots__ = ("worker_instance", "log_number", "batches", "protocol")
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LOG_NUMBER_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     worker_instance: str
     log_number: int
     batches: _containers.RepeatedCompositeFieldContainer[OutputBatch]
-    def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ...) -> None: ...
+    protocol: _generation_pb2.ProtocolVersions
+    def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class OutputBatch(_message.Message):
     __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "prompt_logprobs", "vectors")

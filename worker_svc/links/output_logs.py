@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from signalbox.links import versions
 from signalbox.v1 import worker_pb2
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.step import FrontendOutput
@@ -53,6 +54,7 @@ class OutputStream:
         message = worker_pb2.StreamOutputsResponse(batches=self._take_batches() if self._is_greeted else ())
         if not self._is_greeted:
             message.worker_instance, message.log_number = worker_instance, self.frontend.log_number
+            message.protocol.CopyFrom(versions.ours())
         elif not (message.batches or self._is_silent):
             return None
         self._is_greeted = self._has_written = True

@@ -14,6 +14,7 @@ from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.rpc import abort
 from signalbox.links.tls.guard import names_of
 from signalbox.links.tls.owners import Owners
+from signalbox.links.versions import check_versions
 from signalbox.v1 import worker_pb2, worker_pb2_grpc
 from worker_svc.core.step import FrontendOutput
 from worker_svc.links.output_logs import MESSAGE_BYTES, OutputLogs, OutputStream
@@ -135,7 +136,8 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             await abort(context, InvalidRequestError(message, field="frontend_instance"))
         try:
             self._owners.check(first.frontend_instance, names_of(context))
-        except PermissionDeniedError as error:
+            check_versions(first.protocol, f"frontend {first.frontend_instance[:64]!r}", "this worker")
+        except (PermissionDeniedError, InvalidRequestError) as error:
             await abort(context, error)
         await self._outputs.stream(first, requests, context)
 

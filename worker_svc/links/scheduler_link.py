@@ -17,6 +17,7 @@ from signalbox.links.outbox import Outbox, OutboxFullError
 from signalbox.links.readable import EOF, read_message
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
+from signalbox.links.versions import check_versions
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.core.alone.terms import Terms
 from worker_svc.core.step import Failure
@@ -263,6 +264,12 @@ class SchedulerLink:
         self, message: scheduler_pb2.AttachWorkerResponse, leader: Leader, lost: list[str]
     ) -> bool:
         """The scheduler has taken the hello. False: it is not ours to obey; the next hello tells it so."""
+        try:
+            check_versions(message.protocol, f"the scheduler at {leader.address}", "this worker")
+        except InvalidRequestError as error:
+            logger.error("%s", error.message)
+            self._redial.distrust()
+            return False
         named = message.steps[0].scheduler_epoch if message.steps else 0
         term, instance = message.scheduler_epoch or named, message.scheduler_instance
         refusal = self._terms.refusal_of(term, instance)

@@ -12,13 +12,13 @@ from typing import Any
 
 import grpc
 
-from signalbox.errors import SignalboxError, UnavailableError, from_code
-from signalbox.links import rpc
+from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError, from_code
+from signalbox.links import rpc, versions
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
 from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
 from signalbox.links.readable import EOF, read_message
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.relay.worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
@@ -201,6 +201,7 @@ class SharedSchedulerLink:
         while (message := await read_message(stream)) is not EOF:
             self._silence.heard(_now())
             if self._outbox is None:  # the scheduler has taken the hello
+                self._check_versions(message.protocol)
                 logger.info("attached to the scheduler at %s", self._leader.address if self._leader else "")
                 self._outbox = outbox
                 self.num_attached += 1
@@ -208,6 +209,13 @@ class SharedSchedulerLink:
             self.down.count(len(message.entries))
             for entry in message.entries:
                 self._take(entry)
+
+    def _check_versions(self, theirs: generation_pb2.ProtocolVersions) -> None:
+        """Raises ConnectionError when we do not understand each other."""
+        try:
+            versions.check_versions(theirs, "the scheduler", f"the relay {self._relay_id}")
+        except InvalidRequestError as error:
+            raise ConnectionError(error.message) from None
 
     def _take(self, entry: scheduler_pb2.RelayedResponse) -> None:
         link = self._links.get(entry.link)
@@ -221,7 +229,9 @@ class SharedSchedulerLink:
 
     async def _write(self, outbox: Outbox[scheduler_pb2.RelayedRequest], stream: Stream) -> None:
         """The one writer of the stream: hello, then what comes within the window travels in one message."""
-        hello = scheduler_pb2.RelayHello(relay_id=self._relay_id, window_us=round(self._window_s * 1e6))
+        hello = scheduler_pb2.RelayHello(
+            relay_id=self._relay_id, window_us=round(self._window_s * 1e6), protocol=versions.ours()
+        )
         await stream.write(scheduler_pb2.AttachWorkersRequest(hello=hello))
         while True:
             entries = await outbox.take(self._window_s)

@@ -125,7 +125,7 @@ async def test_within_the_window_deltas_of_several_turns_travel_together(schedul
     for link, name in enumerate(("a", "b", "c"), 1):
         await relay.send((link, make_hello(name)))
     for link in (1, 2, 3):
-        assert await relay.next_of(link) == scheduler_pb2.AttachWorkerResponse(scheduler_epoch=7)
+        assert (await relay.next_of(link)).scheduler_epoch == 7
     assert relay.messages == [[1, 2, 3]]
 
 
