@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from worker_svc.weights.pages import give_up
 from worker_svc.weights.quantised import QuantisedMatrix
 
 ROWS_AT_ONCE = 256
+ROUNDED_AT_ONCE = 1 << 18
+"""Numbers that are rounded together."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +50,65 @@ class HeldMatrix:
             is_e2m1=self.is_e2m1,
         )
 
+    def give_up(self, chunk: slice) -> None:
+        """Gives the memory of these rows back, whole pages of it: nobody wants them any more."""
+        give_up(self.codes[chunk])
+
 
 def hold(matrix: QuantisedMatrix) -> HeldMatrix:
     """The matrix in few bits."""
-    outputs, inputs = matrix.shape
-    is_narrow = matrix.bits == 4 and inputs % 2 == 0
-    codes = allocate(
-        (outputs, inputs // 2 if is_narrow else inputs), torch.uint8 if is_narrow else torch.int8
-    )
-    for start in range(0, outputs, ROWS_AT_ONCE):
+    codes = _allocate_codes(matrix, matrix.shape)
+    for start in range(0, len(codes), ROWS_AT_ONCE):
         chunk = slice(start, start + ROWS_AT_ONCE)
-        codes[chunk] = _narrow(matrix.codes[chunk]) if is_narrow else matrix.codes[chunk]
+        _hold_codes(matrix.codes[chunk], codes[chunk])
     scales = _held_numbers(matrix.scales)
     offsets = None if matrix.offsets is None else _held_numbers(matrix.offsets)
     return HeldMatrix(codes, scales, offsets, matrix.bits, matrix.group_size, matrix.is_e2m1, matrix.form)
+
+
+def hold_rounded(weight: torch.Tensor, round_matrix: Callable[[torch.Tensor], QuantisedMatrix]) -> HeldMatrix:
+    """What `round_matrix` makes of the rows of `weight` `[outputs, inputs]`, of which there is at least one: few at a
+    time, so that it takes no more memory than what it gives."""
+    outputs, inputs = weight.shape
+    step = max(1, ROUNDED_AT_ONCE // inputs)
+    first = round_matrix(weight[:step].contiguous())
+    codes = _allocate_codes(first, (outputs, inputs))
+    scales, offsets = (
+        None if values is None else allocate((outputs, values.shape[1]), values.dtype)
+        for values in (first.scales, first.offsets)
+    )
+    assert scales is not None
+    for start in range(0, outputs, step):
+        rows = slice(start, min(outputs, start + step))
+        part = round_matrix(weight[rows].contiguous()) if start else first
+        _hold_codes(part.codes, codes[rows])
+        scales[rows] = part.scales
+        if offsets is not None and part.offsets is not None:
+            offsets[rows] = part.offsets
+    scales = _held_numbers(scales)
+    offsets = None if offsets is None else _held_numbers(offsets)
+    return HeldMatrix(codes, scales, offsets, first.bits, first.group_size, first.is_e2m1, first.form)
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised tensor of pages of its own, which go back to the system when nobody has it any more."""
     num_bytes = max(1, math.prod(shape)) * dtype.itemsize
     count = math.prod(shape)
-    return torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=dtype)[:count].view(shape)
+    # Private: pages of shared memory cannot be given up one by one.
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=dtype)[:count].view(shape)
+
+
+def _allocate_codes(matrix: QuantisedMatrix, shape: tuple[int, int]) -> torch.Tensor:
+    """Where codes of so many outputs and inputs are held, if they are like those of `matrix`."""
+    outputs, inputs = shape
+    if matrix.bits == 4 and inputs % 2 == 0:
+        return allocate((outputs, inputs // 2), torch.uint8)
+    return allocate(shape, torch.int8)
+
+
+def _hold_codes(codes: torch.Tensor, to: torch.Tensor) -> None:
+    to.copy_(_narrow(codes) if to.dtype == torch.uint8 else codes)
 
 
 def _held_numbers(values: torch.Tensor) -> torch.Tensor:

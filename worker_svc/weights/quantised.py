@@ -39,6 +39,10 @@ class QuantisedMatrix:
         offsets = None if self.offsets is None else choose(self.offsets)
         return replace(self, codes=choose(self.codes), scales=choose(self.scales), offsets=offsets)
 
+    def rows(self, chunk: slice) -> QuantisedMatrix:
+        """The matrix of these rows."""
+        return self.with_rows(lambda rows: rows[chunk])
+
     @property
     def form(self) -> str:
         """Codes and groups in a word: `int4/32+` has offsets."""

@@ -33,9 +33,7 @@ def _stacked(stack: MatrixStack, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _numbers(matrix: QuantisedMatrix, dtype: torch.dtype) -> torch.Tensor:
-    return in_chunks(
-        matrix.shape, dtype, lambda chunk: matrix.with_rows(lambda rows: rows[chunk]).dequantise()
-    )
+    return in_chunks(matrix.shape, dtype, lambda chunk: matrix.rows(chunk).dequantise())
 
 
 def in_chunks(

@@ -8,10 +8,12 @@ import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.weights.pages import give_up
 
 DTYPES = {
     "F64": torch.float64,
@@ -46,6 +48,7 @@ class MappedFile:
                 self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
             raise ModelLoadError(f"{path} cannot be read: {error}.") from error
+        _maps[torch.frombuffer(self.data, dtype=torch.uint8, count=1).data_ptr()] = self.data
 
     def view(self, start: int, num_bytes: int) -> torch.Tensor:
         """uint8 `[num_bytes]` of the map."""
@@ -59,6 +62,17 @@ class MappedFile:
         length = (start + num_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
         if length > 0:
             self.data.madvise(mmap.MADV_DONTNEED, first, length)
+
+
+_maps: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
+"""Maps that somebody has tensors of, by where they begin."""
+
+
+def forget_mapped(tensor: torch.Tensor) -> None:
+    """Gives up the pages of a tensor if it lies in a mapped file: who still looks at them has it read anew."""
+    place = tensor.data_ptr()
+    if tensor.is_contiguous() and any(start <= place < start + len(data) for start, data in _maps.items()):
+        give_up(tensor)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, known_proj
 from worker_svc.runner.cpu.kept_linear import pack_kept, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, Kernels
 from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
-from worker_svc.runner.cpu.native_linear import PackedWeight
+from worker_svc.runner.cpu.native_linear import PackedWeight, check_packs
 from worker_svc.runner.cpu.packed_codes import PackedCodes
-from worker_svc.runner.cpu.packed_linear import joined, weight_and_bias
+from worker_svc.runner.cpu.packed_linear import joined, release_weight, weight_and_bias
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 
@@ -46,9 +46,9 @@ class FusedDecoder(nn.Module):
     def __init__(self, layers: nn.ModuleList, kernels: Kernels) -> None:
         """NotFusableError if the layers are not of a known kind. Their own weights are not kept."""
         super().__init__()
+        # All of them ahead of any: a layer that is packed loses its weights.
         for layer in layers:
-            if not is_decoder_layer(layer):
-                raise NotFusableError(f"{type(layer).__name__} is not of a known kind")
+            check_layer(layer)
         first: Any = layers[0]
         self._kernels = kernels
         self._call = make_call(first)
@@ -109,6 +109,20 @@ def is_decoder_layer(module: nn.Module) -> bool:
     return is_one_call_layer(module)
 
 
+def check_layer(layer: Any) -> None:
+    """NotFusableError for a layer that cannot be packed."""
+    if not is_decoder_layer(layer):
+        raise NotFusableError(f"{type(layer).__name__} is not of a known kind")
+    gated = gated_projections(layer.mlp)
+    if gated is None:
+        raise NotFusableError("its MLP is not one that the kernel knows")
+    parts = known_projections(layer.self_attn)
+    for linear in (*parts.inputs, parts.out, *gated.inputs, gated.down):
+        if not isinstance(linear, QuantisedLinear):
+            weight, _ = weight_and_bias(linear)
+            check_packs(weight)
+
+
 def make_call(layer: Any) -> DecoderCall:
     """The call without what changes with each batch. NotFusableError for shapes that the kernel does not know."""
     attn = layer.self_attn
@@ -137,7 +151,7 @@ def make_call(layer: Any) -> DecoderCall:
 
 
 def pack_layer(layer: Any) -> PackedLayer:
-    """One layer's weights as the kernel reads them; it loses those that it has as whole numbers."""
+    """One layer's weights as the kernel reads them; it loses its own."""
     attn = layer.self_attn
     parts, gated = known_projections(attn), gated_projections(layer.mlp)
     if gated is None:
@@ -152,9 +166,8 @@ def pack_layer(layer: Any) -> PackedLayer:
         norms=[None if norm is None else norm.weight.detach().contiguous() for norm in norms],
         window=window_of(attn) or 0,
     )
-    for module in layer.modules():
-        if isinstance(module, QuantisedLinear):
-            module.release()
+    for linear in (*parts.inputs, parts.out, *gated.inputs, gated.down):
+        release_weight(linear)
     return packed
 
 

@@ -12,6 +12,7 @@ from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_codes import PackedCodes, check_fits
 from worker_svc.runner.cpu.packed_linear import TOLERANCES, PackingError, probe_rows, relative_error
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.weights.held import hold
 from worker_svc.weights.quantised import QuantisedMatrix
 
 
@@ -27,15 +28,14 @@ class KeptLinear(nn.Module):
         self.in_features = linears[0].in_features
         self.out_features = sum(linear.out_features for linear in linears)
         self._kernels = kernels
-        self._weight = pack_kept(linears, None if order is None else lambda rows: rows[order])
         probe = probe_rows(self.in_features, linears[0].dtype)
         expected = torch.cat([linear(probe) for linear in linears], dim=-1)
         if order is not None:
             expected = expected[:, order]
+        self._weight = pack_kept(linears, None if order is None else lambda rows: rows[order])
         if not relative_error(self(probe), expected) <= TOLERANCES[linears[0].dtype]:
+            unpack_kept(self._weight, linears, order)
             raise PackingError("packed codes give other results")
-        for linear in linears:
-            linear.release()
 
     @property
     def weight_bytes(self) -> int:
@@ -53,11 +53,33 @@ def quantised_only(linears: Sequence[nn.Module]) -> list[QuantisedLinear] | None
     return kept if len(kept) == len(linears) else None
 
 
+def unpack_kept(
+    packed: PackedCodes, linears: Sequence[QuantisedLinear], order: torch.Tensor | None = None
+) -> None:
+    """Gives layers that were packed side by side, or in that `order`, their weights back."""
+    matrix = packed.matrix()
+    if order is not None:
+        matrix = matrix.with_rows(lambda rows: rows[torch.argsort(order)])
+    start = 0
+    for linear in linears:
+        linear.take_back(hold(matrix.rows(slice(start, start + linear.out_features))))
+        start += linear.out_features
+
+
 def pack_kept(
     linears: Sequence[QuantisedLinear], arrange: Callable[[torch.Tensor], torch.Tensor] | None = None
 ) -> PackedCodes:
-    """The outputs of all side by side, or as `arrange` orders them. PackingError if the kernel could not read that."""
-    matrix, bias = join_matrices([linear.matrix for linear in linears]), join_biases(linears)
+    """The outputs of all side by side, or as `arrange` orders them; the layers are released. PackingError if the kernel
+    could not read that; then they are as they were."""
+    bias = join_biases(linears)
+    if len(linears) == 1 and arrange is None:
+        held = linears[0].held
+        check_fits(held)
+        linears[0].release()
+        return PackedCodes(held, bias)
+    matrix = join_matrices([linear.matrix for linear in linears])
+    for linear in linears:
+        linear.release()
     if arrange is None:
         return PackedCodes(matrix, bias)
     return PackedCodes(matrix.with_rows(arrange), None if bias is None else arrange(bias))

@@ -16,6 +16,7 @@ from worker_svc.runner.cpu.packed_linear import (
     relative_error,
     weight_and_bias,
 )
+from worker_svc.weights.heap import heap_trim
 
 
 class PackedWeight:
@@ -23,8 +24,7 @@ class PackedWeight:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         outputs, inputs = weight.shape
-        if weight.dtype != torch.bfloat16 or inputs % 2:
-            raise PackingError("the kernel takes bfloat16 and an even number of inputs")
+        check_packs(weight)
         num_tiles = -(-outputs // TILE)
         self.packed = allocate((num_tiles, inputs // 2, TILE, 2), weight.dtype)
         whole = outputs // TILE
@@ -39,6 +39,7 @@ class PackedWeight:
         if bias is not None:
             self.bias = torch.zeros(num_tiles * TILE)
             self.bias[:outputs] = bias
+        heap_trim.add(self.packed.nbytes)
         self.call = PackedCall(
             self.packed.data_ptr(),
             None if self.bias is None else self.bias.data_ptr(),
@@ -47,6 +48,12 @@ class PackedWeight:
             inputs,
             16,
         )
+
+
+def check_packs(weight: torch.Tensor) -> None:
+    """PackingError for a weight `[outputs, inputs]` that the kernel cannot read."""
+    if weight.dtype != torch.bfloat16 or weight.shape[1] % 2:
+        raise PackingError("the kernel takes bfloat16 and an even number of inputs")
 
 
 class NativeLinear(nn.Module):

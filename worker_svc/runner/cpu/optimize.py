@@ -31,9 +31,10 @@ from worker_svc.runner.cpu.kept_linear import KeptLinear
 from worker_svc.runner.cpu.latent import NativeProjections
 from worker_svc.runner.cpu.native.kernels import DTYPES, Kernels
 from worker_svc.runner.cpu.native_linear import NativeLinear
-from worker_svc.runner.cpu.packed_linear import PackingError, pack
+from worker_svc.runner.cpu.packed_linear import PackingError, is_released, pack
 from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.weights.heap import heap_trim
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
         swap_children(model, swap)
     tell_unfused(model)
     gc.collect()
+    heap_trim.now()
 
 
 @torch.inference_mode()
@@ -160,7 +162,7 @@ def swap_linear(module: nn.Module) -> nn.Module | None:
 
 def is_broken(module: nn.Module) -> bool:
     """True if a weight in it was released: the module cannot be called any more, and is not to be left."""
-    return any(isinstance(each, QuantisedLinear) and each.is_released for each in module.modules())
+    return any(map(is_released, module.modules()))
 
 
 def swap_children(module: nn.Module, swap: Swap) -> None:

@@ -9,6 +9,8 @@ from worker_svc.runner.cpu.huge_pages import allocate
 from worker_svc.runner.cpu.native.kernels import TILE
 from worker_svc.runner.cpu.native.structs import PackedCall
 from worker_svc.runner.cpu.packed_linear import PackingError
+from worker_svc.weights.heap import heap_trim
+from worker_svc.weights.held import HeldMatrix
 from worker_svc.weights.quantised import QuantisedMatrix
 
 PIECE, HALF_PIECE = 32, 16
@@ -26,9 +28,13 @@ class PackedCodes:
     """
 
     def __init__(
-        self, matrix: QuantisedMatrix, bias: torch.Tensor | None = None, memory: torch.Tensor | None = None
+        self,
+        matrix: QuantisedMatrix | HeldMatrix,
+        bias: torch.Tensor | None = None,
+        memory: torch.Tensor | None = None,
     ) -> None:
-        """`memory`: where it is to lie, if that has the shape that is needed; None: in memory of its own."""
+        """`memory`: where it is to lie, if that has the shape that is needed; None: in memory of its own. A held matrix
+        is used up: its rows are gone once they are packed. PackingError, of a matrix as it was, if it does not fit."""
         outputs, inputs = matrix.shape
         check_fits(matrix)
         num_tiles = -(-outputs // TILE)
@@ -39,7 +45,11 @@ class PackedCodes:
         self.packed = memory
         for first in range(0, num_tiles, TILES_AT_ONCE):
             part = slice(first, min(first + TILES_AT_ONCE, num_tiles))
-            self._pack(matrix, part, number, self.packed[part])
+            rows = slice(part.start * TILE, part.stop * TILE)
+            self._pack(matrix.rows(rows), number, self.packed[part])
+            if isinstance(matrix, HeldMatrix):
+                matrix.give_up(rows)
+        heap_trim.add(self.packed.nbytes)
         self.bias = None if bias is None else F.pad(bias.float(), (0, num_tiles * TILE - outputs))
         self.call = PackedCall(
             self.packed.data_ptr(),
@@ -66,17 +76,17 @@ class PackedCodes:
         offsets = numbers[1] if call.has_offsets else None
         return QuantisedMatrix(codes, numbers[0], offsets, call.bits, call.group, bool(call.is_e2m1))
 
-    def _pack(self, matrix: QuantisedMatrix, tiles: slice, number: torch.dtype, to: torch.Tensor) -> None:
+    def _pack(self, matrix: QuantisedMatrix, number: torch.dtype, to: torch.Tensor) -> None:
         at = 0
         for values in (matrix.scales, matrix.offsets):
             if values is not None:
-                columns = _columns(values, tiles).transpose(1, 2).to(number).contiguous()
+                columns = _columns(values, len(to)).transpose(1, 2).to(number).contiguous()
                 to[..., at : at + TILE * number.itemsize] = columns.view(torch.uint8)
                 at += TILE * number.itemsize
-        to[..., at:] = _arranged(_columns(matrix.codes, tiles), matrix.group_size, matrix.bits)
+        to[..., at:] = _arranged(_columns(matrix.codes, len(to)), matrix.group_size, matrix.bits)
 
 
-def packed_shape(matrix: QuantisedMatrix, number: torch.dtype) -> tuple[int, int, int]:
+def packed_shape(matrix: QuantisedMatrix | HeldMatrix, number: torch.dtype) -> tuple[int, int, int]:
     """Tiles, groups of inputs, and the bytes that one has in a tile."""
     outputs, inputs = matrix.shape
     head_bytes = TILE * number.itemsize * (1 if matrix.offsets is None else 2)
@@ -84,7 +94,7 @@ def packed_shape(matrix: QuantisedMatrix, number: torch.dtype) -> tuple[int, int
     return -(-outputs // TILE), inputs // matrix.group_size, group_bytes
 
 
-def check_fits(matrix: QuantisedMatrix) -> None:
+def check_fits(matrix: QuantisedMatrix | HeldMatrix) -> None:
     """PackingError for a matrix that the kernel cannot read."""
     inputs, group = matrix.shape[1], matrix.group_size
     if inputs % PIECE or inputs % group:
@@ -102,18 +112,16 @@ def fits(matrix: QuantisedMatrix) -> bool:
     return True
 
 
-def number_type(matrix: QuantisedMatrix) -> torch.dtype:
+def number_type(matrix: QuantisedMatrix | HeldMatrix) -> torch.dtype:
     """float16 where all scales and offsets are numbers of it, else float32."""
     values = [part for part in (matrix.scales, matrix.offsets) if part is not None]
-    fits = all(torch.equal(part.half().float(), part) for part in values)
+    fits = all(torch.equal(part.half().to(part.dtype), part) for part in values)
     return torch.float16 if fits else torch.float32
 
 
-def _columns(values: torch.Tensor, tiles: slice) -> torch.Tensor:
-    """Rows of these tiles, `[tiles, 32, width]`; zeros where there are no more."""
-    rows = values[tiles.start * TILE : tiles.stop * TILE]
-    missing = (tiles.stop - tiles.start) * TILE - len(rows)
-    return F.pad(rows, (0, 0, 0, missing)).view(-1, TILE, values.shape[1])
+def _columns(rows: torch.Tensor, num_tiles: int) -> torch.Tensor:
+    """Rows as tiles, `[tiles, 32, width]`; zeros where there are too few."""
+    return F.pad(rows, (0, 0, 0, num_tiles * TILE - len(rows))).view(num_tiles, TILE, rows.shape[1])
 
 
 def _arranged(codes: torch.Tensor, group: int, bits: int) -> torch.Tensor:

@@ -8,6 +8,8 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from worker_svc.runner.cpu.flags import cpu_flags
+from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.weights.tensor_file import forget_mapped
 
 ROWS_HINT = 8
 """Rows for which oneDNN chooses the order of the weights; more and fewer are allowed."""
@@ -78,6 +80,23 @@ def weight_and_bias(linear: nn.Module) -> tuple[torch.Tensor, torch.Tensor | Non
     assert isinstance(weight, torch.Tensor)
     assert bias is None or isinstance(bias, torch.Tensor)
     return (weight.T if type(linear) is Conv1D else weight).detach(), bias
+
+
+def release_weight(linear: nn.Module) -> None:
+    """Takes its weight from a linear layer, quantised or not, that was packed: it cannot be called any more."""
+    if isinstance(linear, QuantisedLinear):
+        linear.release()
+        return
+    weight, _ = weight_and_bias(linear)
+    forget_mapped(weight)
+    linear.register_parameter("weight", None)
+
+
+def is_released(module: nn.Module) -> bool:
+    """True for a linear layer whose weight was taken."""
+    if isinstance(module, QuantisedLinear):
+        return module.is_released
+    return type(module) in (nn.Linear, Conv1D) and module.weight is None
 
 
 def joined(

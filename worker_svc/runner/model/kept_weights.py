@@ -16,7 +16,7 @@ from worker_svc.runner.cpu.experts.order import gate_up_order
 from worker_svc.runner.cpu.packed_linear import PackingError
 from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
-from worker_svc.weights.held import HeldMatrix, hold
+from worker_svc.weights.held import HeldMatrix, hold, hold_rounded
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import GROUP_SIZE
 from worker_svc.weights.served import served_form
@@ -84,14 +84,14 @@ class KeptWeights:
         if isinstance(made, MatrixStack):
             return served_form(made, dtype)
         if name in self._linears:
-            matrix = self._matrix(name, made)
-            if matrix is not None:
-                self._matrices[name] = hold(matrix)
-                return torch.zeros((), dtype=dtype).expand(matrix.shape)
+            held = self._held(name, made)
+            if held is not None:
+                self._matrices[name] = held
+                return torch.zeros((), dtype=dtype).expand(held.shape)
         if name == self._tied:
-            matrix = self._matrix(self._head, made)
-            if matrix is not None:
-                self._matrices[self._head] = hold(matrix)
+            held = self._held(self._head, made)
+            if held is not None:
+                self._matrices[self._head] = held
         return served_form(made, dtype)
 
     def num_bytes(self, weight: Weight, dtype: torch.dtype) -> int:
@@ -159,6 +159,15 @@ class KeptWeights:
             return CodeStack(made.num_experts, matrix, order)
         except PackingError:
             return None
+
+    def _held(self, name: str, made: torch.Tensor | QuantisedMatrix) -> HeldMatrix | None:
+        """The weight as it is kept until its layer is packed; None: it is not kept."""
+        if not isinstance(made, torch.Tensor):
+            return hold(made) if self._fits(made) else None
+        if self._matrix(name, made[:1]) is None:
+            return None
+        bits = self._bits_of(name)
+        return hold_rounded(made, lambda rows: self._round(rows, bits))
 
     def _matrix(self, name: str, made: torch.Tensor | QuantisedMatrix) -> QuantisedMatrix | None:
         """The weight as it is kept; None: it is not."""

@@ -11,6 +11,7 @@ import torch
 
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.kept_weights import KeptWeights
+from worker_svc.weights.heap import heap_trim
 from worker_svc.weights.served import served_form
 from worker_svc.weights.source import WeightSource
 from worker_svc.weights.weight import Weight
@@ -58,6 +59,7 @@ class LazyWeights:
             self.failure = self.failure or error
             raise
         self._progress.add(weight.stored_bytes)
+        heap_trim.add(weight.stored_bytes)
         return made
 
 

@@ -64,3 +64,7 @@ class QuantisedLinear(nn.Module):
     def release(self) -> None:
         """Gives the weight's memory back: it was packed."""
         self._held = None
+
+    def take_back(self, held: HeldMatrix) -> None:
+        """Gives the layer its weight again: it was not to be packed after all."""
+        self._held = held

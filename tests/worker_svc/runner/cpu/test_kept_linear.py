@@ -188,10 +188,16 @@ def test_a_layer_that_packs_to_something_else_is_refused(monkeypatch: pytest.Mon
     assert kernels is not None
     good, bad = (QuantisedLinear(hold(make_matrix(64, 4, 32)), None, torch.float32) for _ in range(2))
     KeptLinear([good], kernels)
+    others = [QuantisedLinear(hold(make_matrix(rows, 8, 32, True)), None, torch.float32) for rows in (32, 48)]
+    before = [linear.weight for linear in (bad, *others)]
     monkeypatch.setattr(QuantisedLinear, "forward", lambda self, x: 1.1 * (x @ self.weight.T))
     with pytest.raises(PackingError, match="other results"):
         KeptLinear([bad], kernels)
-    assert good.is_released and not bad.is_released
+    with pytest.raises(PackingError, match="other results"):
+        KeptLinear(others, kernels, torch.randperm(80))
+    assert good.is_released
+    for linear, weight in zip((bad, *others), before, strict=True):
+        assert torch.equal(linear.weight, weight), "it goes on with what it had"
 
 
 SIZES: dict[str, Any] = {

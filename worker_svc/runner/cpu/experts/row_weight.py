@@ -62,8 +62,11 @@ def row_weight(weight: torch.Tensor, kernels: Kernels) -> RowWeight:
 
 def is_router(module: nn.Module) -> bool:
     """True for what scores experts with a weight of its own."""
+    # By its name first: a quantised layer makes its whole weight anew for whoever asks.
+    if not type(module).__name__.endswith(ROUTERS):
+        return False
     weight = getattr(module, "weight", None)
-    return type(module).__name__.endswith(ROUTERS) and isinstance(weight, nn.Parameter) and weight.dim() == 2
+    return isinstance(weight, nn.Parameter) and weight.dim() == 2
 
 
 def with_row_weight(router: nn.Module, kernels: Kernels) -> nn.Module:
