@@ -21,7 +21,7 @@ Operation = scheduler.FrontendOperation
 
 def make_ref(session: Session) -> scheduler.RequestRef:
     """Names the session's current attempt."""
-    return scheduler.RequestRef(request_id=session.request_id, attempt=session.attempt)
+    return scheduler.RequestRef(request_id=session.ring_name, attempt=session.attempt)
 
 
 def make_cancel(session: Session) -> Operation:

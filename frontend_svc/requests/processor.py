@@ -141,6 +141,8 @@ class RequestProcessor:
         validation.check_request(request)
         validation.check_sampling(request, self.limits, model.vocab_size)
         self._check_text(request)
+        if self.tokenizer is not None:
+            validation.check_text_length(request, self.tokenizer.longest_token, model, self.limits)
         if request.pooling is None:
             token_ids = validation.truncate_prompt(request, await self._tokenize(request), model)
         else:

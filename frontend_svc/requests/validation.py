@@ -106,6 +106,24 @@ def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits)
         )
 
 
+def check_text_length(
+    request: ClientRequest, longest_token: int | None, model: Model, limits: Limits
+) -> None:
+    """Raises ContextLengthError or RequestTooLargeError, ahead of the tokenizer's work, for a text that has too many
+    tokens whatever they are. `longest_token`: characters that one can stand for; None: any number."""
+    is_whole = isinstance(request.prompt, str) and request.truncate_prompt_tokens is None
+    if longest_token is None or not is_whole:
+        return
+    least = -(-len(request.prompt) // longest_token)
+    check_prompt_length(request, least, limits)
+    if least > model.max_tokens:
+        raise ContextLengthError(
+            f"{_describe_context(model)}, but the prompt has {len(request.prompt)} characters, which are at least "
+            f"{least} tokens",
+            field=request.names.prompt,
+        )
+
+
 def check_prompt_tokens(request: ClientRequest, token_ids: Sequence[int], model: Model) -> bytes:
     """The prompt as int32, little endian."""
     field = request.names.prompt

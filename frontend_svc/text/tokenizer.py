@@ -17,6 +17,7 @@ from frontend_svc.templates.library import (
     load_given_template,
     special_token,
 )
+from frontend_svc.text.longest_token import longest_token
 from signalbox.errors import StartupError
 
 LONG_TEXT_CHARS = 8192
@@ -37,7 +38,10 @@ class Tokenizer:
         """None: the model has no chat template."""
         self.eos_token = special_token(config, "eos_token")
         self.eos_token_id: int | None = fast.token_to_id(self.eos_token) if self.eos_token else None
-        decoder = json.loads(source).get("decoder")
+        parsed = json.loads(source)
+        decoder = parsed.get("decoder")
+        self.longest_token = longest_token(parsed)
+        """Characters that one token can stand for; None: there is no bound."""
         added = fast.get_added_tokens_decoder().items()
         self.special_tokens = {
             token.content: token_id

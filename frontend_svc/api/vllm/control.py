@@ -49,8 +49,9 @@ class ControlServicer(Servicer):
 
         async def work() -> control.ModelInfo:
             model = self._directory.resolve("")
+            path = self._model if self._services.access.caller.is_admin else None
             return control.ModelInfo(
-                model_id=str(self._model or model.name),
+                model_id=str(path or model.name),
                 served_model_name=model.name,
                 supports_text_input=self._model is not None,
                 supports_token_ids_input=True,

@@ -116,14 +116,16 @@ class VllmEngineServicer(Servicer):
     async def _describe_model(self) -> engine.GetModelInfoResponse:
         model, facts = self._directory.resolve(""), self._facts
         tokenizer = self._services.processor.tokenizer
+        # Where files lie is no tenant's business; whoever runs a router beside us has an admin key, or there are none.
+        path = self._model if self._services.access.caller.is_admin else None
         eos = {} if tokenizer is None or tokenizer.eos_token_id is None else {tokenizer.eos_token_id: None}
         return engine.GetModelInfoResponse(
-            model_path=str(self._model or model.name),
+            model_path=str(path or model.name),
             is_generation=True,
             max_context_length=model.max_tokens,
             vocab_size=model.vocab_size,
             served_model_name=model.name,
-            tokenizer_path=str(self._model or ""),
+            tokenizer_path=str(path or ""),
             model_type=facts.model_type,
             architectures=facts.architectures,
             eos_token_ids=list(dict.fromkeys(facts.eos_token_ids) | eos),

@@ -115,8 +115,11 @@ class Session:
         hashes: BlockHashes | None,
         span: Span | None = None,
         lease: QuotaLease | None = None,
+        ring_name: str = "",
     ) -> None:
         self.request = request
+        self.ring_name = ring_name or request.request_id
+        """What scheduler and workers call it."""
         self.lease = lease
         """Its place among what its key may have open; None: nobody counts."""
         self.span = span

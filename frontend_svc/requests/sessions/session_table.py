@@ -40,14 +40,16 @@ class SessionTable:
         self._max_open_requests = max_open_requests
         self.open_bytes = OpenBytes(max_open_bytes)
         self._by_attempt: dict[int, Session] = {}
-        self._by_request_id: dict[str, Session] = {}
+        self._by_request_id: dict[tuple[str, str], Session] = {}
+        """By tenant and name: what others call their requests is no tenant's business."""
+        self._by_ring_name: dict[str, Session] = {}
         self._last_attempt = 0
 
     def __len__(self) -> int:
-        return len(self._by_request_id)
+        return len(self._by_ring_name)
 
     def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._by_request_id.values()))
+        return iter(list(self._by_ring_name.values()))
 
     def open(
         self,
@@ -59,10 +61,10 @@ class SessionTable:
     ) -> Session:
         """Starts a request and submits it; `lease` hears of its begin and end.
 
-        Raises DuplicateRequestError for an id that is still running, ResourceExhaustedError for too many,
-        RequestTooLargeError for one that can never have room.
+        Raises DuplicateRequestError for an id of the same tenant's that is still running, ResourceExhaustedError for
+        too many, RequestTooLargeError for one that can never have room.
         """
-        if request.request_id in self._by_request_id:
+        if (request.tenant, request.request_id) in self._by_request_id:
             raise DuplicateRequestError(
                 f"the request id {request.request_id!r} belongs to a request that is still running",
                 field=request.names.request_id,
@@ -73,12 +75,22 @@ class SessionTable:
                 f"max_open_requests: {len(self)} of {most} requests are open here", OPEN_RETRY_S
             )
         self.open_bytes.enter(request, hashes)
-        session = Session(request, self, text, hashes, span, lease)
+        session = Session(request, self, text, hashes, span, lease, self._ring_name(request.request_id))
         if lease is not None:
             lease.start()
-        self._by_request_id[request.request_id] = session
+        self._by_request_id[request.tenant, request.request_id] = self._by_ring_name[session.ring_name] = (
+            session
+        )
         session.begin_attempt()
         return session
+
+    def _ring_name(self, request_id: str) -> str:
+        """What the request is called in the ring: as it calls itself, unless another tenant's does, too."""
+        name, number = request_id, self._last_attempt
+        while name in self._by_ring_name:
+            number += 1
+            name = f"{request_id}~{number}"
+        return name
 
     def cancel_stalled(self, now: float, stall_s: float) -> None:
         """Cancels requests paused for longer: their clients read nothing, but hold cache blocks."""
@@ -143,19 +155,24 @@ class SessionTable:
     def forget(self, session: Session) -> None:
         """Takes a session that has ended out of the table."""
         del self._by_attempt[session.attempt]
-        del self._by_request_id[session.request_id]
+        del (
+            self._by_request_id[session.request.tenant, session.request_id],
+            self._by_ring_name[session.ring_name],
+        )
         self.open_bytes.leave(session.request)
         if session.lease is not None:
             session.lease.end(len(session.output))
 
     def check_integrity(self) -> None:
-        """Asserts that both maps name the same sessions, none of which has ended."""
+        """Asserts that all maps name the same sessions, none of which has ended."""
         assert {id(s) for s in self._by_attempt.values()} == {id(s) for s in self._by_request_id.values()}
+        assert {id(s) for s in self._by_attempt.values()} == {id(s) for s in self._by_ring_name.values()}
         assert self._by_attempt or not self.open_bytes.num_bytes
         for attempt, session in self._by_attempt.items():
             assert session.attempt == attempt <= self._last_attempt
             assert not session.ended
-            assert self._by_request_id[session.request_id] is session
+            assert self._by_request_id[session.request.tenant, session.request_id] is session
+            assert self._by_ring_name[session.ring_name] is session
 
 
 def make_request_id(prefix: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,23 @@ async def test_tenants_have_roots_of_their_own(
     assert roots[3] not in roots[:3]
     tenants = ("", "") if shared else ("acme", "other")
     assert (roots[0], roots[2]) == tuple(root_hash("toy", tenant=tenant) for tenant in tenants)
+
+
+async def test_paths_of_the_server_are_told_to_admins_alone(
+    start: Start, model_directory: Path, ring: KeyRing
+) -> None:
+    ring.add("admin", tenant="operators", admin=True)
+    guarded = await start()
+    path = str(model_directory.resolve())
+    async with rpc.channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
+        control: Any = control_pb2_grpc.ControlStub(channel)
+        engine: Any = engine_pb2_grpc.VllmEngineStub(channel)
+        for name, told in (("acme", ("toy", "toy", "")), ("admin", (path, path, path))):
+            model = await control.GetModelInfo(
+                control_pb2.GetModelInfoRequest(), metadata=ring.metadata(name)
+            )
+            info = await engine.GetModelInfo(engine_pb2.GetModelInfoRequest(), metadata=ring.metadata(name))
+            assert (model.model_id, info.model_path, info.tokenizer_path) == told
 
 
 @pytest.mark.parametrize("face", ["control", "engine"])

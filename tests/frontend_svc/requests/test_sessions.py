@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from frontend_svc.links.submission import make_submit
+from frontend_svc.links.submission import make_ref, make_submit
 from frontend_svc.requests.events import Finished
 from frontend_svc.requests.request import CheckedRequest, FieldNames, Sampling
 from frontend_svc.requests.sessions.session import Session
@@ -264,6 +264,26 @@ async def test_ids_of_running_requests_are_taken(session: Session, table: Sessio
     assert error.value.field == "x-request-id"
     session.cancel()
     assert table.open(make_request()).attempt == 2
+
+
+async def test_what_another_tenant_calls_its_requests_is_no_reason_to_refuse_one(
+    table: SessionTable,
+) -> None:
+    """A refusal would tell one tenant what runs of another, and let it keep ids from it."""
+    first, second, third = (table.open(make_request(tenant=tenant)) for tenant in ("a", "b", "c"))
+    assert first.request_id == second.request_id == third.request_id
+    names = [make_ref(session).request_id for session in (first, second, third)]
+    assert names[0] == first.request_id and len(set(names)) == 3, "in the ring they are told apart"
+    with pytest.raises(DuplicateRequestError):
+        table.open(make_request(tenant="b"))
+    table.check_integrity()
+    first.cancel()
+    again = table.open(make_request(tenant="a"))
+    assert again.ring_name not in names[1:]
+    for session in (second, third, again):
+        session.cancel()
+    table.check_integrity()
+    assert not len(table)
 
 
 async def test_open_requests_are_bounded(recorder: Recorder) -> None:

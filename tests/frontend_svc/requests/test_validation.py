@@ -20,6 +20,7 @@ from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import (
     ContextLengthError,
     InvalidRequestError,
+    RequestTooLargeError,
     SignalboxError,
     UnavailableError,
     UnsupportedError,
@@ -253,3 +254,26 @@ def test_trace_contexts() -> None:
     assert read_trace(parent, "k=v").traceparent == parent
     assert read_trace("rubbish", "k=v").tracestate == ""
     assert read_trace(parent, "x" * 600).tracestate == ""
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized() -> None:
+    text = "a" * (10 * MODEL.max_tokens + 1)
+    with pytest.raises(ContextLengthError, match=f"has {len(text)} characters") as caught:
+        validation.check_text_length(ClientRequest(text, {}), 10, MODEL, Limits())
+    assert caught.value.field == "prompt"
+    with pytest.raises(RequestTooLargeError):
+        validation.check_text_length(ClientRequest(text, {}), 10, MODEL, Limits(max_prompt_tokens=5))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "longest", "keeps"),
+    [
+        ("a" * 10 * MODEL.max_tokens, 10, None),
+        ("a" * 10_000, None, None),
+        ("a" * 10_000, 10, 5),
+        ([1] * 10_000, 10, None),
+    ],
+)
+def test_what_might_fit_is_tokenized(prompt: str | list[int], longest: int | None, keeps: int | None) -> None:
+    request = ClientRequest(prompt, {}, truncate_prompt_tokens=keeps)
+    validation.check_text_length(request, longest, MODEL, Limits())
