@@ -9,8 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from frontend_svc.requests.sessions.output_origin import OutputOrigin
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.requests.sessions.session_table import SessionTable
+from scheduler_svc.core.admission.continuation import Continuation
 from scheduler_svc.core.blocks.prefix_sharing import Prefix
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
@@ -116,6 +118,19 @@ def fence_ended_before_its_copies(patch: Patch) -> None:
         end_fence(worker, step.step_id, failed=False)
 
     patch.setattr(prefill_admission, "copy_aside", copy_and_end)
+
+
+# -- of identities --
+
+
+def outputs_forget_who_began_them(patch: Patch) -> None:
+    """I9: an attempt that follows another does not say which identity made the output so far."""
+    patch.setattr(OutputOrigin, "begin_attempt", lambda origin, num_output_tokens: None)
+
+
+def outputs_go_on_anywhere(patch: Patch) -> None:
+    """I9: the scheduler places an output that has begun on workers of any identity."""
+    patch.setattr(Continuation, "may_take", lambda self, worker, request, now: True)
 
 
 # -- of bursts --

@@ -29,6 +29,8 @@ CORE_BUDGET = 400
         (mutants.slot_reused_before_its_report, "calm", 0),
         (mutants.count_advanced_at_scheduling, "calm", 0),
         (mutants.fence_ended_before_its_copies, "calm", 3),
+        (mutants.outputs_forget_who_began_them, "identities", 0),
+        (mutants.outputs_go_on_anywhere, "identities", 5),
         (mutants.skipped_rows_count, "bursts", 0),
         (mutants.grants_of_skipped_steps_are_lost, "bursts", 0),
         (mutants.removed_worker_keeps_requests, "one", 2),

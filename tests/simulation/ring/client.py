@@ -17,11 +17,13 @@ from frontend_svc.requests.request import (
     StructuredOutput,
     sampling_of,
 )
+from frontend_svc.requests.sessions.output_origin import OutputOrigin
 from frontend_svc.text.certain import Certain
 from frontend_svc.text.stop_strings import Found
 from signalbox.errors import SignalboxError
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.ring.nodes import FrontendNode
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import MODEL
@@ -48,6 +50,31 @@ class _StopAfter:
     def flush(self, *, is_whole: bool = False) -> Certain:
         """As `TextStream.flush`."""
         return Certain()
+
+
+SETTLED_S = 2.0
+"""A worker that has run for so long is known to all, if anybody tells it so."""
+
+
+class _WatchedOrigin(OutputOrigin):
+    """Counts how often the frontend knew that the output went on under another identity, and looks whether it had to
+    (I9)."""
+
+    def __init__(self, ring: Ring, request: RingRequest) -> None:
+        super().__init__()
+        self._ring, self._request = ring, request
+        self.num_moves = 0
+
+    def moves_to(self, identity: ModelIdentity) -> bool:
+        """As `OutputOrigin.moves_to`."""
+        moves = super().moves_to(identity)
+        if moves:
+            self.num_moves += 1
+            for node in self._ring.workers:
+                if node.has_taken_for(SETTLED_S, self.prior):
+                    message = f"{self._request.request_id} left its identity, which {node.name} has"
+                    self._ring.findings.append(f"{self._ring.world.now:.3f} {message}")
+        return moves
 
 
 class Client:
@@ -92,13 +119,16 @@ class Client:
         assert self.node.frontend is not None
         self.began_at = self._read_at = self.ring.world.now
         request = self.request
-        hashes = BlockHashes(MODEL, "", self.ring.setup.block_size)
+        keys = tuple(identity.key for identity in self.ring.setup.identities)
+        hashes = BlockHashes(MODEL, "", self.ring.setup.block_size, identities=keys or (b"",))
         text: Any = None if request.stop_after is None else _StopAfter(request.stop_after)
         try:
             self.session = self.node.frontend.table.open(make_checked(request), text, hashes)
         except SignalboxError as error:
             self.refusal = error
             return
+        if keys:
+            self.session.origin = _WatchedOrigin(self.ring, self.request)
         if request.leaves_after_s is not None:
             asyncio.get_running_loop().call_later(request.leaves_after_s, self.session.cancel)
         while self.finished is None:
@@ -118,14 +148,25 @@ class Client:
         if delta.token_ids:
             self.ring.trace.note(self.node.name, f"{self.request.request_id}: tokens {delta.token_ids}")
         self.output += delta.token_ids
-        expected = self.ring.expected(self.request)
-        assert self.output == expected[: len(self.output)], f"{self}: {self.output} instead of {expected}"
+        if self.ring.setup.identities:
+            self._check_moves()
+        else:
+            expected = self.ring.expected(self.request)
+            assert self.output == expected[: len(self.output)], f"{self}: {self.output} instead of {expected}"
         self.finished = delta.finished
         if delta.vector:
             self.vector = read_vector(delta.vector)
         if delta.finished is not None:
             self.ended_at = now
             self.ring.trace.note(self.node.name, f"{self}")
+
+    def _check_moves(self) -> None:
+        """Asserts I9: the output is that of one identity, but for moves that the frontend knew of."""
+        setup = self.ring.setup
+        num_moves = self.request.least_moves(self.output, setup.identities, setup.vocab_size)
+        assert num_moves is not None, f"{self}: no identity makes {self.output}"
+        known = self.session.origin.num_moves
+        assert num_moves <= known, f"{self}: under {num_moves + 1} identities, {known + 1} are known"
 
     def check(self) -> None:
         """Asserts that what it was told at the end is true."""
@@ -135,6 +176,9 @@ class Client:
         finished = self.finished
         assert finished.num_output_tokens == len(self.output), f"{self}: {finished.num_output_tokens} counted"
         if finished.reason not in (FinishReason.STOP, FinishReason.LENGTH):
+            return
+        if self.ring.setup.identities:
+            assert self.request.ends(self.output, self.ring.setup.limit), f"{self}: cut short"
             return
         assert self.output == expected, f"{self}: {self.output} instead of {expected}"
         if self.request.pooling:

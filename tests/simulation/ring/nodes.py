@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from frontend_svc.config import FrontendSettings
@@ -155,14 +156,22 @@ class WorkerNode(Node):
         self.drafter: SimDrafter | None = None
         self.worker_instance = ""
         self.mark = StepMark()
+        self.started_at = 0.0
 
     def make(self) -> Coroutine[Any, Any, None]:
         """See Node."""
         setup = self.setup
         self.core = self.steps = self.outputs = None
+        self.started_at = self.world.now
         self.trouble = Trouble(slowness=self.trouble.slowness)
-        self.runner = (AheadModel if setup.runs_ahead else Model)(setup.info, self.trouble)
-        self.drafter = SimDrafter(setup.vocab_size, setup.acceptance) if setup.max_draft_tokens else None
+        info, identities = setup.info, setup.identities
+        if identities:
+            number = int(self.worker_id.removeprefix("w")) + self.num_starts
+            info = replace(info, identity=identities[number % len(identities)])
+        self.runner = (AheadModel if setup.runs_ahead else Model)(info, self.trouble)
+        self.drafter = None
+        if setup.max_draft_tokens:
+            self.drafter = SimDrafter(setup.vocab_size, setup.acceptance, info.identity)
         options = {
             "scheduler": ",".join(self._schedulers),
             "listen": f"{self.name}:7310",
@@ -180,6 +189,14 @@ class WorkerNode(Node):
     @property
     def _schedulers(self) -> list[str]:
         return ["r0:7305"] if self.setup.with_relay else self.setup.schedulers
+
+    def has_taken_for(self, seconds: float, identity: bytes) -> bool:
+        """It has run for so long under the identity of this key, and the scheduler that leads gives it requests."""
+        if not self.is_running or self.core is None or self.world.now - self.started_at < seconds:
+            return False
+        leaders = [node.core for node in self.ring.schedulers if node.is_running and node.core is not None]
+        known = [core.workers.get(self.worker_id) for core in leaders]
+        return self.runner.info.identity.key == identity and any(each and each.takes_new for each in known)
 
     def applied(self, core: WorkerCore, changes: Any, step: Any) -> None:
         """A step was taken by the worker's core: what blocks held before they were given away is gone, and nobody

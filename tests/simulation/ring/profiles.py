@@ -93,6 +93,18 @@ PRESSED = Profile(
     odd=0.0,
     is_slow=True,
 )
+IDENTITIES = Profile(
+    "identities",
+    faults=(1, 3),
+    kinds=("kill", "terminate", "drain", "restart_scheduler", "reset_links"),
+    schedulers=(1,),
+    workers=(2, 3),
+    odd=0.0,
+    spread_s=2.0,
+    is_slow=True,
+    again=0.5,
+    identities=2,
+)
 BURSTS = Profile(
     "bursts",
     faults=(0, 2),
@@ -107,5 +119,5 @@ BURSTS = Profile(
     scheduler=(("decode_burst_ms", 2000.0), ("max_num_batched_tokens", 200)),
 )
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
-_ALL = (ANY, CALM, ONE, TWO, POISON, NAN, LIMITS, PRESSED, BURSTS, *_LINKS)
+_ALL = (ANY, CALM, ONE, TWO, POISON, NAN, LIMITS, PRESSED, BURSTS, IDENTITIES, *_LINKS)
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.penalties import first_unseen
 from tests.simulation.ring.automaton import Rule, first_allowed
-from worker_svc.runner.sim.model import content, mix, next_token
+from worker_svc.runner.sim.model import content, mix, next_token, seed_of
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,36 @@ class RingRequest:
             if self._ends_with(output):
                 break
         return output
+
+    def least_moves(
+        self, output: Sequence[int], identities: Sequence[ModelIdentity], vocab_size: int
+    ) -> int | None:
+        """How often `output` has gone on under another identity, at least; None: no identity makes one of its
+        tokens."""
+        known = np.array((*self.prompt, *output), np.int32)
+        contents = content(known, np.arange(len(known), dtype=np.int32))
+        totals = np.cumsum(contents, dtype=np.uint64)[len(self.prompt) - 1 :]
+        num_moves, at_work = 0, set(identities)
+        for position, token in enumerate(output):
+            made = set()
+            for identity in identities:
+                total = totals[position : position + 1] + seed_of(identity) * np.uint64(
+                    len(self.prompt) + position
+                )
+                total = total + draw(self.seed, position) if self.is_drawn else total + seed_of(identity)
+                if int(next_token(total, vocab_size)[0]) == token:
+                    made.add(identity)
+            if not made:
+                return None
+            if not made & at_work:
+                num_moves += 1
+            at_work = made & at_work or made
+        return num_moves
+
+    def ends(self, output: Sequence[int], limit: int) -> bool:
+        """Whether an output is whole; `limit`: tokens that a sequence may have."""
+        is_full = len(output) == self.max_tokens or len(self.prompt) + len(output) == limit
+        return is_full or self._ends_with(list(output))
 
     def _ends_with(self, output: list[int]) -> bool:
         if output[-1] in self.stop_token_ids or len(output) == self.stop_after:

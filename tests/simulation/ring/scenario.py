@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.model import FAILING, NAN, POISON
 from tests.simulation.ring.request import RingRequest
@@ -66,6 +67,8 @@ class Profile:
     """Share of requests that repeat an earlier one's prompt."""
     scheduler: tuple[tuple[str, object], ...] = ()
     """Settings that are not drawn."""
+    identities: int = 0
+    """Of the workers' weights; 0: they say none."""
 
 
 ANY = Profile()
@@ -80,6 +83,9 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
     burst_ms = random.Random(f"{name} bursts").choice(BURSTS_MS)  # all else is drawn as before there were any
     setup = replace(setup, scheduler={"decode_burst_ms": burst_ms} | setup.scheduler)
     requests = _draw_requests(rng, setup, profile)
+    if profile.identities:
+        setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))
+        requests = tuple(replace(each, request=_plain(each.request)) for each in requests)
     faults = _draw_faults(rng, setup, profile)
     return Plot(
         name,
@@ -183,6 +189,11 @@ def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tu
     if rng.random() < profile.odd:
         planned += _draw_odd(rng, setup, profile, prefixes[0])
     return tuple(planned)
+
+
+def _plain(request: RingRequest) -> RingRequest:
+    """The same without what makes another token of the model's."""
+    return replace(request, pooling="", rule=None, never_repeats=False)
 
 
 def _draw_odd(

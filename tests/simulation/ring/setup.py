@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from signalbox.protocol.enums import ModelTask
+from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.ring.request import RingRequest
 from worker_svc.core.batch import RunnerInfo
 
@@ -30,6 +31,8 @@ class RingSetup:
     acceptance: float = 0.6
     num_host_blocks: int = 0
     runs_ahead: bool = False
+    identities: tuple[ModelIdentity, ...] = ()
+    """The workers' in turn; a worker that starts again has the next one. Empty: they say none."""
     step_s: tuple[float, float] = (0.002, 0.03)
     """Shortest and longest step."""
     compile_s: float = 0.1

@@ -45,7 +45,7 @@ def next_token(total: U64, vocab_size: int) -> I32:
 
 
 def seed_of(identity: ModelIdentity) -> U64:
-    """What the weights of the simulated model add to all that it reads; 0 where they have no name."""
+    """What the weights of the simulated model add to all that it writes and reads; 0 where they have no name."""
     return np.frombuffer(identity.key[:8] or bytes(8), np.uint64)
 
 
@@ -54,12 +54,13 @@ def continuation(
 ) -> list[int]:
     """What an undisturbed run would output after `tokens`."""
     known, seed = np.array(tokens, np.int32), seed_of(identity)
-    total = content(known, np.arange(len(known), dtype=np.int32)).sum(dtype=np.uint64, keepdims=True)
+    contents = content(known, np.arange(len(known), dtype=np.int32)) + seed
+    total = contents.sum(dtype=np.uint64, keepdims=True)
     output: list[int] = []
     for position in range(len(tokens), len(tokens) + count):
         token = next_token(total + seed, vocab_size)
         output.append(int(token[0]))
-        total += content(token, np.array([position], np.int32))
+        total += content(token, np.array([position], np.int32)) + seed
     return output
 
 
@@ -102,7 +103,7 @@ class SimRunner:
         size = self.info.block_size
         rows = np.repeat(np.arange(len(batch.slots)), np.diff(batch.query_starts))
         blocks = batch.block_tables[rows, batch.positions // size]
-        contents = content(batch.token_ids, batch.positions)
+        contents = content(batch.token_ids, batch.positions) + self._seed
         self._cache[blocks, batch.positions % size] = contents
         totals = np.zeros(len(batch.sample_index), np.uint64)
         for sample, (row, query) in enumerate(zip(batch.sample_rows, batch.sample_index, strict=True)):
