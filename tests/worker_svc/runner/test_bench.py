@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.benchmarks.runner import bench
+from signalbox.benchmarks.runner import bench, read_share
 
 
 def test_lines(
@@ -34,3 +34,17 @@ def test_lines(
         assert line["floor_ms"] > 0
         assert set(line["split_ms"]) == {"linears", "attention", "sampling", "rest"}
         assert min(line["split_ms"].values()) > 0
+
+
+def test_the_share_of_a_plain_read(
+    model_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--dtype float32 --quantization none --threads 1 --rounds 3 --steps 4"
+    monkeypatch.setattr(
+        sys, "argv", ["read_share", "--model", str(model_dir("tiny-qwen3")), *options.split()]
+    )
+    read_share.main()
+    line = json.loads(capsys.readouterr().out)
+    assert line["threads"] == 1 and line["step_ms"] > 0 and line["read_gb_s"] > 0
+    low, high = line["ratios"]
+    assert 0 <= low <= line["ratio"] <= high
