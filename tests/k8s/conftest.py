@@ -29,21 +29,24 @@ def rendered(overlay: str) -> Cluster:
 
 @cache
 def rendered_with(component: str, overlay: str) -> Cluster:
-    """An overlay that takes in one of the components."""
+    """An overlay that takes in one of the components, or several: `a+b`."""
     with tempfile.TemporaryDirectory() as folder:
         overlays = write_with(component, overlay, Path(folder))
         return Cluster(manifests.render(overlays / overlay))
 
 
 def write_with(component: str, overlay: str, folder: Path) -> Path:
-    """A copy of the overlays, one of which takes in a component; skips the test where nothing can render it."""
+    """A copy of the overlays, one of which takes in a component, or several: `a+b`. Skips the test where nothing can
+    render it."""
     if not manifests.renderers():
         pytest.skip("neither kubectl nor kustomize is installed; .ci/run installs one")
     copy = folder / "k8s"
     shutil.copytree(manifests.OVERLAYS.parent, copy)
     path = copy / "overlays" / overlay / "kustomization.yaml"
     kustomization = yaml.safe_load(path.read_text())
-    kustomization.setdefault("components", []).append(f"../../components/{component}")
+    kustomization.setdefault("components", []).extend(
+        f"../../components/{name}" for name in component.split("+")
+    )
     path.write_text(yaml.safe_dump(kustomization))
     return copy / "overlays"
 

@@ -27,8 +27,9 @@ from tools.rehearsal.cluster import Cluster, Pod
 
 NEEDS = {"model-image": "1.31"}
 """The first version that knows what a component has, where that is not every version we run on."""
-COMMON = sorted(set(COMPONENTS) - {"relay", "standby"})
-"""Those two have tests of their own."""
+COMMON = sorted(set(COMPONENTS) - {"relay", "standby", "relay-certificates"})
+"""Those two have tests of their own; the third stands behind others."""
+COMMON.append("certificates+relay+relay-certificates")
 
 
 @pytest.fixture(params=COMMON)
