@@ -258,6 +258,7 @@ def test_a_grammar_that_comes_when_its_request_is_gone_is_dropped(
     bench = make(GrammarPreparation(gate))
     bench.put(new_request(0, regex("a+")))
     assert gate.entered.wait(TIMEOUT_S)
+    bench.put(steps=[step(1, finished=[0])])
     bench.put(new_request(0, regex("b+"), attempt=2))
     bench.settle()
     gate.open.set()
@@ -283,8 +284,9 @@ def test_what_was_cancelled_is_not_compiled(make: Make, compiler: GrammarCompile
     bench = make(GrammarPreparation(recorder))
     bench.put(*(new_request(slot, regex(form)) for slot, form in enumerate(("a+", "b+", "c+", "d+"))))
     assert recorder.entered.wait(TIMEOUT_S)
-    bench.put(new_request(3, None, attempt=2), steps=[step(1, finished=[1])])
+    bench.put(steps=[step(1, finished=[1, 3])])
     bench.result()
+    bench.put(new_request(3, None, attempt=2))
     recorder.open.set()
     assert [bench.told().slot, bench.told().slot] == [0, 2]
     bench.settle()
