@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -50,9 +50,27 @@ class HeldMatrix:
             is_e2m1=self.is_e2m1,
         )
 
+    def with_rows(self, choose: Callable[[torch.Tensor], torch.Tensor]) -> HeldMatrix:
+        """The matrix with its rows as `choose` orders them; it takes rows of any dtype."""
+        offsets = None if self.offsets is None else choose(self.offsets)
+        return replace(self, codes=_own(choose(self.codes)), scales=choose(self.scales), offsets=offsets)
+
     def give_up(self, chunk: slice) -> None:
         """Gives the memory of these rows back, whole pages of it: nobody wants them any more."""
         give_up(self.codes[chunk])
+
+
+def join_held(matrices: Sequence[HeldMatrix]) -> HeldMatrix | None:
+    """Their rows, one matrix behind the other; None: they are not all kept alike."""
+    first = matrices[0]
+    kinds = {(each.form, each.codes.dtype, each.is_e2m1, each.offsets is None) for each in matrices}
+    if len(kinds) > 1:
+        return None
+    offsets = [each.offsets for each in matrices if each.offsets is not None]
+    codes = allocate((sum(len(each.codes) for each in matrices), first.codes.shape[1]), first.codes.dtype)
+    torch.cat([each.codes for each in matrices], out=codes)
+    scales = torch.cat([each.scales for each in matrices])
+    return replace(first, codes=codes, scales=scales, offsets=torch.cat(offsets) if offsets else None)
 
 
 def hold(matrix: QuantisedMatrix) -> HeldMatrix:
@@ -97,6 +115,11 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     # Private: pages of shared memory cannot be given up one by one.
     memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(memory, dtype=dtype)[:count].view(shape)
+
+
+def _own(codes: torch.Tensor) -> torch.Tensor:
+    """Codes in pages of their own, which can be given up."""
+    return allocate(tuple(codes.shape), codes.dtype).copy_(codes)
 
 
 def _allocate_codes(matrix: QuantisedMatrix, shape: tuple[int, int]) -> torch.Tensor:

@@ -127,7 +127,7 @@ def test_the_peak_of_loading_is_little_more_than_the_model(tmp_path: Path, form:
     assert share < MOST
 
 
-@pytest.mark.parametrize(("quantization", "most"), [("none", MOST), ("int4", 1.3)])
+@pytest.mark.parametrize(("quantization", "most"), [("none", MOST), ("int4", 1.25)])
 def test_the_peak_until_a_model_is_served_is_little_more_than_what_it_has_then(
     tmp_path: Path, quantization: str, most: float
 ) -> None:

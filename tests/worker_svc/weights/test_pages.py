@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from worker_svc.weights.heap import HeapTrim
-from worker_svc.weights.held import allocate, hold, hold_rounded
+from worker_svc.weights.held import HeldMatrix, allocate, hold, hold_rounded, join_held
 from worker_svc.weights.pages import give_up
+from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import GROUP_SIZE, round_to_eight_bits
 from worker_svc.weights.tensor_file import MappedFile, forget_mapped
 
@@ -41,6 +42,30 @@ def test_mapped_pages_are_read_anew_and_others_stay(tmp_path: Path) -> None:
     for tensor in (mapped, own):
         forget_mapped(tensor)
         assert tensor.eq(5).all()
+
+
+def make_held(outputs: int, seed: int) -> HeldMatrix:
+    generator = torch.Generator().manual_seed(seed)
+    return hold(round_to_eight_bits(torch.randn(outputs, 2 * GROUP_SIZE, generator=generator)))
+
+
+def test_joined_and_ordered_rows_are_the_same_rows() -> None:
+    parts = [make_held(outputs, outputs) for outputs in (32, 48)]
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(1))
+    joined = join_held(parts)
+    assert joined is not None
+    rows = torch.cat([part.rows().dequantise() for part in parts])
+    assert torch.equal(joined.rows().dequantise(), rows)
+    ordered = joined.with_rows(lambda values: values[order])
+    assert torch.equal(ordered.rows().dequantise(), rows[order])
+    ordered.give_up(slice(0, 80))
+    assert torch.equal(joined.rows().dequantise(), rows), "its memory is its own"
+
+
+def test_matrices_that_are_kept_in_different_ways_are_not_joined_as_they_are() -> None:
+    eight = make_held(32, 0)
+    four = hold(QuantisedMatrix(torch.ones(32, 64, dtype=torch.int8), torch.ones(32, 2), None, 4, 32))
+    assert join_held([eight, four]) is None
 
 
 @pytest.mark.parametrize("outputs", [1, 31, 700])

@@ -12,7 +12,7 @@ from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_codes import PackedCodes, check_fits
 from worker_svc.runner.cpu.packed_linear import TOLERANCES, PackingError, probe_rows, relative_error
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
-from worker_svc.weights.held import hold
+from worker_svc.weights.held import HeldMatrix, hold, join_held
 from worker_svc.weights.quantised import QuantisedMatrix
 
 
@@ -72,17 +72,17 @@ def pack_kept(
     """The outputs of all side by side, or as `arrange` orders them; the layers are released. PackingError if the kernel
     could not read that; then they are as they were."""
     bias = join_biases(linears)
-    if len(linears) == 1 and arrange is None:
-        held = linears[0].held
-        check_fits(held)
-        linears[0].release()
-        return PackedCodes(held, bias)
-    matrix = join_matrices([linear.matrix for linear in linears])
+    joined: HeldMatrix | QuantisedMatrix | None = linears[0].held
+    if len(linears) > 1:
+        joined = join_held([linear.held for linear in linears])
+    if joined is None:
+        joined = join_matrices([linear.matrix for linear in linears])
+    check_fits(joined)
     for linear in linears:
         linear.release()
     if arrange is None:
-        return PackedCodes(matrix, bias)
-    return PackedCodes(matrix.with_rows(arrange), None if bias is None else arrange(bias))
+        return PackedCodes(joined, bias)
+    return PackedCodes(joined.with_rows(arrange), None if bias is None else arrange(bias))
 
 
 def join_matrices(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix:

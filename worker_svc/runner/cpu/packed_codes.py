@@ -15,8 +15,8 @@ from worker_svc.weights.quantised import QuantisedMatrix
 
 PIECE, HALF_PIECE = 32, 16
 """Inputs whose products the kernel adds up exactly: those of 32 share a scale in a row."""
-TILES_AT_ONCE = 64
-"""Tiles that are packed together: what is packed needs memory twice."""
+CODES_AT_ONCE = 1 << 21
+"""Codes that are packed together, about: some bytes are needed for each meanwhile."""
 
 
 class PackedCodes:
@@ -43,8 +43,9 @@ class PackedCodes:
         if memory is None or memory.shape != shape:
             memory = allocate(shape, torch.uint8)
         self.packed = memory
-        for first in range(0, num_tiles, TILES_AT_ONCE):
-            part = slice(first, min(first + TILES_AT_ONCE, num_tiles))
+        step = max(1, CODES_AT_ONCE // (TILE * inputs))
+        for first in range(0, num_tiles, step):
+            part = slice(first, min(first + step, num_tiles))
             rows = slice(part.start * TILE, part.stop * TILE)
             self._pack(matrix.rows(rows), number, self.packed[part])
             if isinstance(matrix, HeldMatrix):
