@@ -139,9 +139,9 @@ async def test_the_scheduler_counts_what_was_sent(measured: Measured) -> None:
 
 async def test_the_worker_counts_its_steps(measured: Measured) -> None:
     value = await difference(measured, measured.worker)
-    steps = value("signalbox_worker_steps_total")
-    assert steps >= MAX_TOKENS
-    assert value("signalbox_worker_step_seconds_total", part="execute") >= 0.002 * (steps - 2)
+    assert value("signalbox_worker_steps_total") >= MAX_TOKENS
+    # Steps of a burst behind a request's end, and those that only free slots, take no time of the model.
+    assert value("signalbox_worker_step_seconds_total", part="execute") >= 0.002 * MAX_TOKENS
     now = scrape(measured.worker)
     assert now("signalbox_worker_attached") == 1
     assert now("signalbox_worker_slots", state="free") == now("signalbox_worker_slots")
