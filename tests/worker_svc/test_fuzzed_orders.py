@@ -67,7 +67,11 @@ def test_no_order_ends_a_worker_or_breaks_what_it_holds() -> None:
         for _ in range(ORDERS):
             number = max(bench.core.last_step_id, 2) + 1
             order = true_order(odd.rng, number)
-            order = odd.make(AttachWorkerResponse()) if odd.rng.random() < 0.3 else odd.damage(order)
+            if odd.rng.random() < 0.3:
+                order = AttachWorkerResponse()
+                odd.make(order)
+            else:
+                odd.damage(order)
             try:
                 bench.loop.put(AttachWorkerResponse.FromString(odd.bytes_of(order)))
             except (ValueError, DecodeError):

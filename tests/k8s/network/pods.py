@@ -6,15 +6,18 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from scheduler_svc.lease.kubernetes_store import ACCOUNT
 from signalbox.cli.identity import files_of
 from signalbox.cli.ring.supervisor import Child, Service
+from tests.k8s.network.api import PORT
 from tests.k8s.network.namespaces import Dial, Network, inside, run
-from tools.rehearsal.cluster import Cluster, Pod
-from tools.rehearsal.environment import IMAGE_PATHS, environment_of, make_leases, relocate
+from tools.rehearsal.cluster import Cluster, Document, Pod
+from tools.rehearsal.environment import IMAGE_PATHS, environment_of, relocate
 from tools.rehearsal.policies import Peer, allows, peer_of
 
 MODULES = {
@@ -25,7 +28,12 @@ MODULES = {
 SIMULATED = {"SIGNALBOX_WORKER_RUNNER": "sim", "SIGNALBOX_WORKER_SIM_BASE_MS": "10"}
 """The one thing that differs from the manifests: workers load no model."""
 SUBNET = "10.77.0"
+POLL_S = 0.05
 PROGRAMS = Path(__file__).parent
+API = "api"
+"""The outsider that answers as the cluster's API server."""
+IN_A_POD = 'mount -t tmpfs tmpfs /var/run && mkdir -p "$1" && mount --bind "$0" "$1" && shift && exec "$@"'
+"""Puts the account's folder where pods have it, in a mount namespace that nobody else sees."""
 
 
 class Pods:
@@ -36,6 +44,7 @@ class Pods:
         self.network = Network()
         self.certificates = directory / "certificates"
         self._directory = directory
+        self._account = directory / "account"
         self._children: dict[str, Child] = {}
         # Names of the cluster lead to these pods from now on.
         cluster.pods = [
@@ -72,13 +81,33 @@ class Pods:
     def allowed(self) -> list[Dial]:
         """All dials that the manifests' NetworkPolicies let through, to ports where somebody listens."""
         return [
-            Dial(source.address, pod.address, port)
+            Dial(source.address, self.peers[target].address, port)
             for name, source in self.peers.items()
-            for pod in self.cluster.pods
-            if pod.name != name
-            for port in self.listening(pod)
-            if allows(self.cluster, source, self.peers[pod.name], port)
+            for target, port in self.ports()
+            if target != name and allows(self.cluster, source, self.peers[target], port)
         ]
+
+    def ports(self) -> list[tuple[str, int]]:
+        """(name, port) of all that somebody listens on, in pods and outside."""
+        inside_pods = [(pod.name, port) for pod in self.cluster.pods for port in self.listening(pod)]
+        return [*inside_pods, (API, PORT)]
+
+    def start_api(self, rules: list[Document]) -> None:
+        """The API server, which knows one account and the rules of its Role."""
+        self._account.mkdir()
+        address = self.peers[API].address
+        command = self.program("api", API, "serve", address, str(self._account), json.dumps(rules))
+        self._children[API] = Child(Service(API, tuple(command)), self._directory / "api.log")
+        while not (self._account / "token").exists():
+            self.check()
+            time.sleep(POLL_S)
+
+    def lease(self) -> Document:
+        """The spec of the schedulers' Lease, as one of their pods sees it."""
+        source = self.of("scheduler")[0].name
+        said = run(*self.program("api", source, "look", self.peers[API].address, str(self._account)))
+        spec: Document = json.loads(said)
+        return spec
 
     def start(self, pod: Pod) -> None:
         """The pod's process, with the manifest's variables and certificates in place of Secrets."""
@@ -87,7 +116,7 @@ class Pods:
             f"/certificates/{name}": path
             for name, path in (("tls.crt", cert), ("tls.key", key), ("ca.crt", ca))
         }
-        paths = IMAGE_PATHS | make_leases(self._directory) | secret
+        paths = IMAGE_PATHS | secret
         variables = {
             name: relocate(value, pod, self.cluster, paths)
             for name, value in environment_of(pod, self.cluster).items()
@@ -98,7 +127,13 @@ class Pods:
             # Who dials the Service reaches any pod behind it; here each is tried.
             both = ",".join(f"{each.address}:7300" for each in self.of("scheduler"))
             variables[f"SIGNALBOX_{pod.component.upper()}_SCHEDULER"] = both
-        command = (sys.executable, "-m", MODULES[pod.container["command"][0]])
+        command: tuple[str, ...] = (sys.executable, "-m", MODULES[pod.container["command"][0]])
+        if pod.spec.get("automountServiceAccountToken"):
+            variables |= {
+                "KUBERNETES_SERVICE_HOST": self.peers[API].address,
+                "KUBERNETES_SERVICE_PORT": str(PORT),
+            }
+            command = ("unshare", "--mount", "sh", "-c", IN_A_POD, str(self._account), str(ACCOUNT), *command)
         words = ("env", *(f"{name}={value}" for name, value in variables.items()), *command)
         service = Service(pod.name, inside(self.network.namespace(pod.name), *words))
         log = self._directory / f"{pod.name}.log"

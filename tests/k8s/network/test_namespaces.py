@@ -20,9 +20,10 @@ import yaml
 
 from signalbox.runtime.process import PARENT
 from tests.k8s.conftest import write_with
+from tests.k8s.network.api import PORT
 from tests.k8s.network.namespaces import why_not
-from tests.k8s.network.pods import Pods
-from tools.rehearsal.cluster import Cluster, Pod, render
+from tests.k8s.network.pods import API, Pods
+from tools.rehearsal.cluster import Cluster, render
 from tools.rehearsal.policies import Peer
 
 CLIENT, INTRUDER, NEIGHBOUR, PROMETHEUS = "client", "intruder", "neighbour", "prometheus"
@@ -34,16 +35,18 @@ OUTSIDERS = {
         {"app.kubernetes.io/name": "signalbox", "app.kubernetes.io/component": "worker"}, "elsewhere"
     ),
     PROMETHEUS: Peer({"app": "prometheus"}, "monitoring"),
+    API: Peer({}, ""),
 }
 PUBLIC = {("frontend", 8000), ("frontend", 7301)}
 REACHES = {
-    "scheduler": {("scheduler", 7300)},
+    "scheduler": {("scheduler", 7300), (API, PORT)},
     "worker": {("scheduler", 7300)},
     "frontend": {("scheduler", 7300), ("worker", 7310)},
-    CLIENT: PUBLIC,
-    INTRUDER: PUBLIC,
-    NEIGHBOUR: PUBLIC,
-    PROMETHEUS: {*PUBLIC, ("scheduler", 9300), ("worker", 9310)},
+    CLIENT: {*PUBLIC, (API, PORT)},
+    INTRUDER: {*PUBLIC, (API, PORT)},
+    NEIGHBOUR: {*PUBLIC, (API, PORT)},
+    PROMETHEUS: {*PUBLIC, ("scheduler", 9300), ("worker", 9310), (API, PORT)},
+    API: PUBLIC,
 }
 """docs/operations.md's table of who may dial whom, written once more: not derived from the manifests."""
 SECRET_LINKS = {"scheduler": 7300, "worker": 7310}
@@ -72,6 +75,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
     directory = tmp_path_factory.mktemp("network")
     with Pods(manifests(directory), OUTSIDERS, directory) as pods:
         pods.network.enforce(pods.allowed())
+        pods.start_api(pods.cluster.find("Role", "signalbox-scheduler")["rules"])
         for pod in pods.cluster.pods:
             pods.start(pod)
         wait_until_ready(pods)
@@ -88,17 +92,14 @@ def public(pods: Pods) -> list[str]:
     return [f"{pod.address}:7301" for pod in pods.of("frontend")]
 
 
-def everything(pods: Pods, source: str) -> list[tuple[Pod, int]]:
-    return [(pod, port) for pod in pods.cluster.pods if pod.name != source for port in pods.listening(pod)]
-
-
 def tried(pods: Pods, source: str) -> dict[tuple[str, int], set[str]]:
-    """What became of dials to all ports of all other pods, by kind of pod and port."""
-    targets = everything(pods, source)
-    answers = pods.dial(source, [(pod.address, port) for pod, port in targets])
+    """What became of dials to all ports of all others, by kind of pod and port."""
+    components = {pod.name: pod.component for pod in pods.cluster.pods}
+    targets = [(name, port) for name, port in pods.ports() if name != source]
+    answers = pods.dial(source, [(pods.peers[name].address, port) for name, port in targets])
     found: dict[tuple[str, int], set[str]] = {}
-    for (pod, port), answer in zip(targets, answers, strict=True):
-        found.setdefault((pod.component, port), set()).add(answer)
+    for (name, port), answer in zip(targets, answers, strict=True):
+        found.setdefault((components.get(name, name), port), set()).add(answer)
     return found
 
 
@@ -130,6 +131,20 @@ def test_a_request_streams_through_both_frontends(pods: Pods) -> None:
     for address in public(pods):
         seen = pods.run_client(CLIENT, "once", address)
         assert (seen["num_whole"], seen["broken"]) == (1, [])
+
+
+def test_a_scheduler_that_stops_hands_the_lease_to_the_other(pods: Pods) -> None:
+    """B1: by the Lease of the API server, with no more than its Role lets it."""
+    before = pods.lease()
+    address = before["holderIdentity"].rpartition("_")[0]
+    (leader,) = (pod for pod in pods.of("scheduler") if address == f"{pod.address}:7300")
+    pods.stop(leader)
+    pods.start(leader)
+    wait_until_ready(pods)
+    after = pods.lease()
+    (other,) = (pod for pod in pods.of("scheduler") if pod is not leader)
+    assert after["holderIdentity"].startswith(f"{other.address}:7300_")
+    assert after["leaseTransitions"] == before["leaseTransitions"] + 1
 
 
 @pytest.mark.skipif(

@@ -1,6 +1,6 @@
 """A stub of the part of the Kubernetes API that leases need: objects in memory, compare-and-swap of resourceVersion.
 
-It checks what the real one checks (token, version, fields of a Lease) and can be told to fail.
+It checks what the real one checks (token, what roles allow, version, fields of a Lease) and can be told to fail.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from typing import Any
 
 PREFIX = "/apis/coordination.k8s.io/v1/namespaces/"
 TOKEN = "a token"
+VERBS = {"GET": "get", "PUT": "update", "POST": "create"}
 
 
 class ApiServer:
     """The leases of all namespaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: list[dict[str, Any]] | None = None) -> None:
+        """rules: of the account's Role; None: it may do all."""
         self.url = ""
+        self.rules = rules
         self.leases: dict[str, dict[str, Any]] = {}
         """By path."""
         self.fails_with: int | None = None
@@ -39,6 +42,8 @@ class ApiServer:
                 return self.fails_with, {"kind": "Status", "message": "told to fail"}
             if authorization != f"Bearer {TOKEN}":
                 return 401, {"kind": "Status", "message": "Unauthorized"}
+            if self.rules is not None and not any(_allows(rule, method, path) for rule in self.rules):
+                return 403, {"kind": "Status", "message": f"{VERBS.get(method)} {path} is forbidden"}
             if not path.startswith(PREFIX):
                 return 404, {"kind": "Status", "message": "no such resource"}
             status, answer = self._answer(method, path, body)
@@ -73,6 +78,17 @@ class ApiServer:
         return body
 
 
+def _allows(rule: dict[str, Any], method: str, path: str) -> bool:
+    """A rule of a Role lets a call through: /apis/GROUP/v1/namespaces/NAMESPACE/RESOURCE[/NAME]."""
+    parts = path.split("/")
+    group, resource, name = parts[2], parts[6], parts[7] if len(parts) > 7 else ""
+    named = rule.get("resourceNames")
+    is_of = (
+        group in rule["apiGroups"] and resource in rule["resources"] and VERBS.get(method) in rule["verbs"]
+    )
+    return is_of and (not named or name in named)
+
+
 def _complaint(body: Any) -> str:
     spec = body.get("spec", {})
     if (body.get("apiVersion"), body.get("kind")) != ("coordination.k8s.io/v1", "Lease"):
@@ -85,9 +101,14 @@ def _complaint(body: Any) -> str:
 
 
 @contextmanager
-def api_server(certificate: Path | None = None, key: Path | None = None) -> Iterator[ApiServer]:
-    """A server on a port of its own; with TLS when there is a certificate."""
-    server = ApiServer()
+def api_server(
+    certificate: Path | None = None,
+    key: Path | None = None,
+    address: tuple[str, int] = ("127.0.0.1", 0),
+    rules: list[dict[str, Any]] | None = None,
+) -> Iterator[ApiServer]:
+    """A server at an address, without one at a port of its own; with TLS when there is a certificate."""
+    server = ApiServer(rules)
 
     class Handler(BaseHTTPRequestHandler):
         def _handle(self) -> None:
@@ -105,12 +126,12 @@ def api_server(certificate: Path | None = None, key: Path | None = None) -> Iter
         def log_message(self, *arguments: object) -> None:
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http = ThreadingHTTPServer(address, Handler)
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         http.socket = context.wrap_socket(http.socket, server_side=True)
-    server.url = f"{'https' if certificate else 'http'}://127.0.0.1:{http.server_port}"
+    server.url = f"{'https' if certificate else 'http'}://{address[0]}:{http.server_port}"
     thread = threading.Thread(target=http.serve_forever, args=(0.02,))
     thread.start()
     try:
