@@ -84,7 +84,7 @@ class BatchRun:
         self._looked.set()
 
     async def run(self) -> None:
-        """Returns when the batch has ended."""
+        """Returns when the batch has ended. Raises OSError while its input cannot be read: another run may go on."""
         batch = self._batch
         if batch.status is BatchStatus.VALIDATING and not await self._validate():
             return
@@ -160,15 +160,27 @@ class BatchRun:
 
     async def _serve_all(self, journal: Journal, writer: JournalWriter) -> None:
         reader = await in_thread(self._make_reader, journal)
+        unread: OSError | None = None
         try:
             async with asyncio.TaskGroup() as running:
-                while lines := await in_thread(reader.read):
+                while unread is None:
+                    try:
+                        lines = await in_thread(reader.read)
+                    except OSError as error:
+                        unread = (
+                            error  # raised when the answers of those that run are kept: nobody is asked twice
+                        )
+                        continue
+                    if not lines:
+                        break
                     for line in lines:
                         await self._places.acquire()
                         task = running.create_task(self._serve(line, writer))
                         task.add_done_callback(lambda _: self._places.release())
         finally:
             reader.close()
+        if unread is not None:
+            raise unread
 
     def _make_reader(self, journal: Journal) -> LineReader:
         path, limit = self._folder / INPUT, self._limits.max_line_bytes

@@ -12,6 +12,7 @@ from frontend_svc.batches.batch_run import BatchLimits, BatchRun, Execute
 from frontend_svc.batches.batch_store import BatchLease, BatchStore
 from frontend_svc.batches.disk import DiskQuota
 from frontend_svc.batches.file_store import FileStore
+from frontend_svc.batches.journal_writer import RETRY_S
 from frontend_svc.batches.places import Places
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ class BatchRunner:
         most = MAX_RUNNING - len(self._running)
         if most <= 0:
             return
-        skip = self._ended | self._running.keys()
+        running = set(self._running)
+        skip = self._ended | running
         taking = asyncio.create_task(asyncio.to_thread(self._batches.take, skip, most))
         try:
             leases = await asyncio.shield(taking)
@@ -94,7 +96,7 @@ class BatchRunner:
             for lease in await taking:
                 lease.release()
             raise
-        self._ended = skip - self._running.keys()
+        self._ended = skip - running  # one that ran may be let go by now, and is not at its end
         for lease in leases:
             self._begin(lease)
 
@@ -116,13 +118,22 @@ class BatchRunner:
     async def _run(self, run: BatchRun, lease: BatchLease) -> None:
         try:
             await run.run()
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):  # which does not come back
+                await self._fail(run, lease, error)
+            else:
+                log.warning("%s cannot be read: %s", lease.batch.id, error.strerror)
+                await asyncio.sleep(RETRY_S)
         except Exception as error:
-            log.exception("%s failed", lease.batch.id)
-            await run.fail("internal_error", f"internal error ({type(error).__name__})")
+            await self._fail(run, lease, error)
         finally:
             del self._running[lease.batch.id]
             lease.release()
             self._news.set()
+
+    async def _fail(self, run: BatchRun, lease: BatchLease, error: Exception) -> None:
+        log.error("%s failed", lease.batch.id, exc_info=error)
+        await run.fail("internal_error", f"internal error ({type(error).__name__})")
 
     def _sweep(self) -> None:
         self._files.sweep()

@@ -4,6 +4,7 @@ FB4, FB5)."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from typing import Any
 import openai
 import pytest
 
-from frontend_svc.batches import batch_run, disk
+from frontend_svc.batches import batch_run, disk, runner
+from frontend_svc.batches.input_lines import LineReader
 from frontend_svc.batches.journal import Journal, make_entry
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
@@ -347,6 +349,42 @@ async def test_a_full_disk_makes_a_batch_wait(
         assert batch.request_counts.completed == 80
         assert names(await read_results(client, batch.output_file_id)) == all_names(80)
     assert asked == 80
+
+
+@pytest.mark.parametrize(("owner", "name", "good"), [(batch_run, "validate", 0), (LineReader, "read", 1)])
+async def test_an_input_that_cannot_be_read_for_a_moment_makes_a_batch_wait(
+    client: openai.AsyncOpenAI,
+    cluster: Cluster,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    good: int,
+) -> None:
+    """Whatever was asked by then is not asked again (FB3, FB6). good: reads ahead of the one that fails."""
+    monkeypatch.setattr(runner, "RETRY_S", 0.05)
+    asked = num_reads = 0
+    ids, read = tokenizer.fast.encode(" jumps").ids, getattr(owner, name)
+
+    def answer(_: Any) -> list[int]:
+        nonlocal asked
+        asked += 1
+        return ids
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        nonlocal num_reads
+        num_reads += 1
+        if good < num_reads <= good + 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, failing)
+    cluster.serve(answer, 1)
+    made = await make_batch(client, make_lines(100))
+    batch = await until_end(client, made.id)
+    assert (batch.status, batch.request_counts.completed, asked) == ("completed", 100, 100)
+    assert names(await read_results(client, batch.output_file_id)) == all_names(100)
+    assert num_reads >= good + 3
 
 
 @pytest.mark.parametrize("where", ["a line", "its journal"])
