@@ -56,21 +56,41 @@ PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = (
                 "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
             },
         ),
+        "qwen3-8b": (
+            Qwen3Config,
+            TINY
+            | {
+                "vocab_size": 151936,
+                "hidden_size": 4096,
+                "num_hidden_layers": 36,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "head_dim": 128,
+                "intermediate_size": 12288,
+                "max_position_embeddings": 40960,
+                "tie_word_embeddings": False,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+            },
+        ),
     }
 )
+LARGE = {"qwen3-8b"}
+"""Drawn in the dtype that is written: in float32 they would not fit."""
+LARGEST_FILE = "4GB"
 GAINS = {"q_proj": 2.0, "k_proj": 2.0, "q_norm": 1.5, "k_norm": 1.5, "o_proj": 3.0}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def make_model(preset: str, out_dir: Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
-    """Writes config.json, generation_config.json and model.safetensors to `out_dir`, and returns that."""
+    """Writes config.json, generation_config.json and model.safetensors, or several of 4 GB with their index, to
+    `out_dir`, and returns that."""
     config_class, settings = PRESETS[preset]
     config = config_class(**settings)
     auto_model: Any = AutoModelForCausalLM
-    model = auto_model.from_config(config, dtype=torch.float32)
+    model = auto_model.from_config(config, dtype=dtype if preset in LARGE else torch.float32)
     fill_weights(model, torch.Generator().manual_seed(seed))
     model.generation_config.eos_token_id = EOS_TOKEN_ID
-    model.to(dtype).save_pretrained(out_dir)
+    model.to(dtype).save_pretrained(out_dir, max_shard_size=LARGEST_FILE)
     return out_dir
 
 

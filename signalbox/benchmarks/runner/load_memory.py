@@ -16,6 +16,7 @@ import gc
 import json
 import re
 import threading
+import time
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ from worker_svc.runner.torch_runner import load_checked
 
 BLOCK_SIZE = 16
 INTERVAL_S = 0.005
+PIECE_BYTES = 1 << 24
 STATUS = Path("/proc/self/status")
 FIELDS = re.compile(r"^(RssAnon|RssFile|RssShmem):\s+(\d+) kB$", re.MULTILINE)
 
@@ -63,6 +65,15 @@ class Peaks(threading.Thread):
         self.join()
 
 
+def read(directory: Path) -> None:
+    """Reads all weights once."""
+    buffer = bytearray(PIECE_BYTES)
+    for path in sorted(directory.glob("*.safetensors")):
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -74,9 +85,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    began_s = time.monotonic()
+    read(options.model)
+    read_s = time.monotonic() - began_s
     peaks = Peaks()
     peaks.start()
+    began_s = time.monotonic()
     model = load_checked(options.model, options.dtype, "cpu", BLOCK_SIZE, Quantization(options.quantization))
+    load_s = time.monotonic() - began_s
     peaks.stop()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
@@ -86,6 +102,7 @@ def main() -> None:
             {"model": options.model.name, "quantization": options.quantization, "kept": model.kept}
             | {f"peak_{name}_mb": round(value / 1e6) for name, value in peaks.most.items()}
             | {f"served_{name}_mb": round(value / 1e6) for name, value in served.items()}
+            | {"read_s": round(read_s, 1), "load_s": round(load_s, 1)}
             | {"peak_of_served": round(peaks.most["both"] / served["both"], 2)}
         )
     )
