@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from signalbox.errors import StartupError
 from signalbox.telemetry.attributes import METRIC_SPANS
+from signalbox.telemetry.scrape_server import ScrapeServer
 from signalbox.telemetry.spans import SpanCounts
 
 log = logging.getLogger(__name__)
@@ -57,11 +59,13 @@ class MetricsServer:
         if not host or not port.isdecimal():
             raise StartupError(f"metrics must be host:port, got {address!r}")
         try:
-            server, thread = start_http_server(int(port), host.strip("[]"), self._registry)
+            server = ScrapeServer(host.strip("[]"), int(port), self._registry)
         except (OSError, OverflowError):
             raise StartupError(
                 f"cannot serve metrics on {address}: the port is in use or the address is not ours"
             ) from None
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
 
         def stop() -> None:
             server.shutdown()
