@@ -160,17 +160,14 @@ class BatchRun:
 
     async def _serve_all(self, journal: Journal, writer: JournalWriter) -> None:
         reader = await in_thread(self._make_reader, journal)
-        unread: OSError | None = None
+        unread: OSError | None = None  # raised behind the answers of lines that run: nobody is asked twice
         try:
             async with asyncio.TaskGroup() as running:
-                while unread is None:
+                while True:
                     try:
                         lines = await in_thread(reader.read)
                     except OSError as error:
-                        unread = (
-                            error  # raised when the answers of those that run are kept: nobody is asked twice
-                        )
-                        continue
+                        unread, lines = error, []
                     if not lines:
                         break
                     for line in lines:
