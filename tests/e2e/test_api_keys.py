@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import openai
@@ -12,13 +11,9 @@ from signalbox.api_keys import NewKey, make_key
 from signalbox.client import Client
 from signalbox.errors import AuthenticationError
 from tests.e2e.conftest import Launch
-from tests.e2e.test_ring import run_cli
+from tests.e2e.test_ring import run_cli, wait_idle
 
 PROMPT = "def quicksort(self, items, lower, upper):\n    pivot = items[lower]\n" * 3
-
-
-HEARD_S = 0.5
-"""Steps are sent ahead: a client may have its last token before the scheduler hears which blocks are computed."""
 
 
 def write_keys(path: Path) -> list[NewKey]:
@@ -46,7 +41,7 @@ async def test_a_ring_with_keys(tmp_path: Path, launch_ring: Launch, monkeypatch
         async with Client(ring.grpc, api_key=key.text) as client:
             result = await client.generate(PROMPT, max_tokens=4, temperature=0).result()
             cached[name] = result.finished.num_cached_tokens
-        await asyncio.sleep(HEARD_S)
+        wait_idle(ring)  # steps are sent ahead: a client may be told before the scheduler is
     assert cached["first"] == cached["other"] == 0, "another tenant's blocks are not for it"
     assert cached["again"] == cached["second"] > 0
 

@@ -124,9 +124,7 @@ async def test_requests_that_run_together_do_not_change_each_other(ring: Running
 async def test_the_second_time_the_prompt_is_cached(ring: RunningRing) -> None:
     prompt = "# a prompt that no other test has\nimport os\nimport sys\n" * 4
     first = await complete(ring, prompt)
-    await asyncio.sleep(
-        0.5
-    )  # steps are sent ahead: the scheduler may hear of the blocks behind the last token
+    wait_idle(ring)  # steps are sent ahead: a client may be told before the scheduler is
     second = await complete(ring, prompt)
     assert first.finished.num_cached_tokens == 0
     assert second.finished.num_cached_tokens > 0

@@ -46,6 +46,7 @@ def test_the_services_read_what_their_pods_say(cluster: Cluster, monkeypatch: py
 
 
 def test_every_document_is_valid(cluster: Cluster) -> None:
+    """To the field, by the schemas; `validate` raises."""
     for document in cluster.documents:
         validate(document)
 
