@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
+import sys
 import threading
 from collections import deque
 from socketserver import ThreadingMixIn
@@ -11,6 +13,8 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
+
+log = logging.getLogger(__name__)
 
 READ_S = 10.0
 """Most seconds between two pieces of a request, or of what the client takes of its answer."""
@@ -57,7 +61,9 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever goes away in the middle is no event."""
+        """Whoever goes away in the middle is no event; all else is a bug."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            log.exception("a scrape failed")
 
 
 def _end(connection: socket.socket) -> None:

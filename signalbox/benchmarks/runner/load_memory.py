@@ -27,6 +27,7 @@ from worker_svc.runner.torch_runner import load_checked
 BLOCK_SIZE = 16
 INTERVAL_S = 0.005
 PIECE_BYTES = 1 << 24
+SUFFIXES = (".safetensors", ".gguf")
 STATUS = Path("/proc/self/status")
 FIELDS = re.compile(r"^(RssAnon|RssFile|RssShmem):\s+(\d+) kB$", re.MULTILINE)
 
@@ -65,10 +66,13 @@ class Peaks(threading.Thread):
         self.join()
 
 
-def read(directory: Path) -> None:
-    """Reads all weights once."""
+def read(model: Path) -> None:
+    """Reads all weights once, of a directory or one file."""
     buffer = bytearray(PIECE_BYTES)
-    for path in sorted(directory.glob("*.safetensors")):
+    inside = (
+        sorted(path for path in model.iterdir() if path.suffix in SUFFIXES) if model.is_dir() else [model]
+    )
+    for path in inside:
         with path.open("rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
