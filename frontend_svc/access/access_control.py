@@ -30,7 +30,7 @@ from signalbox.errors import (
 from signalbox.runtime.watched_file import WatchedFile
 
 FIELD = "authorization"
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 0.5
 """How often the key file is looked at for a change, in seconds."""
 KeyFile = WatchedFile[Mapping[str, Key]]
 """The key file that is watched: keys by id."""

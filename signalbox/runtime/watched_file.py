@@ -18,24 +18,27 @@ class WatchedFile(Generic[T]):
     """What a file says. One that has become wrong, or is gone, changes nothing but the log: a slip of the pen must
     neither lock everybody out nor let anybody in.
 
-    It is looked at, not waited for: a mounted Secret is a link that moves.
+    It is looked at, not waited for: a mounted Secret is a link that moves. A change counts when two looks in a row
+    found the same: between them an editor may have emptied the file and not yet written it, and an empty one can be
+    a good one that says something else.
     """
 
     def __init__(self, path: Path, read: Callable[[Path], T], meanwhile: str) -> None:
         """read: raises StartupError with a sentence that names the file. meanwhile: what holds while the file is wrong,
         for the log. Raises StartupError."""
         self.path, self._read, self._meanwhile = path, read, meanwhile
-        self._version = _version_of(path)
+        self._version = self._seen = _version_of(path)
         self.content = read(path)
 
     def load(self) -> None:
         """Reads it, changed or not. Raises StartupError: then the content stays as it is."""
-        self._version = _version_of(self.path)
+        self._version = self._seen = _version_of(self.path)
         self.content = self._read(self.path)
 
     def reload(self) -> bool:
-        """Reads it if it has changed. True: the content is what it says now."""
-        if _version_of(self.path) == self._version:
+        """Reads it if it has changed, and not since the last look. True: the content is what it says now."""
+        before, self._seen = self._seen, _version_of(self.path)
+        if self._seen == self._version or self._seen != before:
             return False
         try:
             self.load()
