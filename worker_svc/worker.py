@@ -204,5 +204,14 @@ def _hello(
         num_host_blocks=info.num_host_blocks,
         kinds=[int(kind) for kind in info.kinds],  # type: ignore[misc]
         reuses_no_blocks=info.num_state_versions > 0,
-        protocol=versions.ours(),
+        groups=[
+            scheduler_pb2.BlockGroup(
+                kind=group.kind,  # type: ignore[arg-type]
+                reach=group.reach,
+                num_blocks=group.num_blocks,
+                bytes_per_block=group.bytes_per_block,
+            )
+            for group in info.groups
+        ],
+        protocol=versions.ours(has_groups=bool(info.groups)),
     )

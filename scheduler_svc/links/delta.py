@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
+from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import SlotStatus
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity
@@ -48,6 +49,8 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         _write_starts(message.scheduled_new_reqs, step.started)
     if len(step.grant_slots):
         write_arrays(message.scheduled_cached_reqs, columns.GRANTS, step.grant_slots, step.grant_blocks)
+        if step.grant_groups is not None:
+            message.scheduled_cached_reqs.new_block_groups = step.grant_groups.tobytes()
     if step.chunks:
         columns.CHUNKS.write(message.scheduled_cached_reqs, step.chunks)
     if step.resumed:
@@ -80,9 +83,13 @@ def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) ->
 
 
 def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
-    rows = [(chunk.slot, len(blocks), chunk.start, chunk.length) for blocks, chunk in starts]
+    rows = [(chunk.slot, len(blocks), chunk.start, chunk.length) for blocks, chunk, _ in starts]
     columns.STARTS.write(message, rows)
     message.block_ids = pack_blocks(np.concatenate([start.blocks for start in starts]))
+    for tables in zip(*(start.windows for start in starts), strict=True):
+        group = message.groups.add()
+        columns.GROUP_STARTS.write(group, [(first, len(blocks)) for first, blocks in tables])
+        group.block_ids = pack_blocks(np.concatenate([blocks for _, blocks in tables]))
 
 
 def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequestData:
@@ -107,9 +114,11 @@ def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequ
     )
 
 
-def build_loan(blocks: Blocks) -> scheduler_pb2.AttachWorkerResponse:
-    """Blocks that a worker may use while it has no scheduler."""
-    return scheduler_pb2.AttachWorkerResponse(loan=scheduler_pb2.BlockLoan(block_ids=pack_blocks(blocks)))
+def build_loan(blocks: Sequence[Blocks]) -> scheduler_pb2.AttachWorkerResponse:
+    """Blocks of each group that a worker may use while it has no scheduler."""
+    spine, *others = map(pack_blocks, blocks)
+    groups = [scheduler_pb2.GroupBlocks(block_ids=block_ids) for block_ids in others]
+    return scheduler_pb2.AttachWorkerResponse(loan=scheduler_pb2.BlockLoan(block_ids=spine, groups=groups))
 
 
 # -- up --
@@ -182,6 +191,10 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         serves_pooling=generation_pb2.REQUEST_KIND_POOLING in message.kinds,
         identity=ModelIdentity(identity.weights, identity.form, identity.number_class),
         reuses_blocks=not message.reuses_no_blocks,
+        groups=tuple(
+            BlockGroup(each.kind, each.reach, each.num_blocks, each.bytes_per_block)
+            for each in message.groups
+        ),
     )
 
 
@@ -194,6 +207,7 @@ def parse_snapshot(message: scheduler_pb2.WorkerSnapshot) -> WorkerSnapshot:
         message.scheduler_instance,
         message.last_scheduled_step_id,
         unpack_blocks(message.blocks_written_alone),
+        groups_written_alone=[unpack_blocks(each.block_ids) for each in message.groups_written_alone],
     )
 
 
@@ -219,6 +233,7 @@ def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapsh
         prefill_target=message.prefill_target,
         max_draft_tokens=message.max_draft_tokens,
         paused=message.paused,
+        group_tables=tuple((each.first, unpack_blocks(each.block_ids)) for each in message.group_tables),
         withdrawn=message.withdrawn,
     )
 

@@ -8,19 +8,22 @@ from signalbox import __version__
 from signalbox.errors import InvalidRequestError
 from signalbox.v1 import generation_pb2
 
-NEWEST = 1
+NEWEST = 2
 """Raised with each change that the release before would misread. New fields that may be ignored need no new version."""
 OLDEST = 1
 """Oldest version that is spoken still."""
+WITH_GROUPS = 2
+"""The first version with groups of blocks: a worker that has them speaks none before it."""
 FIRST = 1
 """The version of those that do not say theirs."""
 FIELD = "protocol"
 MAX_RELEASE_CHARS = 32
 
 
-def ours() -> generation_pb2.ProtocolVersions:
-    """The versions of this release, for a hello or its answer."""
-    return generation_pb2.ProtocolVersions(newest=NEWEST, oldest=OLDEST, release=__version__)
+def ours(*, has_groups: bool = False) -> generation_pb2.ProtocolVersions:
+    """The versions of this release, for a hello or its answer; `has_groups`: of a worker with groups of blocks."""
+    oldest = max(OLDEST, WITH_GROUPS) if has_groups else OLDEST
+    return generation_pb2.ProtocolVersions(newest=NEWEST, oldest=oldest, release=__version__)
 
 
 def check_versions(theirs: generation_pb2.ProtocolVersions, who: str, us: str) -> None:

@@ -70,6 +70,8 @@ class Columns:
 
 STARTS = Columns(slots=U16, block_counts=U32, num_computed_tokens=U32, num_scheduled_tokens=U32)
 """Their blocks stand in `block_ids`, U32, one slot's behind the other's."""
+GROUP_STARTS = Columns(firsts=U32, block_counts=U32)
+"""Their blocks stand as those of STARTS do."""
 GRANTS = Columns(new_block_slots=U16, new_block_ids=U32)
 CHUNKS = Columns(chunk_slots=U16, chunk_starts=U32, chunk_lengths=U32)
 COPIES = Columns(source_block_ids=U32, target_block_ids=U32)

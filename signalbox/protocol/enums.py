@@ -102,3 +102,10 @@ class WorkerHealth(IntEnum):
     HUNG = 3
     SLOW = 4
     AWAY = 5
+
+
+class BlockGroupKind(IntEnum):
+    """What the layers of a group see of the positions behind their own."""
+
+    WINDOW = 1
+    CHUNK = 2

@@ -34,6 +34,12 @@ class LossCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LOSS_CAUSE_OUTPUT_LOST: _ClassVar[LossCause]
     LOSS_CAUSE_BAD_BLOCKS: _ClassVar[LossCause]
 
+class BlockGroupKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BLOCK_GROUP_KIND_UNSPECIFIED: _ClassVar[BlockGroupKind]
+    BLOCK_GROUP_KIND_WINDOW: _ClassVar[BlockGroupKind]
+    BLOCK_GROUP_KIND_CHUNK: _ClassVar[BlockGroupKind]
+
 class SlotStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SLOT_STATUS_UNSPECIFIED: _ClassVar[SlotStatus]
@@ -73,6 +79,9 @@ LOSS_CAUSE_SILENT: LossCause
 LOSS_CAUSE_UNKNOWN: LossCause
 LOSS_CAUSE_OUTPUT_LOST: LossCause
 LOSS_CAUSE_BAD_BLOCKS: LossCause
+BLOCK_GROUP_KIND_UNSPECIFIED: BlockGroupKind
+BLOCK_GROUP_KIND_WINDOW: BlockGroupKind
+BLOCK_GROUP_KIND_CHUNK: BlockGroupKind
 SLOT_STATUS_UNSPECIFIED: SlotStatus
 SLOT_STATUS_PREPARING: SlotStatus
 SLOT_STATUS_PREFILL: SlotStatus
@@ -415,7 +424,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "reuses_no_blocks", "protocol")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -429,6 +438,7 @@ class WorkerHello(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     REUSES_NO_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
@@ -444,18 +454,32 @@ class WorkerHello(_message.Message):
     snapshot: WorkerSnapshot
     scheduler_epoch: int
     scheduler_instance: str
+    groups: _containers.RepeatedCompositeFieldContainer[BlockGroup]
     reuses_no_blocks: bool
     protocol: _generation_pb2.ProtocolVersions
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
+
+class BlockGroup(_message.Message):
+    __slots__ = ("kind", "reach", "num_blocks", "bytes_per_block")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    kind: BlockGroupKind
+    reach: int
+    num_blocks: int
+    bytes_per_block: int
+    def __init__(self, kind: _Optional[_Union[BlockGroupKind, str]] = ..., reach: _Optional[int] = ..., num_blocks: _Optional[int] = ..., bytes_per_block: _Optional[int] = ...) -> None: ...
 
 class WorkerSnapshot(_message.Message):
-    __slots__ = ("scheduler_epoch", "last_step_id", "slots", "scheduler_instance", "blocks_written_alone", "last_scheduled_step_id", "num_parts")
+    __slots__ = ("scheduler_epoch", "last_step_id", "slots", "scheduler_instance", "blocks_written_alone", "last_scheduled_step_id", "groups_written_alone", "num_parts")
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_WRITTEN_ALONE_FIELD_NUMBER: _ClassVar[int]
     LAST_SCHEDULED_STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_WRITTEN_ALONE_FIELD_NUMBER: _ClassVar[int]
     NUM_PARTS_FIELD_NUMBER: _ClassVar[int]
     scheduler_epoch: int
     last_step_id: int
@@ -463,8 +487,17 @@ class WorkerSnapshot(_message.Message):
     scheduler_instance: str
     blocks_written_alone: bytes
     last_scheduled_step_id: int
+    groups_written_alone: _containers.RepeatedCompositeFieldContainer[GroupBlocks]
     num_parts: int
-    def __init__(self, scheduler_epoch: _Optional[int] = ..., last_step_id: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ..., scheduler_instance: _Optional[str] = ..., blocks_written_alone: _Optional[bytes] = ..., last_scheduled_step_id: _Optional[int] = ..., num_parts: _Optional[int] = ...) -> None: ...
+    def __init__(self, scheduler_epoch: _Optional[int] = ..., last_step_id: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ..., scheduler_instance: _Optional[str] = ..., blocks_written_alone: _Optional[bytes] = ..., last_scheduled_step_id: _Optional[int] = ..., groups_written_alone: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ..., num_parts: _Optional[int] = ...) -> None: ...
+
+class GroupBlocks(_message.Message):
+    __slots__ = ("block_ids", "first")
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    block_ids: bytes
+    first: int
+    def __init__(self, block_ids: _Optional[bytes] = ..., first: _Optional[int] = ...) -> None: ...
 
 class SnapshotPart(_message.Message):
     __slots__ = ("slots",)
@@ -473,7 +506,7 @@ class SnapshotPart(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
 
 class SlotSnapshot(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "scheduler_meta", "withdrawn")
+    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "scheduler_meta", "withdrawn", "group_tables")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -487,6 +520,7 @@ class SlotSnapshot(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_META_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_TABLES_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
     frontend_instance: str
@@ -500,7 +534,8 @@ class SlotSnapshot(_message.Message):
     paused: bool
     scheduler_meta: bytes
     withdrawn: bool
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ...) -> None: ...
+    group_tables: _containers.RepeatedCompositeFieldContainer[GroupBlocks]
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ..., group_tables: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
     __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots")
@@ -643,10 +678,12 @@ class AttachWorkerResponse(_message.Message):
     def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class BlockLoan(_message.Message):
-    __slots__ = ("block_ids",)
+    __slots__ = ("block_ids", "groups")
     BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     block_ids: bytes
-    def __init__(self, block_ids: _Optional[bytes] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupBlocks]
+    def __init__(self, block_ids: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ...) -> None: ...
 
 class NewRequestData(_message.Message):
     __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "num_known_tokens")
@@ -711,18 +748,30 @@ class SchedulerOutput(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ...) -> None: ...
 
 class ScheduledNewReqs(_message.Message):
-    __slots__ = ("slots", "block_counts", "block_ids", "num_computed_tokens", "num_scheduled_tokens")
+    __slots__ = ("slots", "block_counts", "block_ids", "num_computed_tokens", "num_scheduled_tokens", "groups")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_COUNTS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_SCHEDULED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     slots: bytes
     block_counts: bytes
     block_ids: bytes
     num_computed_tokens: bytes
     num_scheduled_tokens: bytes
-    def __init__(self, slots: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., num_computed_tokens: _Optional[bytes] = ..., num_scheduled_tokens: _Optional[bytes] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStarts]
+    def __init__(self, slots: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., num_computed_tokens: _Optional[bytes] = ..., num_scheduled_tokens: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupStarts, _Mapping]]] = ...) -> None: ...
+
+class GroupStarts(_message.Message):
+    __slots__ = ("firsts", "block_counts", "block_ids")
+    FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    firsts: bytes
+    block_counts: bytes
+    block_ids: bytes
+    def __init__(self, firsts: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ...) -> None: ...
 
 class CachedRequestData(_message.Message):
     __slots__ = ("new_block_slots", "new_block_ids", "chunk_slots", "chunk_starts", "chunk_lengths", "resumed", "new_block_groups")

@@ -35,3 +35,9 @@ def poison(runner: SimRunner, delta: StepDelta) -> None:
         fresh += start.blocks[start.start // runner.info.block_size :].tolist()
     copied = {copy.source for copy in delta.copies if not copy.source_is_host}
     runner.poison([block for block in fresh if block not in copied])
+    for number in range(1, 1 + len(runner.info.groups)):
+        fresh = delta.grants_of(number)[1].tolist()
+        for start in (*delta.started, *delta.resumed):
+            first, blocks = start.groups[number - 1]
+            fresh += blocks[start.start // runner.info.block_size - first :].tolist()
+        runner.poison_group(number, fresh)

@@ -28,7 +28,7 @@ from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import prefill_admission, report
-from scheduler_svc.core.step.step import Chunk, StepDecision
+from scheduler_svc.core.step.step import StepDecision
 from signalbox.errors import SignalboxError
 from signalbox.links import heartbeat
 from signalbox.protocol.enums import FinishReason
@@ -77,10 +77,10 @@ def count_advanced_at_scheduling(patch: Patch) -> None:
     """L2: counts a chunk as computed when it is sent: the placeholder that this design does without."""
     send = prefill_admission.PrefillAdmission._send_chunk
 
-    def send_and_count(admission: prefill_admission.PrefillAdmission, slot: int) -> Chunk:
-        chunk = send(admission, slot)
+    def send_and_count(admission: prefill_admission.PrefillAdmission, slot: int) -> object:
+        chunk, given = send(admission, slot)
         admission.worker.table.num_computed[slot] = chunk.start + chunk.length
-        return chunk
+        return chunk, given
 
     patch.setattr(prefill_admission.PrefillAdmission, "_send_chunk", send_and_count)
 

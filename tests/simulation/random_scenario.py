@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from scheduler_svc.core.config import SchedulerConfig
+from tests.simulation.groups import draw_groups
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session, Setup
 from worker_svc.core.requests.pooling import PoolingMode
@@ -22,6 +24,7 @@ class Scenario(Simulation):
         vocab_size: int | None = None,
         runs_ahead: bool = False,
         num_state_versions: int = 0,
+        has_groups: bool = False,
     ) -> None:
         rng = random.Random(seed * 1000 + inflight * 10 + drafts)
         self.fate = random.Random(f"policy {seed}/{inflight}/{drafts}")
@@ -37,7 +40,7 @@ class Scenario(Simulation):
             vocab_size=vocab_size or rng.choice((50, 1000)),
             max_draft_tokens=drafts,
             acceptance=rng.choice((0.0, 0.6, 1.0)),
-            num_host_blocks=rng.choice((0, 0, 4, 40)) if not num_state_versions else 0,
+            num_host_blocks=rng.choice((0, 0, 4, 40)) if not (num_state_versions or has_groups) else 0,
             num_state_versions=num_state_versions,
             compile_s=rng.choice((0.01, 0.3)),
             grammar_failures=rng.choice((0.0, 0.3)),
@@ -45,6 +48,10 @@ class Scenario(Simulation):
             copy_s=copies.choice((0.0, 0.05, 0.5)),
             copy_failures=copies.choice((0.0, 0.0, 0.3)) if faults else 0.0,
         )
+        if has_groups:
+            setup = replace(
+                setup, groups=draw_groups(random.Random(f"groups {seed}"), setup.block_size, drafts)
+            )
         seqs = rng.choice((2, 4, 6))
         policy = self.fate.choice(("fcfs", "priority", "priority", "fair", "priority+fair"))
         lower = random.Random(f"lower {seed}").choice((0, 3))

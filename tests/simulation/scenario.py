@@ -56,6 +56,7 @@ class Simulation:
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
             num_state_versions=setup.num_state_versions,
+            groups=setup.groups,
         )
         self.workers = [
             WorkerNode(self.world, self.scheduler, f"worker-{i}", info, setup)
@@ -143,7 +144,8 @@ class Simulation:
                 ), name
         assert self._is_quiet(), "slots or requests are left behind"
         for worker in self.scheduler.core.workers.values():
-            assert worker.pool.num_available == worker.pool.num_blocks, "blocks are left behind"
+            for pool in worker.pools:
+                assert pool.num_available == pool.num_blocks, "blocks are left behind"
         assert self.faults or self.scheduler.num_divergences == 0
         for node in self.workers:
             assert not node.alive or not np.any(node.core.table.status), "the worker keeps slots"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from signalbox.protocol.block_groups import BlockGroup
 from tests.simulation.penalties import continuation_without_repeats
 from tests.simulation.vectors import expected_vector
 from worker_svc.core.requests.pooling import PoolingMode
@@ -79,5 +80,7 @@ class Setup:
     """Longest time that copies beside the steps take."""
     copy_failures: float = 0.0
     """Share of groups of such copies that fail."""
+    groups: tuple[BlockGroup, ...] = ()
+    """Groups of blocks beside the spine."""
     num_state_versions: int = 0
     """Of each slot's recurrent state; 0: the model has none."""

@@ -276,7 +276,7 @@ def test_a_loan_shrinks_with_what_steps_name() -> None:
         table, loan = ring.core.table, ring.core.loan
         held = {block for slot in range(4) for block in table.blocks[slot, : table.num_blocks[slot]].tolist()}
         assert len(loan) < lent
-        assert not loan._is_lent[list(held)].any()
+        assert not loan.lends(list(held)).any()
         ring.run()
 
 

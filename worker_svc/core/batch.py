@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import ModelTask, RequestKind
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from worker_svc.core.requests.masks import Masks
@@ -74,6 +75,9 @@ class Batch:
     """Query tokens that pooling requests read; at most one span per row. Such a row has no samples."""
     pooling: list[PoolingParams | None] = field(default_factory=list)
     """How pooling requests are read, by slot; None: the request generates."""
+    group_tables: list[I32] = field(default_factory=list)
+    """[R, W] as `block_tables`, of each group but the spine; entries outside of what a row looks at are arbitrary valid
+    ids."""
     state_reads: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     """[R] version of its slot's recurrent state that each row goes on from, -1: it begins. Empty: the model keeps
     none."""
@@ -99,6 +103,7 @@ class Batch:
             positions=self.positions[query],
             seq_lens=self.seq_lens[first:end],
             block_tables=self.block_tables[first:end],
+            group_tables=[tables[first:end] for tables in self.group_tables],
             sample_index=self.sample_index[samples] - self.query_starts[first],
             sample_rows=self.sample_rows[samples] - first,
             sample_output_positions=self.sample_output_positions[samples],
@@ -193,6 +198,9 @@ class RunnerInfo:
     """What its results depend on besides the input."""
     num_slots: int = DEFAULT_SLOTS
     """Requests that may be here at a time, preempted ones included."""
+    groups: tuple[BlockGroup, ...] = ()
+    """Groups of layers that do not look back to the first position: their blocks are counted by themselves. Layers of
+    `num_blocks` are the spine's."""
     num_state_versions: int = 0
     """Versions of each slot's recurrent state, one more than the steps that it has in flight; 0: the model has no
     recurrent layers. With them no row goes on from cached blocks: there is no state at their end."""

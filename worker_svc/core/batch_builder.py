@@ -24,7 +24,7 @@ def ready_rows(table: RequestTable, rows: I64, report: StepReport, *, is_skipped
     decodes = is_first | (status == SlotStatus.DECODE)
     over = (status == SlotStatus.ENDED) | (decodes & certainly_ended(positions, table.limit[rows]))
     # A row without a block for its next token must not run: it would write into somebody else's.
-    ready = decodes & ~over & is_granted(positions, table.num_blocks[rows], table.block_size)
+    ready = decodes & ~over & is_granted(positions, table.num_covered(rows), table.block_size)
     if not ready.all():
         report.exceptions += [(slot, 0) for slot in rows[~ready].tolist()]
         report.not_run += [(slot, NotRunReason.STALE) for slot in rows[~ready & ~over].tolist()]
@@ -71,6 +71,7 @@ def build_batch(
         positions=positions,
         seq_lens=seq_lens,
         block_tables=table.blocks[slots, :width],
+        group_tables=[group.blocks[slots, :width] for group in table.groups],
         sample_index=sample_index,
         sample_rows=sample_rows,
         sample_output_positions=positions[sample_index] + 1 - table.num_prompt_tokens[slots[sample_rows]],

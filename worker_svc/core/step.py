@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.requests.pooling import F32, PoolingParams
@@ -81,6 +82,12 @@ class SlotStart:
     blocks: I32
     start: int
     length: int
+    groups: tuple[tuple[int, I32], ...] = ()
+    """Its table in each group but the spine: index of the first block, and the blocks."""
+
+    def blocks_of(self, group: int) -> I32:
+        """The blocks that it gives in one group."""
+        return self.blocks if group == SPINE else self.groups[group - 1][1]
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,9 @@ class StepDelta:
     resumed: list[SlotStart] = field(default_factory=list)
     grant_slots: I64 = field(default_factory=_none)
     grant_blocks: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    """Blocks of the spine, one for each of `grant_slots`."""
+    group_grants: list[tuple[int, I64, I32]] = field(default_factory=list)
+    """Blocks of other groups: (group, slots, blocks), each group once."""
     chunks: list[tuple[int, int, int]] = field(default_factory=list)
     """Prefills that go on: (slot, start, length)."""
     finished_slots: list[int] = field(default_factory=list)
@@ -123,6 +133,13 @@ class StepDelta:
     """Its rows make no token."""
     is_own: bool = False
     """The worker has authored it: it has no scheduler, and reports to nobody."""
+
+    def grants_of(self, group: int) -> tuple[I64, I32]:
+        """Slots that get a block of a group, and the blocks."""
+        if group == SPINE:
+            return self.grant_slots, self.grant_blocks
+        found = [(slots, blocks) for number, slots, blocks in self.group_grants if number == group]
+        return found[0] if found else (_none(), np.empty(0, np.int32))
 
 
 @dataclass

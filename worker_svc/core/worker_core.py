@@ -54,7 +54,9 @@ class WorkerCore:
         self, info: RunnerInfo, num_slots: int, drafter: Drafter | None = None, bad_row_limit: int = 3
     ) -> None:
         """bad_row_limit: see `BadStreak`."""
-        self.table = RequestTable(num_slots, info.max_model_len, info.block_size, info.num_blocks)
+        self.table = RequestTable(
+            num_slots, info.max_model_len, info.block_size, info.num_blocks, info.groups
+        )
         self.states = StateVersions(num_slots, info.num_state_versions)
         self.scheduler_epoch = 0
         """Highest term of a scheduler that was obeyed."""
@@ -63,7 +65,7 @@ class WorkerCore:
         self.last_step_id = 0
         self.last_scheduled_step_id = 0
         """Last step of that scheduler; those behind it are our own. 0: none."""
-        self.loan = Loan(info.num_blocks)
+        self.loan = Loan(info.num_blocks, info.groups)
         self.solo = SoloSteps()
         self.drafting = Drafting(info, num_slots, drafter) if drafter is not None else None
         self._settling: list[int] = []
@@ -198,9 +200,11 @@ class WorkerCore:
             table.preempt(slot)
         for slot, block in zip(delta.grant_slots.tolist(), delta.grant_blocks.tolist(), strict=True):
             table.grant(slot, block)
+        for group, slots, blocks in delta.group_grants:
+            table.grant_group(group, slots, blocks)
         for start in (*delta.resumed, *delta.started):
             if table.status[start.slot] in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
-                table.start(start.slot, start.blocks, start.start)
+                table.start(start.slot, start.blocks, start.start, start.groups)
                 self.states.reset(start.slot)
         table.paused[delta.paused_slots] = True
         table.paused[delta.unpaused_slots] = False

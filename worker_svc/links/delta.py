@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.columns import HOST_BIT
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
@@ -42,7 +43,8 @@ from worker_svc.links.payload import (
 
 PART_BYTES = 1 << 20
 """A snapshot above it travels in parts."""
-NO_SLOTS = np.empty(0, np.int64)
+Slots = NDArray[np.int64]
+NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 # -- down --
@@ -51,10 +53,7 @@ NO_SLOTS = np.empty(0, np.int64)
 def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
     """The delta of a step's message. Raises ValueError when its columns do not fit each other."""
     cached = message.scheduled_cached_reqs
-    has_grants = cached.new_block_slots or cached.new_block_ids
-    grants = read_arrays(cached, columns.GRANTS) if has_grants else (NO_SLOTS, NO_SLOTS)
-    if len(grants[0]) != len(grants[1]):
-        raise ValueError("new_block_slots and new_block_ids differ in length")
+    grants, others = _parse_grants(cached)
     return StepDelta(
         step_id=message.step_id,
         scheduler_epoch=message.scheduler_epoch,
@@ -62,6 +61,7 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         resumed=_parse_starts(cached.resumed),
         grant_slots=grants[0],
         grant_blocks=grants[1].astype(np.int32),
+        group_grants=others,
         chunks=columns.CHUNKS.read(cached),
         finished_slots=columns.unpack(message.finished_slots, columns.U16),
         preempted_slots=columns.unpack(message.preempted_slots, columns.U16),
@@ -74,6 +74,25 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         aside_slots=columns.unpack(message.aside_slots, columns.U16),
         may_be_skipped=message.may_be_skipped,
     )
+
+
+def _parse_grants(
+    cached: scheduler_pb2.CachedRequestData,
+) -> tuple[tuple[Slots, Slots], list[tuple[int, Slots, NDArray[np.int32]]]]:
+    """Slots and blocks of the spine, and of each other group that is named."""
+    if not (cached.new_block_slots or cached.new_block_ids or cached.new_block_groups):
+        return (NO_SLOTS, NO_SLOTS), []
+    slots, blocks = read_arrays(cached, columns.GRANTS)
+    groups = np.frombuffer(cached.new_block_groups, np.uint8)
+    if len(slots) != len(blocks):
+        raise ValueError("new_block_slots and new_block_ids differ in length")
+    if not len(groups):
+        return (slots, blocks), []
+    if len(groups) != len(slots):
+        raise ValueError("new_block_slots and new_block_groups differ in length")
+    numbers = [number for number in np.unique(groups).tolist() if number != SPINE]
+    others = [(n, slots[groups == n], blocks[groups == n].astype(np.int32)) for n in numbers]
+    return (slots[groups == SPINE], blocks[groups == SPINE]), others
 
 
 def has_prefill(message: scheduler_pb2.SchedulerOutput) -> bool:
@@ -103,10 +122,23 @@ def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
     if not rows:
         return []
     tables = np.split(blocks, np.cumsum(counts)[:-1])
+    groups = [_parse_group(group, len(rows)) for group in message.groups]
     return [
-        SlotStart(slot, table, start, length)
-        for (slot, _, start, length), table in zip(rows, tables, strict=True)
+        SlotStart(slot, table, start, length, tuple(group[row] for group in groups))
+        for row, ((slot, _, start, length), table) in enumerate(zip(rows, tables, strict=True))
     ]
+
+
+def _parse_group(message: scheduler_pb2.GroupStarts, num_slots: int) -> list[tuple[int, NDArray[np.int32]]]:
+    """The table of each slot in one group."""
+    rows, blocks = columns.GROUP_STARTS.read(message), unpack_blocks(message.block_ids)
+    counts = [count for _, count in rows]
+    if len(rows) != num_slots or sum(counts) != len(blocks):
+        raise ValueError(
+            f"a group has {len(rows)} slots of {num_slots}, {sum(counts)} blocks of {len(blocks)}"
+        )
+    tables = np.split(blocks, np.cumsum(counts)[:-1])
+    return [(first, table) for (first, _), table in zip(rows, tables, strict=True)]
 
 
 def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -> NewRequest:
@@ -159,9 +191,9 @@ def _failed(
     )
 
 
-def parse_loan(message: scheduler_pb2.BlockLoan) -> NDArray[np.int32]:
-    """The lent blocks, in the order in which they are to be taken."""
-    return unpack_blocks(message.block_ids)
+def parse_loan(message: scheduler_pb2.BlockLoan) -> list[NDArray[np.int32]]:
+    """The lent blocks of each group, in the order in which they are to be taken."""
+    return [unpack_blocks(message.block_ids), *(unpack_blocks(group.block_ids) for group in message.groups)]
 
 
 # -- up --
@@ -259,12 +291,15 @@ def _logprobs(tokens: list[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]
 
 def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
     """Everything that a scheduler needs to take this worker's table over."""
+    core.table.leave_behind()
+    written_alone, *others = [columns.pack(taken, columns.U32) for taken in core.loan.taken]
     return scheduler_pb2.WorkerSnapshot(
         scheduler_epoch=core.scheduler_epoch,
         scheduler_instance=core.scheduler_instance,
         last_step_id=core.last_step_id,
         last_scheduled_step_id=core.last_scheduled_step_id,
-        blocks_written_alone=columns.pack(core.loan.taken, columns.U32),
+        blocks_written_alone=written_alone,
+        groups_written_alone=[scheduler_pb2.GroupBlocks(block_ids=taken) for taken in others],
         slots=[_build_slot(core.table, slot) for slot in core.held_slots()],
     )
 
@@ -287,6 +322,10 @@ def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
         frontend_instance=ref.frontend_instance,
         status=int(table.status[slot]),  # type: ignore[arg-type]
         block_ids=pack_blocks(table.blocks[slot, : table.num_blocks[slot]]),
+        group_tables=[
+            scheduler_pb2.GroupBlocks(block_ids=pack_blocks(group.table(slot)), first=int(group.firsts[slot]))
+            for group in table.groups
+        ],
         sealed_hashes=b"".join(table.sealed[slot]),
         num_computed_tokens=int(table.num_computed[slot]),
         num_output_tokens=table.num_output(slot),

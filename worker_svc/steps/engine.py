@@ -244,7 +244,7 @@ class StepEngine:
         elif isinstance(item, ArrivedRequest):
             self._add(item)
         elif isinstance(item, Lent):
-            self._core.loan.replace(item.blocks)
+            self._core.loan.replace(*item.blocks)
         elif isinstance(item, ReadUpTo):
             item.link.num_taken = item.num_bytes
         else:

@@ -44,7 +44,8 @@ class Lent:
     """Blocks that may be used without a scheduler, instead of those before."""
 
     link: LinkMark
-    blocks: I32
+    blocks: list[I32]
+    """One column of each group, the spine's first."""
 
 
 @dataclass(frozen=True)

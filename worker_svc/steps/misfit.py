@@ -6,11 +6,14 @@ process, or write into somebody else's cache; so all that indexes anything is lo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import scheduler_pb2
 from worker_svc.core.batch import BlockCopy, RunnerInfo
@@ -31,11 +34,14 @@ class Bounds:
     num_host_blocks: int
     most_tokens: int
     """Prefill tokens that the runner takes in a step."""
+    groups: tuple[int, ...] = ()
+    """Blocks of each group but the spine."""
 
     @classmethod
     def of(cls, info: RunnerInfo, num_slots: int, most_tokens: int) -> Bounds:
         """The bounds of a runner with so many slots."""
-        return cls(num_slots, info.num_blocks, info.num_host_blocks, most_tokens)
+        groups = tuple(group.num_blocks for group in info.groups)
+        return cls(num_slots, info.num_blocks, info.num_host_blocks, most_tokens, groups)
 
 
 def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
@@ -45,7 +51,8 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     lengths = [start.length for start in starts] + [length for _, _, length in delta.chunks]
     slots = [*delta.finished_slots, *delta.preempted_slots, *delta.paused_slots, *delta.unpaused_slots]
     slots += [*delta.aside_slots, *runs, *(slot for slot, _ in delta.draft_limits)]
-    largest = max(max(slots, default=0), int(delta.grant_slots.max(initial=0)))
+    granted = [delta.grant_slots, *(granted for _, granted, _ in delta.group_grants)]
+    largest = max(max(slots, default=0), *(int(named.max(initial=0)) for named in granted))
     if largest >= bounds.num_slots:
         return f"it names slot {largest}, and there are {bounds.num_slots}"
     if len(set(runs)) != len(runs):
@@ -57,8 +64,25 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     named = [delta.grant_blocks, *(start.blocks for start in starts)]
     if any(blocks.min(initial=0) < 0 or blocks.max(initial=0) >= bounds.num_blocks for blocks in named):
         return f"it names a block that is none of {bounds.num_blocks}"
+    misfit = _groups_misfit(delta, starts, bounds)
+    if misfit is not None:
+        return misfit
     copies = [*delta.copies, *(delta.side_copies.copies if delta.side_copies is not None else [])]
     return _copies_misfit(copies, bounds)
+
+
+def _groups_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds) -> str | None:
+    """Why what it says of the groups but the spine can fit no worker of these bounds."""
+    num_groups = len(bounds.groups)
+    if any(number > num_groups for number, _, _ in delta.group_grants):
+        return f"it names a group of blocks, and there are {num_groups} beside the first"
+    if any(len(start.groups) != num_groups for start in starts):
+        return f"it starts a slot without its blocks in {num_groups} groups, or with others"
+    for number, size in enumerate(bounds.groups, SPINE + 1):
+        named = [delta.grants_of(number)[1], *(start.blocks_of(number) for start in starts)]
+        if any(blocks.min(initial=0) < 0 or blocks.max(initial=0) >= size for blocks in named):
+            return f"it names a block of group {number} that is none of {size}"
+    return None
 
 
 def _copies_misfit(copies: list[BlockCopy], bounds: Bounds) -> str | None:
@@ -75,6 +99,7 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
     starts = (*delta.started, *delta.resumed)
     freed = set(delta.finished_slots)
     named = [*delta.preempted_slots, *delta.grant_slots.tolist(), *(start.slot for start in starts)]
+    named += [slot for _, slots, _ in delta.group_grants for slot in slots.tolist()]
     for slot in named:
         if table.status[slot] == SlotStatus.FREE or slot in freed:
             return f"it moves slot {slot}, which holds no request"
@@ -83,8 +108,14 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
         np.add.at(num_blocks, delta.grant_slots, 1)
         if (num_blocks[delta.grant_slots] > table.blocks.shape[1]).any():
             return f"it gives a slot more than {table.blocks.shape[1]} blocks"
+    for number, group in enumerate(table.groups, SPINE + 1):
+        ends = group.ends.copy()
+        np.add.at(ends, delta.grants_of(number)[0], 1)
+        if (ends > table.blocks.shape[1]).any():
+            return f"it gives a slot more than {table.blocks.shape[1]} blocks"
+        num_blocks = np.minimum(num_blocks, ends)
     for start in starts:
-        misfit = _start_misfit(start, table)
+        misfit = _start_misfit(start, table, is_preempted=start.slot in delta.preempted_slots)
         if misfit is not None:
             return misfit
     for slot, begin, length in delta.chunks:
@@ -96,35 +127,71 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
 
 def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
     """C1: a block that is written has one holder, but for what the delta itself frees."""
-    size = table.block_size
+    size, starts = table.block_size, (*delta.started, *delta.resumed)
     written = [delta.grant_blocks]
-    written += [start.blocks[-(-start.start // size) :] for start in (*delta.started, *delta.resumed)]
+    written += [start.blocks[-(-start.start // size) :] for start in starts]
     written.append(np.array([copy.target for copy in delta.copies if not copy.target_is_host], np.int32))
-    blocks = np.concatenate(written)
-    held = blocks[table.holders[blocks] > 0]
+    freed = {*delta.finished_slots, *delta.preempted_slots}
+    tables = [table.blocks[slot, : table.num_blocks[slot]] for slot in freed]
+    block = _written_of_another(np.concatenate(written), table.holders, tables)
+    for number, group in enumerate(table.groups, SPINE + 1):
+        if block is not None:
+            break
+        written = [delta.grants_of(number)[1]]
+        for start in starts:
+            first, blocks = start.groups[number - 1]
+            written.append(blocks[-(-start.start // size) - first :])
+        blocks = np.concatenate(written)
+        if group.holders[blocks].any():  # of a slot perhaps that has gone on since
+            table.leave_behind()
+        block = _written_of_another(blocks, group.holders, [group.table(slot) for slot in freed])
+    return None if block is None else f"block {block} is to be written, and another request holds it"
+
+
+def _written_of_another(
+    blocks: NDArray[np.int32], holders: NDArray[np.int32], freed: Sequence[NDArray[np.int32]]
+) -> int | None:
+    """One of `blocks` that a table other than the `freed` has; None: there is none."""
+    held = blocks[holders[blocks] > 0]
     if not len(held):
         return None
-    freed = {*delta.finished_slots, *delta.preempted_slots}
-    counts = table.holders[held].copy()
-    for slot in freed:
-        counts -= np.isin(held, table.blocks[slot, : table.num_blocks[slot]])
-    if (counts > 0).any():
-        return f"block {int(held[counts > 0][0])} is to be written, and another request holds it"
-    return None
+    counts = holders[held].copy()
+    for table in freed:
+        counts -= np.isin(held, table)
+    return int(held[counts > 0][0]) if (counts > 0).any() else None
 
 
-def _start_misfit(start: SlotStart, table: RequestTable) -> str | None:
+def _start_misfit(start: SlotStart, table: RequestTable, *, is_preempted: bool) -> str | None:
+    """`is_preempted`: by the same delta, ahead of the start (K3)."""
     slot, end, size = start.slot, start.start + start.length, table.block_size
     if len(start.blocks) > table.blocks.shape[1]:
         return f"it gives slot {slot} more than {table.blocks.shape[1]} blocks"
-    if table.status[slot] in STARTABLE:
+    if table.status[slot] in STARTABLE or (is_preempted and table.status[slot] != SlotStatus.ENDED):
         room = min(len(start.blocks) * size, int(table.num_tokens[slot]))
         if end > room:
             return f"slot {slot} starts with a chunk up to {end}, and there is room up to {room}"
         if len(np.unique(start.blocks)) != len(start.blocks):
             return f"slot {slot} starts with a block twice"
-    elif table.status[slot] != SlotStatus.ENDED:
+        return _group_start_misfit(start, table)
+    if table.status[slot] != SlotStatus.ENDED:
         return f"it starts slot {slot}, which runs"
+    return None
+
+
+def _group_start_misfit(start: SlotStart, table: RequestTable) -> str | None:
+    slot, end, size = start.slot, start.start + start.length, table.block_size
+    for group, (first, blocks) in zip(table.groups, start.groups, strict=True):
+        last = first + len(blocks)
+        if (
+            first * size > group.group.first_seen(start.start)
+            or last * size < end
+            or last > table.blocks.shape[1]
+        ):
+            return (
+                f"slot {slot} starts at {start.start} with blocks {first} to {last} of a group, up to {end}"
+            )
+        if len(np.unique(blocks)) != len(blocks):
+            return f"slot {slot} starts with a block twice"
     return None
 
 

@@ -255,6 +255,12 @@ class BlockPool:
             del found[found.index(None) :]
         return np.array(found, np.int32)
 
+    def find(self, hashes: Hashes) -> Blocks:
+        """The block with each of these contents; -1: there is none."""
+        if not len(self._block_of):
+            return np.full(len(hashes), -1, np.int32)
+        return np.array([self._block_of.get(content, -1) for content in hashes.tolist()], np.int32)
+
     def outdate(self, blocks: Blocks) -> None:
         """Late news of the content of those of `blocks` that nobody holds do not count."""
         self.generations[np.unique(blocks[self.ref_counts[blocks] == 0])] += 1

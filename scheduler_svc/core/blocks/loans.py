@@ -37,6 +37,10 @@ class Loan:
         """Lent blocks that nobody has got since."""
         return int(np.count_nonzero(self._left(pool)))
 
+    def left(self, pool: BlockPool) -> Blocks:
+        """Lent blocks that nobody has got since, in the order in which they are to be taken."""
+        return self.blocks[self._left(pool)]
+
     def renew(
         self, pool: BlockPool, num_rows: int, num_output_tokens: int, block_size: int, now: float
     ) -> Blocks | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
 from scheduler_svc.core.blocks.prefix_wait import PrefixWait
+from scheduler_svc.core.blocks.window import longest_hit
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
@@ -29,6 +30,9 @@ class Prefix(NamedTuple):
     """Host blocks with what follows them."""
     hashes: Hashes
     """Contents of the blocks that could be hit, as far as they are known."""
+    window_hits: tuple[Blocks, ...] = ()
+    """In each group but the spine, the last of `hits`: what the next query looks back at. Empty: no groups, or no
+    hits."""
 
     @property
     def num_blocks(self) -> int:
@@ -52,6 +56,9 @@ def find_prefix(worker: Worker, request: Request, is_enabled: bool) -> Prefix:
     else:
         hashes = table.hashes_of(request)[:most]
     hits = worker.pool.lookup(hashes)
+    if worker.windows and len(hits):
+        length, window_hits = longest_hit(worker.windows, hashes[: len(hits)])
+        return Prefix(hits[:length], [], hashes, window_hits)
     return Prefix(hits, worker.host.lookup(hashes[len(hits) :].tolist()) if len(worker.host) else [], hashes)
 
 

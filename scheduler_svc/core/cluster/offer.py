@@ -4,6 +4,8 @@ memory of all others (docs/liveness.md, W1)."""
 from __future__ import annotations
 
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
+from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.enums import BlockGroupKind
 
 MAX_SLOTS = 1 << 16
 """Most slots of a worker: they travel as u16."""
@@ -13,6 +15,8 @@ MAX_BLOCK_SIZE = 1 << 16
 """Most tokens of a block."""
 MAX_TOKENS = 1 << 30
 """Most tokens of a sequence, or in a step."""
+MAX_GROUPS = 7
+"""Most groups of blocks beside the spine. Models of today have two at most."""
 MAX_DRAFT_TOKENS = 255
 """Counts of them travel as u8."""
 MAX_TABLE_BLOCKS = 1 << 28
@@ -37,10 +41,26 @@ def check_offer(info: WorkerInfo) -> None:
     _check("hello.num_host_blocks", info.num_host_blocks, 0, MAX_BLOCKS)
     _check("hello.max_num_batched_tokens", info.max_num_batched_tokens, 1, MAX_TOKENS)
     _check("hello.max_draft_tokens", info.max_draft_tokens, 0, MAX_DRAFT_TOKENS)
-    longest = info.max_blocks_per_request
+    for number, group in enumerate(info.groups):
+        _check_group(f"hello.groups[{number}]", group, info)
+    if len(info.groups) > MAX_GROUPS:
+        raise OfferError("hello.groups", f"are {len(info.groups)}; {MAX_GROUPS} are allowed")
+    longest = info.max_blocks_per_request * (1 + len(info.groups))
     if info.num_slots * longest > MAX_TABLE_BLOCKS:
         problem = f"is {info.num_slots}, and the longest request has {longest} blocks; "
         raise OfferError("hello.num_slots", f"{problem}{MAX_TABLE_BLOCKS} are allowed together")
+
+
+def _check_group(field: str, group: BlockGroup, info: WorkerInfo) -> None:
+    kinds = set(BlockGroupKind)
+    if group.kind not in kinds:
+        raise OfferError(f"{field}.kind", f"is {group.kind}; {min(kinds)} to {max(kinds)} are known")
+    _check(f"{field}.reach", group.reach, 1, MAX_TOKENS)
+    least = group.blocks_of_one(info.block_size, info.max_draft_tokens)
+    _check(f"{field}.num_blocks", group.num_blocks, least, MAX_BLOCKS)
+    if group.kind == BlockGroupKind.CHUNK and group.reach % info.block_size:
+        problem = f"is {group.reach}; chunks are in whole blocks of {info.block_size}"
+        raise OfferError(f"{field}.reach", problem)
 
 
 def _check(field: str, value: int, least: int, most: int) -> None:

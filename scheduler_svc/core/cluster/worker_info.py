@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler_svc.core.request import Request
+from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 
 NAMELESS = b"reuses none"
@@ -32,6 +33,9 @@ class WorkerInfo:
 
     reuses_blocks: bool = True
     """Whether requests go on from cached blocks; not so where blocks do not hold all of a request's state (SG7)."""
+
+    groups: tuple[BlockGroup, ...] = ()
+    """Groups of blocks beside the spine, whose blocks are `num_blocks`; in order, the first is group 1."""
 
     @property
     def names_key(self) -> bytes:

@@ -147,6 +147,6 @@ class _SoloAdmission(PrefillAdmission):
         worker = self.worker
         for slot in worker.table.prefilling:
             if slot in slots and not worker.table.paused[slot]:
-                self._step.chunks.append(self._send_chunk(slot))
-                return True
+                self.continue_prompt(slot)
+                return self._has_chunk
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.queue.queues import Queues
@@ -19,6 +19,7 @@ from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.columns import cells
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import Slots
 from signalbox.protocol.enums import SlotStatus
 
 
@@ -75,6 +76,8 @@ class Adoption:
         _make_places(worker)
         for slot in self._withdrawn:
             worker.table.recall(slot.slot, slot.blocks, worker.pool.generations[slot.blocks])
+            for window, (first, blocks) in zip(worker.windows, slot.group_tables, strict=False):
+                window.recall(slot.slot, first, blocks)
         withdraw(worker, [slot.slot for slot in self._withdrawn], self._register)
         worker.is_arriving = False
 
@@ -160,15 +163,39 @@ def _take_blocks(worker: Worker, running: list[SlotSnapshot]) -> None:
     decodes = table.state[slots] == SlotState.DECODE
     written = np.where(decodes, table.bound[slots] - 1, table.num_computed[slots])
     counts = np.minimum(written // table.block_size, table.num_hashes[slots])
+    _restate(worker, pool, slots, lengths, blocks, counts)
+    for number, window in enumerate(worker.windows):
+        tables = [each.group_tables[number] for each in running]
+        firsts = np.array([first for first, _ in tables])
+        lengths, blocks = np.array([len(held) for _, held in tables]), np.concatenate([b for _, b in tables])
+        window.pool.claim(blocks)
+        for slot, (first, held) in zip(slots.tolist(), tables, strict=True):
+            window.adopt(slot, first, held)
+        _restate(worker, window.pool, slots, lengths, blocks, counts, firsts)
+
+
+def _restate(
+    worker: Worker,
+    pool: BlockPool,
+    slots: Slots,
+    lengths: Slots,
+    blocks: Blocks,
+    counts: Slots,
+    firsts: Slots | None = None,
+) -> None:
+    """Makes what is written of one group findable: of each of `slots` the first `counts` blocks, of a table of
+    `lengths` from `firsts` on. `blocks` are those of all slots."""
     rows, columns = cells(slots, lengths)
+    if firsts is not None:
+        columns = columns + np.repeat(firsts, lengths)
     is_known = columns < np.repeat(counts, lengths)
     pool.forget(blocks[~is_known])
     if worker.reset_at:  # they may have started before the reset
         pool.forget(blocks[is_known])
         return
-    shared, firsts = np.unique(blocks[is_known], return_index=True)  # a shared block is one block
-    places = np.flatnonzero(is_known)[firsts]
-    pool.restate(shared, table.hashes_at(rows[places], columns[places]))
+    shared, places = np.unique(blocks[is_known], return_index=True)  # a shared block is one block
+    places = np.flatnonzero(is_known)[places]
+    pool.restate(shared, worker.table.hashes_at(rows[places], columns[places]))
 
 
 def _make_places(worker: Worker) -> None:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from scheduler_svc.core.blocks.block_pool import Blocks
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.columns import HOST_BIT
 
 
-def keep_cache(
-    worker: Worker, old: Worker, last_step_id: int, written_alone: np.ndarray[tuple[int], np.dtype[np.int32]]
-) -> None:
+def keep_cache(worker: Worker, old: Worker, last_step_id: int, written_alone: Sequence[Blocks]) -> None:
     """Gives a new `worker` the blocks and the host tier of `old`, which is done for: the same process, with nobody
     holding a block, and without the content that is not there. `last_step_id`: the last step that ran of those sent;
     what the others should have copied is not there, nor what copies beside the steps should have brought or saved, as
-    nobody knows whether they have. `written_alone` are the blocks that the worker has written without being told to."""
+    nobody knows whether they have. `written_alone` are the blocks of each group that the worker has written without
+    being told to."""
     for fence_id in list(old.fences):
         end_fence(old, fence_id, failed=True)
     missed = [copy for record in old.records if record.step_id > last_step_id for copy in record.copies]
     fetched = [target for _, target in missed if not target & HOST_BIT]
     old.host.forget_blocks({target & ~HOST_BIT for _, target in missed if target & HOST_BIT})
     old.pool.vacate()
-    old.pool.forget(np.concatenate((np.array(fetched, np.int32), written_alone)))
+    spine, *others = written_alone
+    old.pool.forget(np.concatenate((np.array(fetched, np.int32), spine)))
     worker.pool, worker.host = old.pool, old.host
+    for window, before, blocks in zip(worker.windows, old.windows, others, strict=True):
+        before.pool.vacate()
+        before.pool.forget(blocks)
+        window.pool = before.pool
 
 
 def is_same_cache(worker: Worker, old: Worker) -> bool:
     """Both are one process, with the same blocks."""
     info, other = worker.info, old.info
-    is_same = info.instance == other.instance and info.identity == other.identity
+    is_same = (
+        info.instance == other.instance and info.identity == other.identity and info.groups == other.groups
+    )
     return is_same and (info.num_blocks, info.num_host_blocks, info.block_size) == (
         other.num_blocks,
         other.num_host_blocks,

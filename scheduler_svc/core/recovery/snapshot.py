@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.admission.refusal import malformation_of
-from scheduler_svc.core.blocks.block_pool import NO_BLOCKS
+from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks
 from scheduler_svc.core.cluster.term import Term, TermError
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig, resolve
@@ -50,6 +50,8 @@ class SlotSnapshot:
     prefill_target: int
     max_draft_tokens: int = 0
     paused: bool = False
+    group_tables: tuple[tuple[int, Blocks], ...] = ()
+    """In each group but the spine: index of the first block, and the blocks."""
     withdrawn: bool = False
     """Whether the request has ended because its numbers were not finite: what it has published is wrong (N2)."""
 
@@ -67,6 +69,8 @@ class WorkerSnapshot:
     """Last step of that scheduler that ran; 0: none. Those behind it the worker has made itself."""
     blocks_written_alone: NDArray[np.int32] = field(default_factory=lambda: NO_BLOCKS)
     """Blocks that the worker has written alone: what was known of their content is wrong."""
+    groups_written_alone: list[Blocks] = field(default_factory=list)
+    """As `blocks_written_alone`, of the other groups, in order; it may end early."""
     num_checked: int = 0
     """So many of the slots, the first of them, have been checked."""
 
@@ -99,14 +103,25 @@ def make_worker(
     if snapshot is not None:
         rest = snapshot.slots[snapshot.num_checked :]
         check_slots(info, rest, {slot.slot for slot in snapshot.slots[: snapshot.num_checked]})
-        if snapshot.blocks_written_alone.max(initial=0) >= info.num_blocks:
-            raise SnapshotError(f"a block that it wrote alone is none of {info.num_blocks}")
+        written_alone = _written_alone(info, snapshot)
         worker.next_step_id, worker.last_reported = snapshot.last_step_id + 1, snapshot.last_step_id
         if same is not None and term.is_own(snapshot.scheduler_instance) and is_same_cache(worker, same):
-            keep_cache(worker, same, snapshot.last_scheduled_step_id, snapshot.blocks_written_alone)
+            keep_cache(worker, same, snapshot.last_scheduled_step_id, written_alone)
         if same is not None and same.reset_at:
             worker.reset_at = worker.next_step_id
     return worker
+
+
+def _written_alone(info: WorkerInfo, snapshot: WorkerSnapshot) -> list[Blocks]:
+    """The blocks of each group that the worker has written alone. Raises SnapshotError."""
+    said = [snapshot.blocks_written_alone, *snapshot.groups_written_alone]
+    sizes = [info.num_blocks, *(group.num_blocks for group in info.groups)]
+    if len(said) > len(sizes):
+        raise SnapshotError(f"it wrote blocks of {len(said)} groups alone, and has {len(sizes)}")
+    for blocks, size in zip(said, sizes, strict=False):
+        if blocks.max(initial=0) >= size:
+            raise SnapshotError(f"a block that it wrote alone is none of {size}")
+    return [*said, *[NO_BLOCKS] * (len(sizes) - len(said))]
 
 
 def check_numbers(snapshot: WorkerSnapshot, term: Term) -> None:
@@ -169,4 +184,21 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
         return f"it has {len(blocks)} blocks for {needed} positions"
     if blocks.max(initial=0) >= info.num_blocks or len(set(blocks.tolist())) < len(blocks):
         return f"a block stands twice in its table, or is none of {info.num_blocks}"
+    return _contradiction_of_groups(info, snapshot, num_tokens)
+
+
+def _contradiction_of_groups(info: WorkerInfo, snapshot: SlotSnapshot, num_tokens: int) -> str:
+    """What cannot be true of its tables in the groups but the spine; empty: nothing."""
+    if len(snapshot.group_tables) != len(info.groups):
+        return f"it has tables of {len(snapshot.group_tables)} groups, of {len(info.groups)}"
+    is_prefill = snapshot.status == SlotStatus.PREFILL
+    position = snapshot.num_computed_tokens if is_prefill else num_tokens - 1
+    for group, (first, blocks) in zip(info.groups, snapshot.group_tables, strict=True):
+        end, wanted = first + len(blocks), group.first_seen(position) // info.block_size
+        if first > wanted or end * info.block_size < position or end > len(snapshot.blocks):
+            return f"it has blocks {first} to {end} of a group, at position {position}"
+        if not is_prefill and end != len(snapshot.blocks):
+            return f"it has blocks up to {end} of a group, and {len(snapshot.blocks)} of the spine"
+        if blocks.max(initial=0) >= group.num_blocks or len(set(blocks.tolist())) < len(blocks):
+            return f"a block stands twice in its table, or is none of {group.num_blocks}"
     return ""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
@@ -29,6 +30,9 @@ def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
         # What is reported of it from now on is not published: steps of it may be in flight.
         blocks = worker.table.blocks[slot]
         worker.pool.outdate(blocks[worker.table.generations[slot] == worker.pool.generations[blocks]])
+        for window in worker.windows:
+            blocks = window.blocks[slot]
+            window.pool.outdate(blocks[window.generations[slot] == window.pool.generations[blocks]])
 
 
 def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
@@ -39,6 +43,8 @@ def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
         slot, first = todo.pop()
         bad = _forget(worker, slot, first)
         others = {*_readers(worker, slot, first), *_holders(worker, bad)} - seen
+        for window in worker.windows:
+            others |= {*_holders_in(worker, window, _forget_in(worker, window, slot, first))} - seen
         seen |= others
         todo += [(other, first) for other in others]
         spoilt += [other for other in others if _runs(worker, other)]
@@ -63,6 +69,28 @@ def _forget(worker: Worker, slot: int, first: int) -> Blocks:
         bad = np.union1d(bad, pool.owners(hashes)).astype(np.int32)
     pool.forget(bad)
     return bad
+
+
+def _forget_in(worker: Worker, window: WindowBlocks, slot: int, first: int) -> Blocks:
+    """As `_forget`, in another group than the spine."""
+    table, pool = worker.table, window.pool
+    indexes = np.arange(first, int(table.num_hashes[slot]))
+    if not len(indexes):
+        return NO_BLOCKS
+    rows = np.full(len(indexes), slot)
+    hashes, blocks = table.hashes_at(rows, indexes), window.blocks[rows, indexes]
+    is_own = window.still_theirs(rows, indexes) & pool.has_content[blocks] & (pool.contents(blocks) == hashes)
+    bad: Blocks = blocks[is_own]
+    pool.forget(bad)
+    return bad
+
+
+def _holders_in(worker: Worker, window: WindowBlocks, blocks: Blocks) -> list[int]:
+    """Slots that run with one of `blocks` in their tables of a group."""
+    if not len(blocks):
+        return []
+    running = np.flatnonzero(worker.table.num_blocks).tolist()
+    return [slot for slot in running if np.isin(window.table(slot), blocks).any()]
 
 
 def _forget_saved(worker: Worker, hashes: Hashes) -> None:

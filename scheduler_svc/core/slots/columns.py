@@ -134,6 +134,12 @@ class SlotColumns:
         positions = min(bound, int(self.limit[slot])) - 1
         return -(-positions // self.block_size) - int(self.num_blocks[slot])
 
+    def confirmed(self, slots: Slots) -> NDArray[np.int64]:
+        """Position of the first query of each of `slots`, which run, that no report has confirmed."""
+        computed = self.num_computed[slots]
+        decoding = self.num_prompt[slots] + self.num_output[slots] - 1
+        return np.where(computed < self.target[slots], computed, decoding)
+
     def table(self, slot: int) -> NDArray[np.int32]:
         """Block ids of `slot`, in order."""
         return self.blocks[slot, : self.num_blocks[slot]]

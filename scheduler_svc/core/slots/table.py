@@ -119,7 +119,8 @@ class SlotTable(PausedSlots):
     ) -> None:
         """The slot has its blocks with this step, the content of the first `num_found` included."""
         self.started_at[slot], self.num_found[slot] = step_id, num_found
-        self.target[slot] = self.num_prompt[slot] + self.num_output[slot]
+        # Preempted while a step was made, it may have kept what it was to make in it.
+        self.target[slot] = self.bound[slot] = self.num_prompt[slot] + self.num_output[slot]
         self.num_computed[slot] = self.num_sent[slot] = num_found * self.block_size
         self.set_blocks(slot, blocks, generations)
         for waiting in (self.preempted, self.prepared):
@@ -182,9 +183,7 @@ class SlotTable(PausedSlots):
             if slot in toggles:
                 toggles.remove(slot)
         step.preempted_slots.append(slot)
-        if len(step.grant_slots):  # what it was granted in this step went with its blocks
-            keep = step.grant_slots != slot
-            step.grant_slots, step.grant_blocks = step.grant_slots[keep], step.grant_blocks[keep]
+        step.ungrant(slot)  # what it was granted in this step went with its blocks
         request = self.request(slot)
         request.move(RequestStatus.PREEMPTED)
         request.history.preempted_at = step.step_id

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.admission.recent_classes import RecentClasses
-from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
+from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, BlockPool, Blocks
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.blocks.host_cache import HostCache
 from scheduler_svc.core.blocks.loans import Loan
+from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.config import WorkerLimits
@@ -23,6 +24,7 @@ from scheduler_svc.core.slots.state import ENDED, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.columns import HOST_BIT
 from signalbox.protocol.enums import WorkerHealth
 
@@ -36,6 +38,9 @@ class Worker:
     limits: WorkerLimits
     table: SlotTable = field(init=False)
     pool: BlockPool = field(init=False)
+    """Blocks of the spine."""
+    windows: list[WindowBlocks] = field(init=False)
+    """Blocks and tables of the other groups, in order."""
     host: HostCache = field(init=False)
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
@@ -69,6 +74,9 @@ class Worker:
     detached_at: float = 0.0
     vitals: Vitals = field(default_factory=Vitals)
     loan: Loan = field(default_factory=Loan)
+    """Blocks of the spine that it has been lent."""
+    window_loans: list[Loan] = field(init=False)
+    """Blocks of the other groups, in order."""
     stats: WorkerStats = field(default_factory=WorkerStats)
 
     def __post_init__(self) -> None:
@@ -78,6 +86,9 @@ class Worker:
             self.info.num_slots, self.info.max_blocks_per_request, block_size, self.info.names_key
         )
         self.pool = BlockPool(self.info.num_blocks)
+        sizes = self.info.num_slots, self.info.max_blocks_per_request, block_size
+        self.windows = [WindowBlocks(n, group, *sizes) for n, group in enumerate(self.info.groups, SPINE + 1)]
+        self.window_loans = [Loan() for _ in self.windows]
         self.host = HostCache(self.info.num_host_blocks)
         if self.info.num_host_blocks:
             self.pool.evicted = []
@@ -100,12 +111,32 @@ class Worker:
         is_well = self.vitals.health is WorkerHealth.GOOD and not self.vitals.has_left
         return self.attached and is_well and not self.draining
 
-    def renew_loan(self, now: float) -> Blocks | None:
-        """Blocks that the worker is to have for a time without a scheduler; None: it has been lent enough."""
+    def renew_loan(self, now: float) -> list[Blocks] | None:
+        """Blocks that the worker is to have for a time without a scheduler, of each group; None: it has been lent
+        enough."""
         if self.vitals.has_left:
             return None
         num_output_tokens, block_size = self.stats.num_output_tokens, self.info.block_size
-        return self.loan.renew(self.pool, self.table.num_running, num_output_tokens, block_size, now)
+        loans = (self.loan, *self.window_loans)
+        renewed = [
+            loan.renew(pool, self.table.num_running, num_output_tokens, block_size, now)
+            for loan, pool in zip(loans, self.pools, strict=True)
+        ]
+        if all(blocks is None for blocks in renewed):
+            return None
+        return [loan.left(pool) for loan, pool in zip(loans, self.pools, strict=True)]
+
+    @property
+    def pools(self) -> list[BlockPool]:
+        """Blocks of all groups, the spine's first."""
+        return [self.pool, *(window.pool for window in self.windows)]
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that could be taken of each group."""
+        if not self.windows:
+            return self.pool.num_available
+        return min(pool.num_available for pool in self.pools)
 
     # -- what there is to do --
 
@@ -203,11 +234,19 @@ class Worker:
     # -- changes --
 
     def start(
-        self, slot: int, hits: Blocks, host_hits: list[int], num_new: int, step: StepDecision
+        self,
+        slot: int,
+        hits: Blocks,
+        host_hits: list[int],
+        num_new: int,
+        step: StepDecision,
+        window_hits: tuple[Blocks, ...] = (),
     ) -> Blocks:
         """Gives a slot without blocks its block table: shared `hits` first, then copies of `host_hits`, `num_new` new
-        blocks with these. Returns the table."""
+        blocks with these. `window_hits` are the last of `hits` in the other groups. Returns the table."""
         table, pool = self.table, self.pool
+        for number, window in enumerate(self.windows):
+            window.start(slot, len(hits), window_hits[number] if window_hits else NO_BLOCKS)
         pool.share(hits)
         fresh = self.take_blocks(num_new, step, frozenset(host_hits))
         blocks = np.concatenate((hits, fresh))
@@ -226,6 +265,8 @@ class Worker:
         """Forgets all cached content, and what steps in flight and running requests would add to it: they read what was
         computed before. Returns the number of blocks that had some."""
         self.reset_at = self.next_step_id
+        for window in self.windows:
+            window.pool.reset_cache()
         return self.pool.reset_cache() + self.host.clear()
 
     def take_blocks(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
@@ -237,9 +278,28 @@ class Worker:
                 step.copies.append((block, target | HOST_BIT))
         return blocks
 
+    def window_room(self, slot: int) -> int:
+        """Positions that `slot` can have blocks for in all groups but the spine."""
+        return min(window.room(slot) for window in self.windows)
+
+    def cover(self, slot: int, end: int) -> list[tuple[int, Blocks]]:
+        """Gives `slot` the blocks for its positions up to `end` in all groups but the spine, which have them. Returns
+        (group, blocks) of those that got some."""
+        lacking = [(window, window.num_lacking(slot, end)) for window in self.windows]
+        return [(window.number, window.extend(slot, count)) for window, count in lacking if count]
+
+    def leave_behind(self, slots: Slots) -> None:
+        """Releases what of the windows of `slots`, which run, no step reads any more. Positions are confirmed: what is
+        in flight, or runs once more, is at them or behind them (WB2)."""
+        positions = self.table.confirmed(slots)
+        for window in self.windows:
+            window.leave_behind(slots, positions)
+
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
         self.pool.release(self.table.preempt(slot, step))
+        for window in self.windows:
+            window.drop(slot)
         self.stats.num_preemptions += 1
 
     def displace(self, slot: int, step: StepDecision) -> None:
@@ -252,6 +312,8 @@ class Worker:
         blocks = self.table.release(slot, status)
         if blocks is not None:
             self.pool.release(blocks)
+            for window in self.windows:
+                window.drop(slot)
 
     # -- checks --
 
@@ -268,6 +330,8 @@ class Worker:
         decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
         running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
         self.pool.check_integrity([table.table(slot) for slot in running])
+        for window in self.windows:
+            self._check_window(window, running, decoding)
         for slot in running:
             blocks = table.table(slot)
             held = table.generations[slot, : len(blocks)]
@@ -280,3 +344,15 @@ class Worker:
         for record in self.records if len(self.records) > 1 else ():
             has_ended = not record.chunks or states[record.chunks[0].slot] in ENDED
             assert not record.is_solo or has_ended, "a suspect has company"
+
+    def _check_window(self, window: WindowBlocks, running: list[int], decoding: list[int]) -> None:
+        table, size = self.table, self.table.block_size
+        window.check_integrity(running)
+        for slot in running:
+            assert window.ends[slot] * size >= table.num_sent[slot], (
+                f"group {window.number}: a chunk lacks a block"
+            )
+            first = window.first_block(int(table.confirmed(np.array([slot]))[0]))
+            assert window.firsts[slot] <= first, f"group {window.number}: released too early"
+        for slot in decoding:
+            assert window.ends[slot] == table.num_blocks[slot], f"group {window.number}: a row lacks a block"

@@ -36,4 +36,4 @@ def steps_behind(worker: Worker, burst_s: float) -> int:
     most_tokens = int((worker.table.limit[slots] - worker.table.bound[slots]).max())
     num_steps = min(int(burst_s / typical_s), MOST_STEPS) - 1
     most_blocks = len(slots) * (1 + num_steps // worker.table.block_size)
-    return max(min(num_steps, most_tokens), 0) if worker.pool.num_available >= most_blocks else 0
+    return max(min(num_steps, most_tokens), 0) if worker.num_available >= most_blocks else 0

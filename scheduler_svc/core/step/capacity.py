@@ -6,8 +6,10 @@ from collections.abc import Callable, Set
 
 import numpy as np
 
+from scheduler_svc.core.blocks.block_pool import NO_BLOCKS
 from scheduler_svc.core.blocks.prefix_sharing import NO_PREFIX, find_prefix, num_known
 from scheduler_svc.core.blocks.side_copies import reserved_for_others
+from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import DISPLACED, SlotState
@@ -48,8 +50,10 @@ class StepCapacity:
         self.prefix, self.num_blocks, self.headroom = NO_PREFIX, 0, 0
         """What is cached of the request that was looked up last, new blocks that it needs, and blocks that have to be
         left over for those that run."""
-        self.num_lacking = 0
-        """More than are free."""
+        self.window_needs: list[int] = []
+        """New blocks that it needs at once of each group but the spine."""
+        self.lacking: list[int] = [0]
+        """More than are free, of each group."""
 
     # -- tokens --
 
@@ -63,8 +67,8 @@ class StepCapacity:
         for slot in list(self.prefilling):
             if self.num_left <= 0 or table.effective_priority[slot] > priority:
                 return
-            if table.paused[slot] or slot in self.busy:
-                continue
+            if table.paused[slot] or slot in self.busy or table.state[slot] != SlotState.PREFILL:
+                continue  # the last of these gave its blocks to one before it
             self.cut(int(table.effective_priority[slot]))
             self.continue_prompt(slot)
 
@@ -86,6 +90,8 @@ class StepCapacity:
         lacking = int(table.target[slot]) - int(table.num_sent[slot])
         threshold = self.config.long_prefill_token_threshold or self.num_left
         length = min(lacking, self.num_left, threshold)
+        if self.worker.windows:
+            length = min(length, self.worker.window_room(slot) - int(table.num_sent[slot]))
         self.busy.add(slot)
         self.num_left -= length
         return length
@@ -131,12 +137,26 @@ class StepCapacity:
             bound = int(worker.table.bound[slot]) + advance
             lacking = worker.table.blocks_needed(bound, slot) if advance else 0
             self.prefix, self.num_blocks, self.headroom = NO_PREFIX, lacking, 0
+            self.window_needs = [lacking] * len(worker.windows)
         else:
             self.prefix = find_prefix(worker, request, self.config.enable_prefix_caching)
             num_blocks = -(-num_known(worker, request) // worker.table.block_size)
             self.num_blocks = num_blocks - len(self.prefix.hits)
             self.headroom = self.config.watermark_blocks_per_seq * worker.num_active
+            self.window_needs = [self._needed_at_once(window, num_blocks) for window in worker.windows]
         self.count_lacking(request)
+
+    def _needed_at_once(self, window: WindowBlocks, num_blocks: int) -> int:
+        """New blocks that a start needs of a group: for the whole of its reach at least, so that the prompt goes on
+        whatever others take; for all of the prompt where it cannot be cut."""
+        worker, found = self.worker, len(self.prefix.hits)
+        held = found - window.first_block(found * window.block_size)
+        most = num_blocks - found
+        if self.config.enable_chunked_prefill:
+            most = min(
+                most, window.group.blocks_of_one(window.block_size, worker.info.max_draft_tokens) - held
+            )
+        return max(min(most, window.pool.num_blocks - held), 1)
 
     def may_copy_aside(self, request: Request) -> bool:
         """Copies for it may run beside the steps: it has not waited for any since it last started."""
@@ -146,7 +166,18 @@ class StepCapacity:
 
     def count_lacking(self, request: Request) -> None:
         """Counts again how many blocks others would have to give up for what was looked up."""
-        self.num_lacking = self.num_blocks + self.headroom - self.num_free_blocks(request)
+        self.lacking = [self.num_blocks + self.headroom - self.num_free_blocks(request)]
+        if self.worker.windows:
+            hits = self.prefix.window_hits or [NO_BLOCKS] * len(self.worker.windows)
+            for window, needed, found in zip(self.worker.windows, self.window_needs, hits, strict=True):
+                headroom = self.worker.num_active if self.headroom else 0
+                free = window.pool.num_available - window.pool.num_idle(found)
+                self.lacking.append(needed + headroom - free)
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether others would have to give up blocks for what was looked up."""
+        return max(self.lacking) > 0
 
     def num_free_blocks(self, request: Request) -> int:
         """Blocks that nobody holds, but for hits and for what others are to start with. Whoever makes room may hold

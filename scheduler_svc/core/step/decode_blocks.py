@@ -8,6 +8,7 @@ from scheduler_svc.core.slots.state import HELD, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
 from scheduler_svc.core.step.step import Slots, StepDecision
+from signalbox.protocol.block_groups import SPINE
 
 
 def grant_rows(worker: Worker, step: StepDecision) -> bool:
@@ -17,7 +18,9 @@ def grant_rows(worker: Worker, step: StepDecision) -> bool:
     needy = (table.bound > table.trigger).nonzero()[0]
     if not len(needy) and not table.held:
         return bool(step.preempted_slots)
-    if not table.held and _most_needed(worker, len(needy)) <= worker.pool.num_available:
+    if worker.windows:
+        worker.leave_behind(needy)
+    if not table.held and _most_needed(worker, len(needy)) <= worker.num_available:
         if worker.limits.num_draft_tokens < table.block_size:
             grant_one_each(worker, needy, step)
         else:
@@ -37,25 +40,34 @@ def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
     """Blocks may be short: by order of arrival, grant, or hold for blocks that are certain to come, or take a younger
     request's, or hold."""
     ending = certain_to_end(worker)
-    coming = blocks_coming(worker, ending) + worker.pool.num_fenced
+    coming = blocks_coming(worker, ending)
+    coming[SPINE] += worker.pool.num_fenced
     candidates = sorted({*needy.tolist(), *worker.table.held}, key=lambda slot: worker.request(slot).order)
     blocked = False
     for slot in candidates:
         if worker.table.state[slot] != SlotState.DECODE:
             continue  # it became a victim
-        lacking = _lacking(worker, slot) - worker.pool.num_available
-        if not blocked and lacking > coming:
+        if worker.windows:
+            worker.leave_behind(np.array([slot]))
+        if not blocked and any(
+            lacking > soon for lacking, soon in zip(_shortages(worker, slot), coming, strict=True)
+        ):
             victim = victim_for(worker, slot, ending)
             if victim is not None:
                 worker.preempt(victim, step)
-                lacking = _lacking(worker, slot) - worker.pool.num_available
-        if blocked or lacking > 0:
+        if blocked or max(_shortages(worker, slot)) > 0:
             # Whoever comes later waits too: what is there, and what comes, belongs to the older request.
             worker.table.hold(slot, step)
             blocked = True
         else:
             _grant_one(worker, slot, step)
     return blocked or bool(step.preempted_slots)
+
+
+def _shortages(worker: Worker, slot: int) -> list[int]:
+    """Blocks that `slot` needs and nobody has, of each group; its tables in all of them are as long."""
+    needed = _lacking(worker, slot)
+    return [needed - pool.num_available for pool in worker.pools]
 
 
 def _lacking(worker: Worker, slot: int) -> int:
@@ -80,10 +92,9 @@ def grant(worker: Worker, slots: Slots, counts: Slots, step: StepDecision) -> No
 
 
 def grant_one_each(worker: Worker, slots: Slots, step: StepDecision) -> None:
-    """Gives each of `slots` one more block."""
+    """Gives each of `slots` one more block, of every group."""
     blocks = worker.take_blocks(len(slots), step)
     worker.table.append_blocks(slots, blocks, worker.pool.generations[blocks])
-    if len(step.grant_slots):
-        slots = np.concatenate((step.grant_slots, slots))
-        blocks = np.concatenate((step.grant_blocks, blocks))
-    step.grant_slots, step.grant_blocks = slots, blocks
+    step.grant(slots, blocks)
+    for window in worker.windows:
+        step.grant(slots, window.append(slots), window.number)

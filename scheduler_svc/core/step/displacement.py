@@ -16,7 +16,7 @@ import numpy as np
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import HELD, NO_PLACE, SlotState
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, loss
+from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, covers, loss
 from scheduler_svc.core.step.step import StepDecision
 
 
@@ -66,21 +66,21 @@ def excessive_row(
     return victim
 
 
-def make_room(worker: Worker, request: Request, num_lacking: int, step: StepDecision) -> bool:
-    """Preempts whoever has to make room, so that `num_lacking` more blocks are available: those that
+def make_room(worker: Worker, request: Request, lacking: list[int], step: StepDecision) -> bool:
+    """Preempts whoever has to make room, so that `lacking` more blocks of each group are available: those that
     rest, those that were displaced and go after `request`, then those of lower classes. False, and nothing
     changed, when they have not that many."""
     table = worker.table
     idle, later, lower = _room_makers(worker, request)
-    if blocks_coming(worker, np.array([*idle, *later, *lower], np.int64)) < num_lacking:
+    if not covers(blocks_coming(worker, np.array([*idle, *later, *lower], np.int64)), lacking):
         return False
     later.sort(key=lambda slot: (-int(table.effective_priority[slot]), loss(worker, slot)))
     last = sorted(lower, key=lambda slot: (-int(table.effective_priority[slot]), loss(worker, slot)))
-    return _take_blocks(worker, [*idle, *later, *last], num_lacking, step)
+    return _take_blocks(worker, [*idle, *later, *last], lacking, step)
 
 
-def blocks_of_others(worker: Worker, request: Request, has_classes: bool) -> int:
-    """Blocks that others would have to give up if `request` lacked them."""
+def blocks_of_others(worker: Worker, request: Request, has_classes: bool) -> list[int]:
+    """Blocks of each group that others would have to give up if `request` lacked them."""
     idle, later, lower = _room_makers(worker, request) if has_classes else (_idle(worker), [], set())
     return blocks_coming(worker, np.array([*idle, *later, *lower], np.int64))
 
@@ -97,13 +97,13 @@ def _room_makers(worker: Worker, request: Request) -> tuple[list[int], list[int]
     return idle, later, lower
 
 
-def make_idle_room(worker: Worker, num_lacking: int, step: StepDecision) -> bool:
+def make_idle_room(worker: Worker, lacking: list[int], step: StepDecision) -> bool:
     """Makes room as `make_room` does, by those only that rest. False, and nothing changed, when they have not that
     many."""
     idle = _idle(worker)
-    if not idle or blocks_coming(worker, np.array(idle, np.int64)) < num_lacking:
+    if not idle or not covers(blocks_coming(worker, np.array(idle, np.int64)), lacking):
         return False
-    return _take_blocks(worker, idle, num_lacking, step)
+    return _take_blocks(worker, idle, lacking, step)
 
 
 def _idle(worker: Worker) -> list[int]:
@@ -112,14 +112,15 @@ def _idle(worker: Worker) -> list[int]:
     return sorted(idle, key=lambda slot: loss(worker, slot))
 
 
-def _take_blocks(worker: Worker, slots: list[int], num_lacking: int, step: StepDecision) -> bool:
-    """Preempts `slots` in order, until so many more blocks are available. Returns whether they are."""
-    wanted = worker.pool.num_available + num_lacking
+def _take_blocks(worker: Worker, slots: list[int], lacking: list[int], step: StepDecision) -> bool:
+    """Preempts `slots` in order, until so many more blocks of each group are available. Returns whether they are."""
+    pools = worker.pools
+    wanted = [pool.num_available + count for pool, count in zip(pools, lacking, strict=True)]
     for slot in slots:
-        if worker.pool.num_available >= wanted:
+        if covers([pool.num_available for pool in pools], wanted):
             break
         worker.preempt(slot, step)
-    return worker.pool.num_available >= wanted
+    return covers([pool.num_available for pool in pools], wanted)
 
 
 def _active(worker: Worker) -> np.ndarray:  # type: ignore[type-arg]

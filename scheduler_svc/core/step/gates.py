@@ -14,6 +14,7 @@ from scheduler_svc.core.blocks.side_copies import awaits_copies, count_copies, f
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.displacement import blocks_of_others, may_displace
+from scheduler_svc.core.step.shortage import covers
 
 Rule = Callable[[StepCapacity, Request], bool]
 
@@ -112,8 +113,10 @@ def _is_split(capacity: StepCapacity, request: Request) -> bool:
 
 def _lacks_blocks(capacity: StepCapacity, request: Request) -> bool:
     """There are not enough blocks for it, with those that others would have to give up."""
-    lacking, has_classes = capacity.num_lacking, capacity.config.has_classes
-    return lacking > 0 and lacking > blocks_of_others(capacity.worker, request, has_classes)
+    if not capacity.is_lacking:
+        return False
+    of_others = blocks_of_others(capacity.worker, request, capacity.config.has_classes)
+    return not covers(of_others, capacity.lacking)
 
 
 def _wants_copies(capacity: StepCapacity, request: Request) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 import numpy as np
 
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
+from scheduler_svc.core.blocks.block_pool import Blocks
 from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
 from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
@@ -33,6 +34,7 @@ from scheduler_svc.core.step.gates import (
     Gate,
     first_closed,
 )
+from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 
 
@@ -90,8 +92,29 @@ class PrefillAdmission(StepCapacity):
         return offer is not None and self._start_offered(offer)
 
     def continue_prompt(self, slot: int) -> None:
-        """The next chunk of a prompt is for this step."""
-        self._step.chunks.append(self._send_chunk(slot))
+        """The next chunk of a prompt is for this step, if there are blocks for a part of it."""
+        if self.worker.windows and not self._has_window_room(slot):
+            self.busy.add(slot)
+            return
+        chunk, granted = self._send_chunk(slot)
+        self._step.chunks.append(chunk)
+        for group, blocks in granted:
+            self._step.grant(np.full(len(blocks), slot), blocks, group)
+
+    def _has_window_room(self, slot: int) -> bool:
+        """A block at least of every group is there for a prompt that goes on, if need be after one that goes behind it
+        has given up its own. It waits for what comes by itself: its own chunk in flight, and those certain to end."""
+        worker, table = self.worker, self.worker.table
+        while worker.window_room(slot) <= int(table.num_sent[slot]):
+            ending = certain_to_end(worker)
+            if table.num_sent[slot] > table.num_computed[slot] or sum(blocks_coming(worker, ending)[1:]):
+                return False
+            victim = victim_for(worker, slot, np.array([*ending.tolist(), *self.busy], np.int64))
+            if victim is None:
+                return False
+            worker.preempt(victim, self._step)
+            self.is_short = True
+        return True
 
     def end_deadlock(self) -> None:
         """Nobody has a place, and nothing is to come: then who is first lacks blocks that displaced ones keep. The last
@@ -255,22 +278,24 @@ class PrefillAdmission(StepCapacity):
 
     def _start(self, request: Request) -> Start:
         """Starts a request that has a slot and no blocks, as it was looked up."""
-        worker, slot, (hits, host_hits, _) = self.worker, request.slot, self.prefix
+        worker, slot, (hits, host_hits, _, window_hits) = self.worker, request.slot, self.prefix
         assert slot is not None
         self._take_place(request)
-        blocks = worker.start(slot, hits, host_hits, self.num_blocks, self._step)
+        blocks = worker.start(slot, hits, host_hits, self.num_blocks, self._step, window_hits)
         worker.stats.num_prefix_query_tokens += num_known(worker, request)
         worker.stats.num_prefix_hit_tokens += self.prefix.num_blocks * worker.table.block_size
         worker.stats.num_host_hit_tokens += len(host_hits) * worker.table.block_size
-        return Start(blocks, self._send_chunk(slot))
+        chunk, _ = self._send_chunk(slot)
+        windows = tuple((int(window.firsts[slot]), window.table(slot).copy()) for window in worker.windows)
+        return Start(blocks, chunk, windows)
 
     def _make_room(self, request: Request) -> bool:
         """The blocks that `request` lacks are available, if need be after others have made room."""
-        while self.num_lacking > 0:
+        while self.is_lacking:
             if self.config.has_classes:
-                has_room = make_room(self.worker, request, self.num_lacking, self._step)
+                has_room = make_room(self.worker, request, self.lacking, self._step)
             else:
-                has_room = make_idle_room(self.worker, self.num_lacking, self._step)
+                has_room = make_idle_room(self.worker, self.lacking, self._step)
             if not has_room:
                 return False
             self.count_lacking(request)
@@ -289,5 +314,7 @@ class PrefillAdmission(StepCapacity):
             if slot is not None:
                 worker.displace(slot, self._step)
 
-    def _send_chunk(self, slot: int) -> Chunk:
-        return self.worker.table.send_chunk(slot, self.take_chunk(slot))
+    def _send_chunk(self, slot: int) -> tuple[Chunk, list[tuple[int, Blocks]]]:
+        """The next chunk, and the blocks that it gets in groups but the spine."""
+        chunk = self.worker.table.send_chunk(slot, self.take_chunk(slot))
+        return chunk, self.worker.cover(slot, chunk.start + chunk.length)

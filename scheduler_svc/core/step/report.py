@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import ENDED, RUNNING, SlotState
+from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepRecord, StepReport
+from scheduler_svc.core.step.step import Slots, StepRecord, StepReport
 from signalbox.protocol.enums import FinishReason
 
 STATUS_OF_REASON = {
@@ -125,6 +128,8 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
         first = chunk.start // table.block_size
         last = min(end // table.block_size, int(table.num_hashes[chunk.slot]))
         _publish(worker, np.full(max(last - first, 0), chunk.slot), np.arange(first, max(last, first)))
+        if worker.windows and table.state[chunk.slot] in RUNNING:
+            worker.leave_behind(np.array([chunk.slot]))
     ended = {slot for slot, _, _ in report.finished}
     for slot in refused - ended:
         if table.state[slot] in RUNNING:
@@ -141,14 +146,28 @@ def _publish_seals(worker: Worker, report: StepReport) -> None:
 def _publish(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> None:  # type: ignore[type-arg]
     """Publishes blocks of `slots` that are still in the generation in which their table got them: any other has been
     given away since the step ran. What was computed before a reset of the cache, or from that, is not published."""
-    table, pool = worker.table, worker.pool
-    blocks = table.blocks[slots, indexes]
-    same = still_theirs(worker, slots, indexes)
+    table = worker.table
     if worker.reset_at:
-        same &= table.started_at[slots] >= worker.reset_at
+        counts = table.started_at[slots] >= worker.reset_at
+        slots, indexes = slots[counts], indexes[counts]
+    _publish_in(worker.pool, table.blocks, still_theirs(worker, slots, indexes), table, slots, indexes)
+    for window in worker.windows:
+        same = window.still_theirs(slots, indexes)
+        _publish_in(window.pool, window.blocks, same, table, slots, indexes)
+
+
+def _publish_in(
+    pool: BlockPool,
+    tables: Blocks,
+    same: NDArray[np.bool_],
+    table: SlotTable,
+    slots: Slots,
+    indexes: NDArray[np.int64],
+) -> None:
+    """Publishes in one group's `pool` the blocks of its `tables` that are the `same` as then."""
     if np.count_nonzero(same) < len(same):
-        slots, indexes, blocks = slots[same], indexes[same], blocks[same]
-    pool.publish(blocks, table.hashes_at(slots, indexes))
+        slots, indexes = slots[same], indexes[same]
+    pool.publish(tables[slots, indexes], table.hashes_at(slots, indexes))
 
 
 def still_theirs(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]

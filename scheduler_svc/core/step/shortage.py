@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
 from scheduler_svc.core.slots.state import DISPLACED, RESTING, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Slots
@@ -26,10 +27,22 @@ def certain_to_end(worker: Worker) -> Slots:
     return np.flatnonzero(ends & (prefills | (table.state == SlotState.DECODE)))
 
 
-def blocks_coming(worker: Worker, ending: Slots) -> int:
-    """Blocks that will be available when the slots `ending` have ended."""
-    tables = [worker.table.table(int(slot)) for slot in ending]
-    return sum(int(np.count_nonzero(worker.pool.ref_counts[blocks] == 1)) for blocks in tables)
+def blocks_coming(worker: Worker, ending: Slots) -> list[int]:
+    """Blocks of each group that will be available when the slots `ending` have ended."""
+    slots = ending.tolist()
+    coming = [_held_alone(worker.pool, [worker.table.table(slot) for slot in slots])]
+    for window in worker.windows:
+        coming.append(_held_alone(window.pool, [window.table(slot) for slot in slots]))
+    return coming
+
+
+def _held_alone(pool: BlockPool, tables: list[Blocks]) -> int:
+    return sum(int(np.count_nonzero(pool.ref_counts[blocks] == 1)) for blocks in tables)
+
+
+def covers(coming: list[int], lacking: list[int]) -> bool:
+    """Whether what comes is what is lacking, of every group."""
+    return all(there >= wanted for there, wanted in zip(coming, lacking, strict=True))
 
 
 def victim_for(worker: Worker, slot: int, ending: Slots) -> int | None:

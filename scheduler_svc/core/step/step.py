@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.request import Request
+from signalbox.protocol.block_groups import SPINE
 
 Slots = NDArray[np.int64]
 NO_SLOTS: Slots = np.empty(0, np.int64)
@@ -31,6 +32,8 @@ class Start(NamedTuple):
 
     blocks: Blocks
     chunk: Chunk
+    windows: tuple[tuple[int, Blocks], ...] = ()
+    """Its table in each group but the spine: index of the first block, and the blocks."""
 
 
 @dataclass
@@ -47,6 +50,8 @@ class StepDecision:
     grant_slots: Slots = field(default_factory=lambda: NO_SLOTS)
     """One row per block granted."""
     grant_blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
+    grant_groups: NDArray[np.uint8] | None = None
+    """The group that each is of; None: all are of the spine."""
     chunks: list[Chunk] = field(default_factory=list)
     """Chunks of prefills that go on."""
     finished_slots: list[int] = field(default_factory=list)
@@ -67,6 +72,27 @@ class StepDecision:
     """Slots that are paused for this step alone: a worker that is left alone behind it lets them go on."""
     may_be_skipped: bool = False
     """It is one of several that were sent at once, and names nobody but those who get blocks (K12)."""
+
+    def grant(self, slots: Slots, blocks: Blocks, group: int = SPINE) -> None:
+        """One block of `group` for each of `slots`, which may be one slot several times."""
+        if group != SPINE or self.grant_groups is not None:
+            before = (
+                np.zeros(len(self.grant_slots), np.uint8) if self.grant_groups is None else self.grant_groups
+            )
+            self.grant_groups = np.concatenate((before, np.full(len(slots), group, np.uint8)))
+        if len(self.grant_slots):
+            slots = np.concatenate((self.grant_slots, slots))
+            blocks = np.concatenate((self.grant_blocks, blocks))
+        self.grant_slots, self.grant_blocks = slots, blocks
+
+    def ungrant(self, slot: int) -> None:
+        """What `slot` was granted in this step has gone."""
+        if not len(self.grant_slots):
+            return
+        keep = self.grant_slots != slot
+        self.grant_slots, self.grant_blocks = self.grant_slots[keep], self.grant_blocks[keep]
+        if self.grant_groups is not None:
+            self.grant_groups = self.grant_groups[keep]
 
     @property
     def num_changes(self) -> int:

@@ -153,6 +153,33 @@ def test_an_offer_out_of_bounds_is_refused_by_name(field: str, values: tuple[int
         assert refusal.value.field == f"hello.{field}"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("kind", 0), ("kind", 9), ("reach", 0), ("reach", U32_MAX), ("num_blocks", 9)]
+)
+def test_a_group_out_of_bounds_is_refused_by_name(field: str, value: int) -> None:
+    """GR2, GR5: ten blocks of 16 are for a reach of 128 and a step."""
+    message = make_hello("w", model=scheduler_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
+    group = message.hello.groups.add(kind=scheduler_pb2.BLOCK_GROUP_KIND_WINDOW, reach=128, num_blocks=10)
+    Peer().dial(message)
+    setattr(group, field, value)
+    with pytest.raises(InvalidRequestError) as refusal:
+        Peer().dial(message)
+    assert refusal.value.field == f"hello.groups[0].{field}"
+
+
+def test_chunks_are_in_whole_blocks_and_groups_are_few() -> None:
+    message = make_hello("w", model=scheduler_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
+    message.hello.groups.add(kind=scheduler_pb2.BLOCK_GROUP_KIND_CHUNK, reach=40, num_blocks=10)
+    with pytest.raises(InvalidRequestError, match="whole blocks of 16") as refusal:
+        Peer().dial(message)
+    assert refusal.value.field == "hello.groups[0].reach"
+    message.hello.groups[0].reach = 32
+    message.hello.groups.extend([message.hello.groups[0]] * 7)
+    with pytest.raises(InvalidRequestError, match="7 are allowed") as refusal:
+        Peer().dial(message)
+    assert refusal.value.field == "hello.groups"
+
+
 def test_slots_that_are_too_many_for_their_length_are_refused() -> None:
     model = scheduler_pb2.ModelEntry(model="m", max_model_len=1 << 30, block_size=16)
     with pytest.raises(InvalidRequestError, match="longest request") as refusal:

@@ -111,6 +111,6 @@ def _left_of(worker: Worker) -> str:
         return f"worker {name} is not attached"
     if worker.table.num_free_slots != worker.table.num_slots:
         return f"slots of {name} are held"
-    if worker.pool.num_available != worker.pool.num_blocks:
+    if any(pool.num_available != pool.num_blocks for pool in worker.pools):
         return f"blocks of {name} are held"
     return f"fences of {name} are open" if worker.fences else ""

@@ -93,6 +93,9 @@ class _Sampler(PoolingSimRunner):
         written = np.isin(rows, sampled.bad_rows)
         blocks = batch.block_tables[rows[written], batch.positions[written] // size]
         self._cache[blocks, batch.positions[written] % size] = GARBAGE
+        for cache, tables in zip(self._group_caches, batch.group_tables, strict=True):
+            blocks = tables[rows[written], batch.positions[written] // size]
+            cache[blocks, batch.positions[written] % size] = GARBAGE
 
     def check(self) -> None:
         """As `ModelRunner.check`."""
@@ -151,6 +154,7 @@ class AheadModel(AheadSimRunner):
         self.owners = BlockOwners(info)
         self._sampler = _Sampler(info, trouble)
         self._sampler._cache, self._sampler._host = self._cache, self._host
+        self._sampler._group_caches = self._group_caches
 
     @property
     def num_rows(self) -> int:

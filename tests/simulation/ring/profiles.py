@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.simulation.ring.scenario import ANY, CALM, Profile
 
 PATIENT = (("start_grace_s", 5.0), ("worker_grace_s", 10.0), ("frontend_grace_s", 10.0))
@@ -118,6 +120,24 @@ BURSTS = Profile(
     blocks=(64,),
     scheduler=(("decode_burst_ms", 2000.0), ("max_num_batched_tokens", 200)),
 )
+WINDOWS = Profile("windows", requests=(6, 16), again=0.4, has_groups=True)
+WINDOWS_APART = replace(APART, name="windows apart", has_groups=True)
+WINDOWS_NAN = replace(NAN, name="windows nan", requests=(8, 16), again=0.6, has_groups=True)
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
-_ALL = (ANY, CALM, ONE, TWO, POISON, NAN, LIMITS, PRESSED, BURSTS, IDENTITIES, *_LINKS)
+_ALL = (
+    ANY,
+    CALM,
+    ONE,
+    TWO,
+    POISON,
+    NAN,
+    LIMITS,
+    PRESSED,
+    BURSTS,
+    IDENTITIES,
+    WINDOWS,
+    WINDOWS_APART,
+    WINDOWS_NAN,
+    *_LINKS,
+)
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from signalbox.protocol.model_identity import ModelIdentity
+from tests.simulation.groups import draw_groups
 from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.model import FAILING, NAN, POISON
 from tests.simulation.ring.request import RingRequest
@@ -69,6 +70,8 @@ class Profile:
     """Settings that are not drawn."""
     identities: int = 0
     """Of the workers' weights; 0: they say none."""
+    has_groups: bool = False
+    """Whether layers of the model look back so far and no farther; then there is no host tier."""
 
 
 ANY = Profile()
@@ -82,6 +85,10 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
     setup = _draw_setup(rng, profile)
     burst_ms = random.Random(f"{name} bursts").choice(BURSTS_MS)  # all else is drawn as before there were any
     setup = replace(setup, scheduler={"decode_burst_ms": burst_ms} | setup.scheduler)
+    if profile.has_groups:
+        dice = random.Random(f"{name} groups")
+        groups = draw_groups(dice, setup.block_size, setup.max_draft_tokens)
+        setup = replace(setup, groups=groups, num_host_blocks=0)
     requests = _draw_requests(rng, setup, profile)
     if profile.identities:
         setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.ring.request import RingRequest
@@ -30,6 +31,8 @@ class RingSetup:
     max_draft_tokens: int = 0
     acceptance: float = 0.6
     num_host_blocks: int = 0
+    groups: tuple[BlockGroup, ...] = ()
+    """Groups of blocks beside the spine."""
     runs_ahead: bool = False
     identities: tuple[ModelIdentity, ...] = ()
     """The workers' in turn; a worker that starts again has the next one. Empty: they say none."""
@@ -81,6 +84,7 @@ class RingSetup:
             num_host_blocks=self.num_host_blocks,
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
+            groups=self.groups,
         )
 
     @property

@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from signalbox.protocol.block_groups import SPINE, BlockGroup
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import I32, StepDelta
+
+NO_BLOCKS = np.empty(0, np.int32)
+
+
+class _LentBlocks:
+    """What is lent of one group."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.order: I32 = NO_BLOCKS
+        self.is_lent = np.zeros(num_blocks, np.bool_)
+        self.taken: list[int] = []
+
+    def replace(self, blocks: I32) -> None:
+        self.order = blocks[(blocks >= 0) & (blocks < len(self.is_lent))]
+        self.is_lent[:] = False
+        self.is_lent[self.order] = True
+
+    def settle(self, held: Sequence[I32]) -> None:
+        for blocks in held:
+            self.is_lent[blocks] = False
+        self.order = self.order[self.is_lent[self.order]]
+
+    def take(self, count: int) -> list[int]:
+        blocks: list[int] = self.order[:count].tolist()
+        self.order = self.order[count:]
+        self.is_lent[blocks] = False
+        self.taken += blocks
+        return blocks
 
 
 class Loan:
@@ -15,51 +46,58 @@ class Loan:
     scheduler.
     """
 
-    def __init__(self, num_blocks: int) -> None:
-        self._order: I32 = np.empty(0, np.int32)
-        self._is_lent = np.zeros(num_blocks, np.bool_)
-        self.taken: list[int] = []
-        """Since the last greeting: what the scheduler knew of their content is wrong."""
+    def __init__(self, num_blocks: int, groups: Sequence[BlockGroup] = ()) -> None:
+        self._of = [_LentBlocks(num_blocks), *(_LentBlocks(group.num_blocks) for group in groups)]
 
     def __len__(self) -> int:
-        """How many blocks are left."""
-        return int(self._is_lent.sum())
+        """How many blocks are left, of the group that has fewest."""
+        return min(int(lent.is_lent.sum()) for lent in self._of)
 
-    def replace(self, blocks: I32) -> None:
-        """The scheduler lends these, and no others any more. Numbers of no block are not taken."""
-        self._order = blocks[(blocks >= 0) & (blocks < len(self._is_lent))]
-        self._is_lent[:] = False
-        self._is_lent[self._order] = True
+    @property
+    def taken(self) -> list[list[int]]:
+        """Blocks of each group taken since the last greeting: what the scheduler knew of their content is wrong."""
+        return [lent.taken for lent in self._of]
+
+    def replace(self, *blocks: I32) -> None:
+        """The scheduler lends these of each group, and no others any more. Numbers of no block are not taken."""
+        for number, lent in enumerate(self._of):
+            lent.replace(blocks[number] if number < len(blocks) else NO_BLOCKS)
+
+    def lends(self, blocks: Sequence[int], group: int = SPINE) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which of `blocks` are lent, and not taken yet."""
+        return self._of[group].is_lent[list(blocks)]
 
     def forget(self) -> None:
         """The worker has a scheduler, which knows of the blocks that were taken."""
-        self.replace(np.empty(0, np.int32))
-        self.taken = []
+        self.replace()
+        for lent in self._of:
+            lent.taken = []
 
     def withdraw(self, delta: StepDelta) -> None:
         """The blocks that a step of the scheduler names are lent no more."""
-        if not len(self._order):
-            return
-        self._is_lent[delta.grant_blocks] = False
-        for start in (*delta.started, *delta.resumed):
-            self._is_lent[start.blocks] = False
+        for group, lent in enumerate(self._of):
+            if not len(lent.order):
+                continue
+            lent.is_lent[delta.grants_of(group)[1]] = False
+            for start in (*delta.started, *delta.resumed):
+                lent.is_lent[start.blocks_of(group)] = False
+        spine = self._of[SPINE]
         copies = delta.copies if delta.side_copies is None else [*delta.copies, *delta.side_copies.copies]
-        for copy in copies:
-            self._is_lent[[copy.source] if not copy.source_is_host else []] = False
-            self._is_lent[[copy.target] if not copy.target_is_host else []] = False
+        for copy in copies if len(spine.order) else ():
+            spine.is_lent[[copy.source] if not copy.source_is_host else []] = False
+            spine.is_lent[[copy.target] if not copy.target_is_host else []] = False
 
     def settle(self, table: RequestTable) -> None:
         """The link has ended: blocks that a slot holds are not to be given to another, whoever made that mistake."""
-        for slot in np.flatnonzero(table.num_blocks).tolist():
-            self._is_lent[table.blocks[slot, : table.num_blocks[slot]]] = False
-        self._order = self._order[self._is_lent[self._order]]
+        table.leave_behind()
+        slots = np.flatnonzero(table.num_blocks).tolist()
+        spine, *others = self._of
+        spine.settle([table.blocks[slot, : table.num_blocks[slot]] for slot in slots])
+        for lent, group in zip(others, table.groups, strict=True):
+            lent.settle([group.table(slot) for slot in slots])
 
-    def take(self, count: int) -> list[int]:
-        """The next `count` blocks; none when there are fewer."""
-        if count > len(self._order):
-            return []
-        blocks: list[int] = self._order[:count].tolist()
-        self._order = self._order[count:]
-        self._is_lent[blocks] = False
-        self.taken += blocks
-        return blocks
+    def take(self, counts: Sequence[int]) -> list[list[int]]:
+        """The next so many blocks of each group; none of any when there are fewer of one."""
+        if any(count > len(lent.order) for count, lent in zip(counts, self._of, strict=True)):
+            return [[] for _ in self._of]
+        return [lent.take(max(count, 0)) for count, lent in zip(counts, self._of, strict=True)]

@@ -1,19 +1,21 @@
 """The steps of a worker without a scheduler, authored by itself (docs/liveness.md, A1 to A3).
 
-It runs its decode rows and the prefills that have all their blocks, as usual; a row that needs a block takes a lent
+It runs its decode rows and the prefills that have all their blocks, as usual, or as far as they have those of all
+groups; a row that needs a block takes a lent
 one, or rests. Nothing new is started, nothing is resumed, copied or freed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from signalbox.protocol.block_groups import SPINE
 from worker_svc.core.alone.loan import Loan
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.run_ahead import certainly_ended
-from worker_svc.core.step import I64, StepDelta
+from worker_svc.core.step import I32, I64, StepDelta
 
 MOST_CHUNK_TOKENS = 512
 """Most prefill tokens per step: nobody is there to say how much prefill the decode rows can bear beside them."""
@@ -23,12 +25,16 @@ MOST_CHUNK_TOKENS = 512
 class _Grants:
     """Blocks that rows get with a step."""
 
-    slots: list[int] = field(default_factory=list)
-    blocks: list[int] = field(default_factory=list)
+    of: list[tuple[list[int], list[int]]]
+    """Slots and blocks, of each group."""
 
-    def give(self, slot: int, blocks: list[int]) -> None:
-        self.slots += [slot] * len(blocks)
-        self.blocks += blocks
+    def give(self, slot: int, blocks: list[list[int]]) -> None:
+        for (slots, granted), mine in zip(self.of, blocks, strict=True):
+            slots.extend([slot] * len(mine))
+            granted.extend(mine)
+
+    def columns(self) -> list[tuple[I64, I32]]:
+        return [(np.array(slots, np.int64), np.array(blocks, np.int32)) for slots, blocks in self.of]
 
 
 def author_step(
@@ -38,17 +44,19 @@ def author_step(
     runner takes."""
     rows = _decode_rows(table, settling)
     positions = table.num_computed[rows] + table.num_in_flight[rows]
-    grants = _Grants()
+    grants = _Grants([([], []) for _ in range(1 + len(table.groups))])
     ready = _grant(table, rows, positions, loan, grants)
     num_queries = int((1 + table.max_drafts[rows[ready]]).sum())
     chunks = _chunks(table, min(MOST_CHUNK_TOKENS, most_tokens - num_queries))
     if not ready.any() and not chunks:
         return None
+    (slots, blocks), *others = grants.columns()
     return StepDelta(
         step_id=step_id,
         scheduler_epoch=epoch,
-        grant_slots=np.array(grants.slots, np.int64),
-        grant_blocks=np.array(grants.blocks, np.int32),
+        grant_slots=slots,
+        grant_blocks=blocks,
+        group_grants=[(number, *columns) for number, columns in enumerate(others, SPINE + 1)],
         chunks=chunks,
         is_own=True,
     )
@@ -69,17 +77,18 @@ def _decode_rows(table: RequestTable, settling: list[int]) -> I64:
 def _grant(table: RequestTable, rows: I64, positions: I64, loan: Loan, grants: _Grants) -> np.ndarray:  # type: ignore[type-arg]
     """[R] which rows can run, those that get a block included. Drafts get what is left when all rows have theirs."""
     size = table.block_size
-    missing = positions // size + 1 - table.num_blocks[rows]
+    held = np.array([table.num_blocks[rows], *(group.ends[rows] for group in table.groups)])
+    missing = positions // size + 1 - held
     # The last token that a request can have is never read.
     last = np.minimum(positions + table.max_drafts[rows], table.limit[rows] - 2)
-    wished = last // size + 1 - table.num_blocks[rows] - np.maximum(missing, 0)
-    ready = missing <= 0
+    wished = last // size + 1 - held - np.maximum(missing, 0)
+    ready: np.ndarray = (missing <= 0).all(axis=0)  # type: ignore[type-arg]
     for row in np.flatnonzero(~ready).tolist():
-        blocks = loan.take(int(missing[row]))
+        blocks = loan.take(missing[:, row].tolist())
         grants.give(int(rows[row]), blocks)
-        ready[row] = bool(blocks)
-    for row in np.flatnonzero(ready & (wished > 0)).tolist():
-        grants.give(int(rows[row]), loan.take(int(wished[row])))
+        ready[row] = any(blocks)
+    for row in np.flatnonzero(ready & (wished > 0).any(axis=0)).tolist():
+        grants.give(int(rows[row]), loan.take(wished[:, row].tolist()))
     return ready
 
 
@@ -91,9 +100,10 @@ def _chunks(table: RequestTable, budget: int) -> list[tuple[int, int, int]]:
     starts = table.num_computed[slots] + table.num_in_flight[slots]
     rests = table.prefill_target[slots] - starts
     has_blocks = table.num_blocks[slots] * table.block_size >= table.prefill_target[slots]
+    rooms = table.num_covered(slots) * table.block_size - starts
     chunks = []
     for index in np.argsort(rests, kind="stable").tolist():
-        length = min(int(rests[index]), budget)
+        length = min(int(rests[index]), budget, int(rooms[index]))
         if length > 0 and has_blocks[index]:
             chunks.append((int(slots[index]), int(starts[index]), length))
             budget -= length

@@ -117,7 +117,7 @@ def draft_room(table: RequestTable, slots: I64) -> I64:
     """[R] most drafts of each decode row: by its limit, its end, and its blocks."""
     num_tokens = table.num_tokens[slots]
     room = np.minimum(table.max_drafts[slots], table.limit[slots] - num_tokens - 1)
-    room = np.minimum(room, table.num_blocks[slots] * table.block_size - num_tokens)
+    room = np.minimum(room, table.num_covered(slots) * table.block_size - num_tokens)
     positive: I64 = np.maximum(room, 0).astype(np.int64)
     return positive
 

@@ -11,8 +11,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import FinishReason
+from worker_svc.core.requests.group_tables import GroupTable
 from worker_svc.core.requests.pooling import PoolingParams, Reading
 from worker_svc.core.requests.sampling import SamplingTable
 from worker_svc.core.step import Failure, NewRequest, RequestRef
@@ -32,7 +35,14 @@ class SlotStatus:
 class RequestTable:
     """Columns of `num_slots` rows, sequences of up to `max_model_len` tokens."""
 
-    def __init__(self, num_slots: int, max_model_len: int, block_size: int, num_blocks: int) -> None:
+    def __init__(
+        self,
+        num_slots: int,
+        max_model_len: int,
+        block_size: int,
+        num_blocks: int,
+        groups: tuple[BlockGroup, ...] = (),
+    ) -> None:
         self.num_slots = num_slots
         self.block_size = block_size
         max_blocks = -(-max_model_len // block_size)
@@ -55,6 +65,8 @@ class RequestTable:
         self.num_blocks = np.zeros(num_slots, np.int32)
         self.holders = np.zeros(num_blocks, np.int32)
         """By block: block tables that it stands in (C1)."""
+        self.groups = [GroupTable(group, num_slots, max_blocks, block_size) for group in groups]
+        """Block tables in the groups but the spine."""
         self.next_seal = np.zeros(num_slots, np.int32)
         """Index of the first block that has not been sealed: behind the known full blocks of the prompt."""
         self.chain: list[bytes] = [b""] * num_slots
@@ -108,8 +120,15 @@ class RequestTable:
         self.failures[slot] = None
         self.withdrawn[slot] = False
 
-    def start(self, slot: int, blocks: np.ndarray, start: int) -> None:  # type: ignore[type-arg]
-        """Gives a slot a whole block table, of which `start` positions are computed already."""
+    def start(
+        self,
+        slot: int,
+        blocks: np.ndarray,  # type: ignore[type-arg]
+        start: int,
+        groups: tuple[tuple[int, NDArray[np.int32]], ...] = (),
+    ) -> None:
+        """Gives a slot a whole block table, and those of other groups from their first blocks on. `start` positions
+        are computed already."""
         self.status[slot] = SlotStatus.PREFILL
         self.prefill_target[slot] = self.num_tokens[slot]
         self._drop_blocks(slot)
@@ -117,16 +136,40 @@ class RequestTable:
         self.num_blocks[slot] = len(blocks)
         self.holders[blocks] += 1
         self.num_computed[slot] = start
+        for table, (first, held) in zip(self.groups, groups, strict=True):
+            table.start(slot, first, held)
+
+    def num_covered(self, slots: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Blocks at the head of each slot's table that it has been given in every group."""
+        covered: NDArray[np.int32] = self.num_blocks[slots]
+        for table in self.groups:
+            covered = np.minimum(covered, table.ends[slots])
+        return covered
+
+    def leave_behind(self) -> None:
+        """Lets go of all blocks of other groups than the spine that no slot will look at."""
+        for table in self.groups:
+            slots = np.flatnonzero(table.ends > table.firsts)
+            table.leave_behind(slots, self.num_computed[slots])
 
     def grant(self, slot: int, block: int) -> None:
-        """Gives a slot one more block."""
+        """Gives a slot one more block of the spine."""
         self.blocks[slot, self.num_blocks[slot]] = block
         self.num_blocks[slot] += 1
         self.holders[block] += 1
 
+    def grant_group(self, group: int, slots: NDArray[np.int64], blocks: NDArray[np.int32]) -> None:
+        """Gives each of `slots` one more block of a group but the spine, in order."""
+        table = self.groups[group - 1]
+        table.leave_behind(slots, self.num_computed[slots])
+        for slot, block in zip(slots.tolist(), blocks.tolist(), strict=True):
+            table.grant(slot, block)
+
     def _drop_blocks(self, slot: int) -> None:
         self.holders[self.blocks[slot, : self.num_blocks[slot]]] -= 1
         self.num_blocks[slot] = 0
+        for table in self.groups:
+            table.drop(slot)
 
     def preempt(self, slot: int) -> None:
         """Takes the blocks away. A request that has ended stays ended."""
@@ -176,4 +219,6 @@ class RequestTable:
         assert (np.bincount(held, minlength=len(self.holders)) == self.holders).all(), (
             "blocks have other holders"
         )
+        for table in self.groups:
+            table.check_integrity()
         assert all((ref is not None) == bool(taken) for ref, taken in zip(self.refs, used, strict=True))

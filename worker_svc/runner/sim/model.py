@@ -92,6 +92,9 @@ class SimRunner:
         self._timing = timing or SimTiming()
         self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
         self._host = np.zeros((info.num_host_blocks, info.block_size), np.uint64)
+        self._group_caches = [
+            np.zeros((group.num_blocks, info.block_size), np.uint64) for group in info.groups
+        ]
         self._states: dict[tuple[int, int], U64] = {}
         """By slot and version: the sum of all contents that it has behind it, in an array of one element."""
 
@@ -105,11 +108,19 @@ class SimRunner:
         blocks = batch.block_tables[rows, batch.positions // size]
         contents = content(batch.token_ids, batch.positions) + self._seed
         self._cache[blocks, batch.positions % size] = contents
+        for cache, tables in zip(self._group_caches, batch.group_tables, strict=True):
+            cache[tables[rows, batch.positions // size], batch.positions % size] = contents
         totals = np.zeros(len(batch.sample_index), np.uint64)
         for sample, (row, query) in enumerate(zip(batch.sample_rows, batch.sample_index, strict=True)):
             length = int(batch.positions[query]) + 1
             read = self._cache[batch.block_tables[row, : -(-length // size)]].reshape(-1)[:length]
             totals[sample] = read.sum(dtype=np.uint64)
+            for number, group in enumerate(self.info.groups):
+                first = group.first_seen(length - 1)
+                through = self._seen_through(number, batch.group_tables[number][row], first, length)
+                totals[sample : sample + 1] += (
+                    through - read[first:].sum(dtype=np.uint64, keepdims=True)
+                ) * _GOLDEN
         if self.info.num_state_versions:
             through_states = self._move_states(batch, contents)[batch.sample_index]
             totals += (through_states - totals) * _GOLDEN
@@ -120,6 +131,15 @@ class SimRunner:
         if rest > 0:
             time.sleep(rest)
         return sampled
+
+    def _seen_through(self, number: int, table: I32, first: int, end: int) -> U64:
+        """The sum of the contents of positions `[first, end)`, in an array of one element, through a row's `table` in
+        a group: what the spine says of them, unless something is wrong."""
+        size = self.info.block_size
+        start = first // size * size
+        read = self._group_caches[number][table[first // size : -(-end // size)]].reshape(-1)
+        total: U64 = read[first - start : end - start].sum(dtype=np.uint64, keepdims=True)
+        return total
 
     def _move_states(self, batch: Batch, contents: U64) -> U64:
         """`[T]` the states behind each query token; those behind each row's last are kept in the version it writes."""
@@ -141,6 +161,10 @@ class SimRunner:
         """Fills blocks with what no token leaves behind, for tests."""
         self._cache[blocks] = _GOLDEN
         self._host[list(host_blocks)] = _GOLDEN
+
+    def poison_group(self, group: int, blocks: list[int]) -> None:
+        """Fills blocks of a group but the spine with what no token leaves behind, for tests."""
+        self._group_caches[group - 1][blocks] = _GOLDEN
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that makes the copies beside the steps; nothing is given ahead."""

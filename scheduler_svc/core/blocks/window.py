@@ -1,0 +1,149 @@
+"""The blocks of a group of layers that look back so far and no farther: which of them each slot has.
+
+A slot's table in such a group has the indexes of its table in the spine, and only a stretch of it, `[first, end)`:
+what lies ahead was released when no step in flight could read it any more, by confirmed counts, and what lies behind
+comes with the chunk, or the row, that writes it (GR, WB).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks, Hashes
+from scheduler_svc.core.step.step import Slots
+from signalbox.protocol.block_groups import BlockGroup
+
+Generations = NDArray[np.uint32]
+NO_GENERATION = np.iinfo(np.uint32).max
+"""Generation of a place in a table that holds no block of it: no block comes so far."""
+
+
+class WindowBlocks:
+    """The pool of one group, and the tables of all slots in it."""
+
+    def __init__(
+        self, number: int, group: BlockGroup, num_slots: int, max_blocks: int, block_size: int
+    ) -> None:
+        self.number, self.group, self.block_size = number, group, block_size
+        self.pool = BlockPool(group.num_blocks)
+        self.blocks = np.zeros((num_slots, max_blocks), np.int32)
+        self.generations = np.full((num_slots, max_blocks), NO_GENERATION, np.uint32)
+        self.firsts = np.zeros(num_slots, np.int64)
+        self.ends = np.zeros(num_slots, np.int64)
+
+    def first_block(self, position: int) -> int:
+        """Index of the first block that a query at `position`, or behind it, looks into."""
+        return self.group.first_seen(position) // self.block_size
+
+    def table(self, slot: int) -> Blocks:
+        """The blocks of `slot`, in order; the first has the index `firsts[slot]`."""
+        held: Blocks = self.blocks[slot, self.firsts[slot] : self.ends[slot]]
+        return held
+
+    def num_lacking(self, slot: int, end: int) -> int:
+        """Blocks that `slot` lacks for the positions up to `end`."""
+        return max(-(-end // self.block_size) - int(self.ends[slot]), 0)
+
+    def room(self, slot: int) -> int:
+        """Positions that `slot` could have blocks for, at most, if it got all that are available."""
+        return (int(self.ends[slot]) + self.pool.num_available) * self.block_size
+
+    def find(self, hashes: Hashes) -> Blocks:
+        """The block with each of these contents; -1: there is none."""
+        return self.pool.find(hashes)
+
+    # -- changes --
+
+    def start(self, slot: int, num_found: int, hits: Blocks) -> None:
+        """A slot without blocks begins behind `num_found` blocks, the last of which are `hits`."""
+        first = num_found - len(hits)
+        self.pool.share(hits)
+        self.generations[slot] = NO_GENERATION
+        self.blocks[slot, first:num_found] = hits
+        self.generations[slot, first:num_found] = self.pool.generations[hits]
+        self.firsts[slot], self.ends[slot] = first, num_found
+
+    def extend(self, slot: int, count: int) -> Blocks:
+        """Gives `slot` so many more blocks, which the pool has."""
+        blocks = self.pool.take(count)
+        end = int(self.ends[slot])
+        self.blocks[slot, end : end + count] = blocks
+        self.generations[slot, end : end + count] = self.pool.generations[blocks]
+        self.ends[slot] = end + count
+        return blocks
+
+    def append(self, slots: Slots) -> Blocks:
+        """Gives each of `slots` one more block, which the pool has."""
+        blocks, ends = self.pool.take(len(slots)), self.ends[slots]
+        self.blocks[slots, ends] = blocks
+        self.generations[slots, ends] = self.pool.generations[blocks]
+        self.ends[slots] = ends + 1
+        return blocks
+
+    def leave_behind(self, slots: Slots, positions: NDArray[np.int64]) -> None:
+        """Releases what no query at `positions`, one of each of `slots`, or behind them, looks into. Their content can
+        still be hit."""
+        firsts = self.group.first_seen(positions) // self.block_size
+        firsts = np.minimum(firsts, self.ends[slots])
+        passed = firsts > self.firsts[slots]
+        for slot, first in zip(slots[passed].tolist(), firsts[passed].tolist(), strict=True):
+            self.pool.release(self.blocks[slot, self.firsts[slot] : first])
+            self.firsts[slot] = first
+
+    def drop(self, slot: int) -> None:
+        """Releases all that `slot` has."""
+        self.pool.release(self.table(slot))
+        self.firsts[slot] = self.ends[slot] = 0
+
+    def adopt(self, slot: int, first: int, blocks: Blocks) -> None:
+        """The table that a worker says `slot` has. The pool has been told that they are held."""
+        self.recall(slot, first, blocks)
+        self.firsts[slot], self.ends[slot] = first, first + len(blocks)
+
+    def recall(self, slot: int, first: int, blocks: Blocks) -> None:
+        """The table that a slot had when its request ended."""
+        self.generations[slot] = NO_GENERATION
+        self.blocks[slot, first : first + len(blocks)] = blocks
+        self.generations[slot, first : first + len(blocks)] = self.pool.generations[blocks]
+
+    def still_theirs(self, slots: Slots, indexes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each block has not been allocated again since the slot's table got it."""
+        same: NDArray[np.bool_] = (
+            self.pool.generations[self.blocks[slots, indexes]] == self.generations[slots, indexes]
+        )
+        return same
+
+    # -- checks --
+
+    def check_integrity(self, slots: list[int]) -> None:
+        """Asserts the invariants; `slots` are those that have blocks."""
+        self.pool.check_integrity([self.table(slot) for slot in slots])
+        for slot in slots:
+            held = self.generations[slot, self.firsts[slot] : self.ends[slot]]
+            assert np.array_equal(self.pool.generations[self.table(slot)], held), (
+                f"a held block of group {self.number} was given to another"
+            )
+        others = np.ones(len(self.ends), np.bool_)
+        others[slots] = False
+        assert not (self.ends[others] - self.firsts[others]).any(), "a slot without blocks has some"
+
+
+def longest_hit(windows: list[WindowBlocks], hashes: Hashes) -> tuple[int, tuple[Blocks, ...]]:
+    """How many of `hashes`, which the spine has all of, can be gone on from in every group: what the next query looks
+    back at is there. And the blocks of each group with that."""
+    most = len(hashes)
+    found = [window.find(hashes) for window in windows]
+    good = np.ones(most + 1, np.bool_)
+    ends = np.arange(most + 1)
+    for window, blocks in zip(windows, found, strict=True):
+        missing = np.where(blocks < 0, ends[:-1], -1)
+        behind_missing = np.zeros(most + 1, np.int64)
+        behind_missing[1:] = np.maximum.accumulate(missing) + 1
+        firsts = window.group.first_seen(ends * window.block_size) // window.block_size
+        good &= behind_missing <= firsts
+    length = int(np.flatnonzero(good)[-1])
+    return length, tuple(
+        blocks[window.first_block(length * window.block_size) : length]
+        for window, blocks in zip(windows, found, strict=True)
+    )

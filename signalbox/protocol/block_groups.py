@@ -1,0 +1,43 @@
+"""Groups of layers whose blocks are counted by themselves (docs/design.md, GR).
+
+Group 0, the spine, has a block for every position of a request. The layers of any other group look back so far and no
+farther: what lies behind is released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from signalbox.protocol.enums import BlockGroupKind
+
+Positions = TypeVar("Positions", int, NDArray[np.int64], NDArray[np.int32])
+SPINE = 0
+"""Number of the group that all others are counted by."""
+
+
+@dataclass(frozen=True)
+class BlockGroup:
+    """A group of layers other than the spine's."""
+
+    kind: int
+    """A `BlockGroupKind`."""
+    reach: int
+    """How far it looks back, in positions."""
+    num_blocks: int
+    """Blocks of the group on the worker."""
+    bytes_per_block: int = 0
+    """In all layers of the group; 0: it is not said."""
+
+    def first_seen(self, position: Positions) -> Positions:
+        """The first position that a query at `position`, or behind it, looks at."""
+        if self.kind == BlockGroupKind.CHUNK:
+            return position // self.reach * self.reach
+        return (position - self.reach + 1) * (position >= self.reach)
+
+    def blocks_of_one(self, block_size: int, max_draft_tokens: int = 0) -> int:
+        """Blocks with which a request goes on, whatever else runs: for its reach and a step, wherever they begin."""
+        return -(-(self.reach + 1 + max_draft_tokens) // block_size) + 1

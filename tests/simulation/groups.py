@@ -1,0 +1,20 @@
+"""Groups of layers for simulated models."""
+
+from __future__ import annotations
+
+import random
+
+from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.enums import BlockGroupKind
+
+
+def draw_groups(dice: random.Random, block_size: int, max_draft_tokens: int) -> tuple[BlockGroup, ...]:
+    """One group or two, of reaches from less than a block on, with as few blocks as there may be or some more."""
+    groups = []
+    for _ in range(dice.choice((1, 1, 2))):
+        kind = dice.choice((BlockGroupKind.WINDOW, BlockGroupKind.WINDOW, BlockGroupKind.CHUNK))
+        in_blocks = kind == BlockGroupKind.CHUNK
+        reach = block_size * dice.choice((1, 3)) if in_blocks else dice.choice((1, 3, 5, 8, 13))
+        least = BlockGroup(kind, reach, 1).blocks_of_one(block_size, max_draft_tokens)
+        groups.append(BlockGroup(kind, reach, least + dice.choice((0, 2, 6, 20))))
+    return tuple(groups)

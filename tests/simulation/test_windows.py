@@ -1,0 +1,126 @@
+"""Workers with groups of layers that look back so far and no farther: clients see what they see of others, and a block
+that is released too early, or read from the wrong place, shows as a wrong token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from scheduler_svc.core.blocks import prefix_sharing
+from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.blocks.window import WindowBlocks
+from scheduler_svc.core.slots.columns import SlotColumns
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import Slots
+from tests.simulation.random_scenario import Scenario
+from tests.simulation.ring.hunt import Found, try_plot
+from tests.simulation.ring.profiles import PROFILES
+from tests.simulation.ring.scenario import draw
+from worker_svc.core.requests.group_tables import GroupTable
+
+SEEDS = 16
+BUDGET = 100
+"""Scenarios within which a planted bug has to show."""
+RINGS = 40
+"""The same for whole rings."""
+NO_BLOCKS = np.empty(0, np.int32)
+
+Patch = pytest.MonkeyPatch
+
+
+def test_every_scenario_keeps_every_rule() -> None:
+    """GR1, WB6, Y1."""
+    outcomes = [
+        Scenario(seed, inflight, drafts, has_groups=True).run()
+        for inflight, drafts in ((1, 0), (2, 0), (4, 3), (1, 5))
+        for seed in range(SEEDS)
+    ]
+    assert sum(outcome.num_preemptions for outcome in outcomes)
+    assert sum(outcome.num_displacements for outcome in outcomes)
+    assert sum(outcome.num_hit_tokens for outcome in outcomes)
+    assert sum(outcome.num_attempts - outcome.num_requests for outcome in outcomes), "nothing was replayed"
+
+
+def released_by_counts_in_flight(patch: Patch) -> None:
+    """WB2: what a step in flight, or one that runs again, looks at is released."""
+
+    def sent(columns: SlotColumns, slots: Slots) -> Slots:
+        return np.maximum(columns.num_sent[slots], columns.bound[slots] - 1)
+
+    patch.setattr(SlotColumns, "confirmed", sent)
+
+
+def released_a_block_early(patch: Patch) -> None:
+    """WB1: the block of the first position that is still seen is released."""
+    leave_behind = WindowBlocks.leave_behind
+
+    def too_far(window: WindowBlocks, slots: Slots, positions: Slots) -> None:
+        leave_behind(window, slots, positions + window.block_size)
+
+    patch.setattr(WindowBlocks, "leave_behind", too_far)
+    patch.setattr(Worker, "_check_window", lambda *_: None)
+
+
+def hit_without_its_window(patch: Patch) -> None:
+    """WB5: a prefix is gone on from whose last positions one group has lost."""
+
+    def longest(windows: list[WindowBlocks], hashes: Hashes) -> tuple[int, tuple[Blocks, ...]]:
+        length = len(hashes)
+        firsts = [window.first_block(length * window.block_size) for window in windows]
+        found = [window.find(hashes)[first:] for window, first in zip(windows, firsts, strict=True)]
+        if any((blocks[-1:] < 0).any() for blocks in found):
+            return 0, tuple(NO_BLOCKS for _ in windows)
+        return length, tuple(np.maximum(blocks, 0) for blocks in found)
+
+    patch.setattr(prefix_sharing, "longest_hit", longest)
+    patch.setattr(Worker, "check_integrity", lambda _: None)
+
+
+def published_for_another_holder(patch: Patch) -> None:
+    """C3: in a group, too, a block may have been given to somebody else since."""
+    patch.setattr(WindowBlocks, "still_theirs", lambda window, slots, indexes: np.ones(len(slots), np.bool_))
+
+
+def kept_by_the_worker(patch: Patch) -> None:
+    """WB3: the worker calls a block a slot's that the slot is done with, and refuses who writes it."""
+    patch.setattr(GroupTable, "leave_behind", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        released_by_counts_in_flight,
+        released_a_block_early,
+        hit_without_its_window,
+        published_for_another_holder,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    for number in range(BUDGET):
+        try:
+            Scenario(number, (2, 4, 1)[number % 3], (0, 3, 5)[number % 3], has_groups=True).run()
+        except (AssertionError, IndexError) as found:  # any other error would be the plant's own
+            print(f"found in scenario {number + 1}: {found}")
+            return
+    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("plant", "profile", "first"),
+    [(kept_by_the_worker, "windows", 0)],
+)
+def test_a_planted_bug_is_found_in_a_ring(
+    plant: Callable[[Patch], None], profile: str, first: int, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    for seed in range(first, first + RINGS):
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        if isinstance(outcome, Found):
+            print(f"found in scenario {seed - first + 1}: {outcome}")
+            return
+    pytest.fail(f"{plant.__name__} was not found in {RINGS} scenarios")
