@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
+from scheduler_svc.core.blocks.block_pool import BlockPool
 from scheduler_svc.core.cluster.identities import identities_of
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.slots.worker import Worker
@@ -102,6 +103,10 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])
     blocks = [sample for labels, worker in workers for sample in _blocks(labels, worker)]
     yield gauge(names.METRIC_BLOCKS, "KV blocks by state.", blocks)
+    others = [sample for labels, worker in workers for sample in _group_blocks(labels, worker)]
+    yield gauge(
+        names.METRIC_GROUP_BLOCKS, "KV blocks of layers that look back so far and no farther.", others
+    )
     for name, documentation, total in _COUNTERS:
         yield counter(name, documentation, [(labels, total(worker.stats)) for labels, worker in workers])
     yield span_counts(spans)
@@ -134,8 +139,18 @@ def _labels(worker: Worker) -> Labels:
 
 
 def _blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
-    pool = worker.pool
-    counts = {"free": pool.num_free, "cached": pool.num_cached, "fenced": pool.num_fenced}
-    counts["held"] = pool.num_blocks - sum(counts.values())
-    for state, count in counts.items():
+    for state, count in _states(worker.pool):
         yield labels | {"state": state}, count
+
+
+def _group_blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
+    for window in worker.windows:
+        of_group = labels | {"reach": str(window.group.reach)}
+        for state, count in _states(window.pool):
+            yield of_group | {"state": state}, count
+
+
+def _states(pool: BlockPool) -> Iterator[tuple[str, int]]:
+    counts = {"free": pool.num_free, "cached": pool.num_cached, "fenced": pool.num_fenced}
+    yield from counts.items()
+    yield "held", pool.num_blocks - sum(counts.values())

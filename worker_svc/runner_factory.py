@@ -126,6 +126,8 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
             max_num_batched_tokens=settings.max_num_batched_tokens,
             draft_block_bytes=draft.block_bytes if draft else 0,
             num_slots=settings.num_slots,
+            mean_request_tokens=settings.mean_request_tokens,
+            max_draft_tokens=speculation.num_drafts if speculation else 0,
         )
     except ModelLoadError as error:
         raise StartupError(str(error)) from None

@@ -21,6 +21,7 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import make_preparation
 from worker_svc.guardian.step_mark import StepMark
+from worker_svc.links.delta import build_groups
 from worker_svc.links.outputs import Outputs
 from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.steps.loop import StepLoop, StepResult
@@ -204,14 +205,6 @@ def _hello(
         num_host_blocks=info.num_host_blocks,
         kinds=[int(kind) for kind in info.kinds],  # type: ignore[misc]
         reuses_no_blocks=info.num_state_versions > 0,
-        groups=[
-            scheduler_pb2.BlockGroup(
-                kind=group.kind,  # type: ignore[arg-type]
-                reach=group.reach,
-                num_blocks=group.num_blocks,
-                bytes_per_block=group.bytes_per_block,
-            )
-            for group in info.groups
-        ],
+        groups=build_groups(info),
         protocol=versions.ours(has_groups=bool(info.groups)),
     )

@@ -96,10 +96,7 @@ class WorkerNode:
             num_host_blocks=self.info.num_host_blocks,
             kinds=[int(kind) for kind in self.info.kinds],  # type: ignore[misc]
             reuses_no_blocks=self.info.num_state_versions > 0,
-            groups=[
-                scheduler_pb2.BlockGroup(kind=group.kind, reach=group.reach, num_blocks=group.num_blocks)  # type: ignore[arg-type]
-                for group in self.info.groups
-            ],
+            groups=delta.build_groups(self.info),
         )
         if self.core.last_step_id:
             hello.snapshot.CopyFrom(delta.build_snapshot(self.core))

@@ -15,6 +15,7 @@ from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client
 from tests.worker_svc.threaded_ring import WAIT_S, ThreadedRing
 from worker_svc.core.batch import ModelRunner
+from worker_svc.links import delta as worker_delta
 from worker_svc.steps.loop import StepResult
 
 
@@ -45,10 +46,9 @@ class LoneRing(ThreadedRing):
         self.loop.announce()
 
     def lend(self, count: int) -> None:
-        """Lends the free blocks of the worker that would be given away last."""
-        free = np.flatnonzero(self.worker.pool.ref_counts == 0)[::-1][:count]
-        loan = scheduler_pb2.BlockLoan(block_ids=free.astype("<u4").tobytes())
-        self.loop.put(scheduler_pb2.AttachWorkerResponse(loan=loan))
+        """Lends the free blocks of the worker that would be given away last, of each group."""
+        free = [np.flatnonzero(pool.ref_counts == 0)[::-1][:count] for pool in self.worker.pools]
+        self.loop.put(scheduler_delta.build_loan(free))
         self.settle()
 
     def settle(self) -> None:
@@ -116,6 +116,7 @@ class LoneRing(ThreadedRing):
             max_num_batched_tokens=info.max_num_batched_tokens,
             max_draft_tokens=info.max_draft_tokens,
             num_host_blocks=info.num_host_blocks,
+            groups=worker_delta.build_groups(info),
             snapshot=snapshot,
         )
         self.scheduler = Scheduler(self.scheduler.config, self._term, 0.0, instance=f"s{self._term}")

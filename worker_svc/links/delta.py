@@ -289,6 +289,19 @@ def _logprobs(tokens: list[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]
     ]
 
 
+def build_groups(info: RunnerInfo) -> list[scheduler_pb2.BlockGroup]:
+    """The groups of a hello."""
+    return [
+        scheduler_pb2.BlockGroup(
+            kind=group.kind,  # type: ignore[arg-type]
+            reach=group.reach,
+            num_blocks=group.num_blocks,
+            bytes_per_block=group.bytes_per_block,
+        )
+        for group in info.groups
+    ]
+
+
 def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
     """Everything that a scheduler needs to take this worker's table over."""
     core.table.leave_behind()

@@ -20,7 +20,7 @@ from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, S
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
-from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
+from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
 from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads
@@ -28,19 +28,13 @@ from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
+from worker_svc.runner.model.cache_making import CacheMaker
 from worker_svc.runner.model.head import ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.label_head import LabelHead
 from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
-from worker_svc.runner.model.memory import (
-    CacheSize,
-    blocks_that_fit,
-    check_cache_fits,
-    default_cache_bytes,
-    gpu_cache_bytes,
-)
-from worker_svc.runner.model.memory_profile import step_bytes
+from worker_svc.runner.model.memory import CacheSize
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
@@ -62,6 +56,8 @@ class TorchRunner:
 
     info: RunnerInfo
     _batch_class: type[PagedBatch] = PagedBatch
+    _has_groups = True
+    """Whether layers may have blocks of their own."""
     _keeps_states = True
     """Whether it serves recurrent layers."""
 
@@ -83,6 +79,8 @@ class TorchRunner:
         max_num_batched_tokens: int = 8192,
         draft_block_bytes: int = 0,
         num_slots: int | None = None,
+        mean_request_tokens: int | None = None,
+        max_draft_tokens: int = 0,
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
@@ -94,10 +92,11 @@ class TorchRunner:
         threads: the most that torch and the kernels use, steps of few tokens perhaps fewer; None leaves their own
         choice. draft_block_bytes: what a draft model takes of each block beside this one. num_slots: requests that may
         be here at a time, each with its recurrent state; None: as many as usual, or as have room.
+        mean_request_tokens: length that the cache is divided for, where layers have windows; None: as usual.
+        max_draft_tokens: most drafts of a step.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))
-        self._draft_block_bytes = draft_block_bytes
         self._threads.apply(1)
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
@@ -107,7 +106,18 @@ class TorchRunner:
         head, pooling_mode = self.model.head, None
         if self._head is not None and head is None:
             pooling_mode = choose_pooling_mode(path)
-        self._cache = self._make_cache(cache_size, block_size, num_host_blocks, max_num_batched_tokens)
+        maker = CacheMaker.of(
+            self.model,
+            cache_size,
+            block_size=block_size,
+            mean_request_tokens=mean_request_tokens,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_model_len=max_model_len,
+            max_draft_tokens=max_draft_tokens,
+            draft_block_bytes=draft_block_bytes,
+        )
+        has_groups = self._has_groups and not num_host_blocks
+        self._cache, self._layout = maker.make(self._batch_class, num_host_blocks, has_groups=has_groups)
         self._check_cache = KVCache(
             self.model.layer_shapes,
             num_blocks=1,
@@ -135,6 +145,7 @@ class TorchRunner:
             embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
             pooling_mode=pooling_mode or PoolingMode.LAST,
             identity=self._identify(path),
+            groups=self._layout.groups,
             num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
             num_state_versions=self._states.num_versions if self._states else 0,
             **label_settings(head),
@@ -214,6 +225,8 @@ class TorchRunner:
             query_starts=batch.query_starts,
             positions=batch.positions,
             block_tables=batch.block_tables,
+            group_tables=batch.group_tables,
+            of_layers=self._layout.of_layers if batch.group_tables else (),
             device=self.model.device,
             states=rows_of(self._states, batch),
         )
@@ -251,37 +264,6 @@ class TorchRunner:
         max_model_len: int | None,
     ) -> LoadedModel:
         return load_checked(path, dtype, device, block_size, quantization, max_model_len)
-
-    def _make_cache(
-        self, size: CacheSize, block_size: int, num_host_blocks: int, max_num_batched_tokens: int
-    ) -> KVCache:
-        """The KV cache. ModelLoadError if it does not fit beside the model."""
-        model = self.model
-        block_bytes = bytes_per_block(model.layer_shapes, block_size, model.dtype) + self._draft_block_bytes
-        num_blocks = size.num_blocks
-        if num_blocks is None:
-            num_bytes = self._cache_bytes(size, block_size, max_num_batched_tokens)
-            num_blocks = blocks_that_fit(block_bytes, num_bytes)
-        check_cache_fits(num_blocks, num_host_blocks, block_bytes, model.device)
-        return KVCache(
-            model.layer_shapes,
-            num_blocks=num_blocks,
-            block_size=block_size,
-            dtype=model.dtype,
-            device=model.device,
-        )
-
-    def _cache_bytes(self, size: CacheSize, block_size: int, max_num_batched_tokens: int) -> int:
-        device = self.model.device
-        if size.gpu_utilization is None:
-            return default_cache_bytes(device) if size.num_bytes is None else size.num_bytes
-        if device.type != "cuda":
-            raise ModelLoadError(
-                "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."
-            )
-        step = step_bytes(self.model, self._batch_class, block_size, max_num_batched_tokens)
-        free, total = torch.cuda.mem_get_info(device)
-        return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.model.device, torch.int64)

@@ -19,6 +19,7 @@ from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.capacity import StepCapacity
+from signalbox.protocol.block_groups import SPINE
 
 
 class Reason(Enum):
@@ -145,6 +146,12 @@ def _of_tokens(dry: DryStep, request: Request) -> str:
 
 
 def _of_blocks(dry: DryStep, request: Request) -> str:
+    group = max(range(len(dry.lacking)), key=lambda number: dry.lacking[number])
+    if group != SPINE:
+        window = dry.worker.windows[group - SPINE - 1]
+        free = f"{window.pool.num_available} of {window.pool.num_blocks} are free"
+        layers = f"for layers that look back {window.group.reach} positions"
+        return f"it needs {dry.window_needs[group - SPINE - 1]} blocks {layers} on {dry.name}; {free}"
     spare = f" and {dry.headroom} to spare for those that run" if dry.headroom else ""
     free = f"{dry.num_free_blocks(request)} of {dry.worker.pool.num_blocks} are free"
     return f"it needs {max(dry.num_blocks, 0)} more blocks{spare} on {dry.name}; {free}"

@@ -93,6 +93,7 @@ class LocalRing:
             max_num_batched_tokens=1024,
             max_draft_tokens=info.max_draft_tokens,
             num_host_blocks=info.num_host_blocks,
+            groups=worker_delta.build_groups(info),
         )
         self.scheduler.attach_worker(*scheduler_delta.parse_hello(hello), now=0.0)
         self.worker = self.scheduler.workers[WORKER]

@@ -18,6 +18,7 @@ import torch
 from tokenizers import Tokenizer
 
 from tests.downloads import CACHE, wheel
+from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.runner.reference import continuation, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.weights.references import gguf_quants
@@ -39,6 +40,8 @@ PARTS = (
     "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
 )
 NUM_TOKENS, AT_ONCE = 16, 5
+LONG = 4000
+DESIGN = Path(__file__).resolve().parents[3] / "docs" / "design.md"
 PROMPTS = (
     *(
         "The capital of France is",
@@ -114,3 +117,37 @@ def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) ->
     for request, prompt in zip(requests, prompts, strict=True):
         output = list(request.output)
         assert output == continuation(module, prompt, output, NUM_TOKENS), tokenizer.decode(prompt)
+
+
+def test_long_contexts_are_read_through_windows(gemma: Path, tmp_path: Path) -> None:
+    """WB1, WB5: of 4,000 tokens, of which fifteen layers of eighteen keep 512. The second request goes on from a
+    beginning that both share."""
+    convert(gemma, tmp_path / "gemma")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
+    text = tokenizer.encode(DESIGN.read_text()).ids
+    prompts = [text[:LONG], text[:3000] + text[5000:5200]]
+    runner = make_runner(
+        tmp_path / "gemma",
+        quantization=Quantization.NONE,
+        num_blocks=1024,
+        block_size=16,
+        max_num_batched_tokens=128,
+        mean_request_tokens=LONG,
+        num_slots=2,
+        threads=2,
+    )
+    (group,) = runner.info.groups
+    assert group.reach == 512 and group.num_blocks < 200
+    ring = LocalRing(runner, None, num_seqs=8)
+    outputs = []
+    for prompt in prompts:
+        client = ring.submit(prompt, NUM_TOKENS)
+        ring.run()
+        outputs.append(client.output)
+    assert ring.worker.stats.num_prefix_hit_tokens > 2900
+    module = load_model(tmp_path / "gemma", dtype="float32").module
+    module.set_attn_implementation("eager")
+    for prompt, output in zip(prompts, outputs, strict=True):
+        with torch.inference_mode():  # with its 262,144 numbers of these positions alone
+            logits = module(torch.tensor([prompt + output[:-1]]), logits_to_keep=NUM_TOKENS).logits
+        assert output == logits[0].argmax(-1).tolist()

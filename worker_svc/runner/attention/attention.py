@@ -18,8 +18,10 @@ import torch
 from numpy.typing import NDArray
 from transformers import AttentionInterface
 
+from signalbox.protocol.block_groups import SPINE
+from signalbox.protocol.enums import BlockGroupKind
 from worker_svc.runner.attention import torch_attention
-from worker_svc.runner.attention.families import chunk_of
+from worker_svc.runner.attention.families import chunk_of, window_of
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
 from worker_svc.runner.attention.latent import absorbed_of
 from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
@@ -45,6 +47,10 @@ class PagedBatch:
     block_tables: I32
     """[R, W] block ids of each row."""
     device: torch.device
+    group_tables: list[I32] = field(default_factory=list)
+    """[R, W] as `block_tables`, of each group but the spine."""
+    of_layers: tuple[int, ...] = ()
+    """[layers] number of each layer's group; empty: all are the spine's."""
     states: StateRows | None = None
     """The recurrent states of the rows; None: the model has no such layers."""
     layers_called: set[int] = field(default_factory=set)
@@ -55,6 +61,7 @@ class PagedBatch:
     masks: torch_attention.MaskCache = field(init=False)
 
     _cut: dict[int, PagedBatch] = field(init=False, default_factory=dict)
+    _of_groups: dict[int, PagedBatch] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.query_starts, self.positions, self.block_tables = (
@@ -82,6 +89,17 @@ class PagedBatch:
             step = 1 if row < self.num_decode_rows else max(1, end - start)
             for first in range(start, end, step):
                 yield row, first, first + step
+
+    def for_layer(self, index: int) -> PagedBatch:
+        """The batch as the layer finds its blocks: by the tables of its group."""
+        group = self.of_layers[index] if self.of_layers else SPINE
+        return self if group == SPINE else self.for_group(group)
+
+    def for_group(self, group: int) -> PagedBatch:
+        """The batch with the tables of a group but the spine."""
+        if group not in self._of_groups:
+            self._of_groups[group] = replace(self, block_tables=self.group_tables[group - 1], of_layers=())
+        return self._of_groups[group]
 
     def within_chunks(self, chunk: int) -> PagedBatch:
         """A batch of the same query tokens, each of which sees what its own chunk of so many positions has ahead of it:
@@ -167,16 +185,36 @@ def recording_shapes(model: Any) -> Iterator[dict[int, LayerShape]]:
 
 
 def record_shape(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *_: Any,
+    sliding_window: int | None = None,
+    **__: Any,
 ) -> tuple[torch.Tensor, None]:
     """An attention function that returns zeros; tensors as those of `paged_attention`."""
     absorbed = absorbed_of(module)
+    sees = seen_by(module, sliding_window)
     shape = (
-        LayerShape(key.shape[1], key.shape[3], value.shape[3]) if absorbed is None else absorbed.layer_shape
+        LayerShape(key.shape[1], key.shape[3], value.shape[3], sees=sees)
+        if absorbed is None
+        else absorbed.layer_shape
     )
     _shapes[int(module.layer_idx)] = shape  # type: ignore[arg-type]
     value_dim = value.shape[3] if absorbed is None else absorbed.value_dim
     return query.new_zeros((1, query.shape[2], query.shape[1], value_dim)), None
+
+
+def seen_by(module: torch.nn.Module, sliding_window: int | None) -> tuple[int, int] | None:
+    """What a query sees, as in `LayerShape`. None, too, where the module's own word is not what it passes: fused
+    modules go by that."""
+    chunk = chunk_of(module)
+    if chunk is not None:
+        return BlockGroupKind.CHUNK, chunk
+    if not sliding_window or window_of(module) != sliding_window:
+        return None
+    return BlockGroupKind.WINDOW, sliding_window
 
 
 def paged_attention(
@@ -198,8 +236,9 @@ def paged_attention(
     implementation that it does not know.
     """
     assert attention_mask is None
-    batch = current()
-    layer = batch.enter_layer(int(module.layer_idx))  # type: ignore[arg-type]
+    index = int(module.layer_idx)  # type: ignore[arg-type]
+    batch = current().for_layer(index)
+    layer = batch.enter_layer(index)
     batch.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1))
     scores = torch_attention.Scores(
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,

@@ -20,6 +20,8 @@ class LayerShape:
     value_dim: int
     values_in_keys: bool = False
     """A value is the first `value_dim` elements of its key, and kept only there (latent.py)."""
+    sees: tuple[int, int] | None = None
+    """What a query sees behind it: a `BlockGroupKind` and a reach in positions; None: all."""
 
     @property
     def elements(self) -> int:
@@ -56,7 +58,8 @@ class LayerCache:
 
 
 class KVCache:
-    """All layers' caches. A block id means the same block in all; who holds it is decided elsewhere."""
+    """All layers' caches. A block id means the same block in all layers of a group; who holds it is decided
+    elsewhere."""
 
     def __init__(
         self,
@@ -66,16 +69,20 @@ class KVCache:
         block_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        blocks_of: Callable[[int], int] | None = None,
     ) -> None:
+        """num_blocks: of the spine; blocks_of: those of each layer, None: all layers are the spine's."""
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._shapes = shapes
         self.host_layers: list[LayerCache] = []
+        counts = [num_blocks if blocks_of is None else blocks_of(layer) for layer in range(len(shapes))]
         self.layers = [
             make_layer(
-                shape, lambda heads, dim: allocate((num_blocks, heads, block_size, dim), dtype, device)
+                shape,
+                lambda heads, dim, count=count: allocate((count, heads, block_size, dim), dtype, device),  # type: ignore[misc]
             )
-            for shape in shapes
+            for shape, count in zip(shapes, counts, strict=True)
         ]
 
     def add_host_tier(self, num_blocks: int) -> None:

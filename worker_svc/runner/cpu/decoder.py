@@ -55,6 +55,7 @@ class FusedDecoder(nn.Module):
         self._layers = [pack_layer(layer) for layer in layers]
         self._cache: KVCache | None = None
         self._structs = (LayerCall * len(self._layers))()
+        self._has_tables = False
         self.seconds: NDArray[np.float64] | None = None
         """If an array of 3, what products, attention and the rest take is added there."""
 
@@ -77,6 +78,7 @@ class FusedDecoder(nn.Module):
         batch.layers_called.update(range(len(self._layers)))
         hidden = hidden_states.clone(memory_format=torch.contiguous_format)
         cosines, sines = (part.to(hidden.dtype).contiguous() for part in position_embeddings)
+        self._use_tables(batch)
         call = self._call
         call.layers = ctypes.addressof(self._structs)
         call.hidden, call.cosines, call.sines = hidden.data_ptr(), cosines.data_ptr(), sines.data_ptr()
@@ -91,6 +93,17 @@ class FusedDecoder(nn.Module):
         call.seconds = None if self.seconds is None else self.seconds.ctypes.data
         self._kernels.decode(call)
         return hidden
+
+    def _use_tables(self, batch: attention.PagedBatch) -> None:
+        """Tells each layer its own tables, where the batch has some of several groups."""
+        if not (batch.of_layers or self._has_tables):
+            return
+        for index, struct in enumerate(self._structs):
+            own = batch.for_layer(index)
+            is_spine = own is batch
+            struct.block_tables = None if is_spine else own.block_tables.ctypes.data
+            struct.block_ids = None if is_spine else own.block_ids.data_ptr()
+        self._has_tables = bool(batch.of_layers)
 
     def _point_to(self, cache: KVCache) -> None:
         """Writes the structures that the kernel reads, for this cache."""

@@ -166,7 +166,7 @@ class JoinedAttention(nn.Module):
     ) -> tuple[torch.Tensor, None]:
         """`[1, T, D]` to `[1, T, D]`; `position_embeddings` are cosines and sines `[1, T, rotary dim]`, or of COMPLEX
         `Angles` one tensor `[1, T, rotary dim / 2]`."""
-        batch = attention.current()
+        batch = attention.current().for_layer(self.layer_idx)
         layer = batch.enter_layer(self.layer_idx)
         qkv = self.qkv_proj(hidden_states)[0]
         if self._clip is not None:

@@ -60,6 +60,7 @@ class Launched:
 class CudaRunner(TorchRunner):
     """A `ModelRunner` that can also be a step ahead; see `launch`. One thread calls it."""
 
+    _has_groups = False
     _keeps_states = False
 
     def __init__(

@@ -60,22 +60,26 @@ def check_weights_fit(model_dir: Path, needed: int, dtype: torch.dtype, device: 
         )
 
 
-def check_cache_fits(num_blocks: int, num_host_blocks: int, block_bytes: int, device: torch.device) -> None:
-    """ModelLoadError if cache and host tier are larger than what the loaded model has left."""
+def check_cache_fits(
+    num_blocks: int, num_host_blocks: int, block_bytes: int, device: torch.device, beside: int = 0
+) -> None:
+    """ModelLoadError if cache and host tier are larger than what the loaded model has left. beside: bytes of groups
+    of layers that have blocks of their own."""
     if device.type == "cpu":
-        _check(num_blocks + num_host_blocks, block_bytes, device)
+        _check(num_blocks + num_host_blocks, block_bytes, device, beside)
     else:
-        _check(num_blocks, block_bytes, device)
+        _check(num_blocks, block_bytes, device, beside)
         _check(num_host_blocks, block_bytes, torch.device("cpu"))
 
 
-def _check(num_blocks: int, block_bytes: int, device: torch.device) -> None:
+def _check(num_blocks: int, block_bytes: int, device: torch.device, beside: int = 0) -> None:
     available = available_bytes(device)
-    if num_blocks * block_bytes > available:
+    needed = num_blocks * block_bytes + beside
+    if needed > available:
         raise ModelLoadError(
-            f"The KV cache of {num_blocks} blocks takes {in_gib(num_blocks * block_bytes)}, but only "
+            f"The KV cache of {num_blocks} blocks takes {in_gib(needed)}, but only "
             f"{in_gib(available)} of memory are available beside the model, enough for "
-            f"{available // block_bytes} blocks."
+            f"{available * num_blocks // needed} blocks."
         )
 
 

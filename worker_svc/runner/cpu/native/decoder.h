@@ -17,6 +17,8 @@ struct Layer {
     Packed qkv, out, gate_up, down;  // gate_up: 16 gates, then their 16 ups, in each tile
     const void *input_norm, *post_norm, *query_norm, *key_norm;
     void *keys, *values;
+    const int32_t* block_tables;  // of the layer's group; null: those of the call
+    const int64_t* block_ids;
     int64_t window;
 };
 
@@ -96,7 +98,8 @@ class Forward {
 
     Attention attention(const Layer& l) const {
         const int64_t width = d_.num_heads * d_.dim;
-        return {s_.qkv.data(), l.keys, l.values, s_.attended.data(), d_.query_starts, d_.positions, d_.block_tables,
+        const int32_t* tables = l.block_tables ? l.block_tables : d_.block_tables;
+        return {s_.qkv.data(), l.keys, l.values, s_.attended.data(), d_.query_starts, d_.positions, tables,
                 nullptr, qkv_width_, width, d_.num_rows, d_.table_width, d_.num_heads, d_.num_kv_heads, d_.dim,
                 d_.dim, d_.block_size, l.window, d_.dim, d_.scaling, 0.0f, 1, 1};
     }
@@ -134,8 +137,9 @@ class Forward {
     }
 
     void rotate(const Layer& l, Team::Member& team) const {
+        const int64_t* block_ids = l.block_ids ? l.block_ids : d_.block_ids;
         const Rope rope{s_.qkv.data(), d_.cosines, d_.sines, l.query_norm, l.key_norm, l.keys, l.values,
-                        d_.block_ids, d_.offsets, d_.num_tokens, d_.num_heads, d_.num_kv_heads, d_.dim,
+                        block_ids, d_.offsets, d_.num_tokens, d_.num_heads, d_.num_kv_heads, d_.dim,
                         d_.rotary_dim, d_.block_size, d_.norm_epsilon, 0.0f, 1, 1};
         team.share(d_.num_tokens, [&](int64_t t) { rope_and_write_token<bf16>(rope, t); });
     }

@@ -53,7 +53,7 @@ class LayerCall(ctypes.Structure):
     _fields_ = (
         *((name, PackedCall) for name in ("qkv", "out", "gate_up", "down")),
         *((name, c_void_p) for name in ("input_norm", "post_norm", "query_norm", "key_norm")),
-        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, c_void_p) for name in ("keys", "values", "block_tables", "block_ids")),
         ("window", c_int64),
     )
 

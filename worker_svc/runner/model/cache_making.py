@@ -1,0 +1,124 @@
+"""Takes the memory of a model's KV cache, divided among the groups of its layers."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
+from worker_svc.runner.attention.layer_groups import (
+    MEAN_TOKENS,
+    CacheLayout,
+    Need,
+    one_group,
+    with_blocks,
+    within_bytes,
+)
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.model.memory import (
+    CacheSize,
+    blocks_that_fit,
+    check_cache_fits,
+    default_cache_bytes,
+    gpu_cache_bytes,
+)
+from worker_svc.runner.model.memory_profile import step_bytes
+
+logger = logging.getLogger(__name__)
+
+
+class CacheMaker:
+    """How large the cache of a model is to be."""
+
+    def __init__(
+        self, model: LoadedModel, size: CacheSize, need: Need, *, draft_block_bytes: int = 0
+    ) -> None:
+        """draft_block_bytes: what a draft model takes of each block of the spine beside the model."""
+        self._model, self._size, self._need = model, size, need
+        self._draft_block_bytes = draft_block_bytes
+
+    @classmethod
+    def of(
+        cls,
+        model: LoadedModel,
+        size: CacheSize,
+        *,
+        block_size: int,
+        mean_request_tokens: int | None,
+        max_num_batched_tokens: int,
+        max_model_len: int | None,
+        max_draft_tokens: int = 0,
+        draft_block_bytes: int = 0,
+    ) -> CacheMaker:
+        """mean_request_tokens: None: as usual, or the longest request if that is less."""
+        longest = max_model_len or model.max_position_embeddings
+        mean = min(mean_request_tokens or MEAN_TOKENS, longest)
+        need = Need(block_size, mean, max_num_batched_tokens, longest, max_draft_tokens)
+        return cls(model, size, need, draft_block_bytes=draft_block_bytes)
+
+    def make(
+        self, batch_class: type[PagedBatch], num_host_blocks: int, *, has_groups: bool
+    ) -> tuple[KVCache, CacheLayout]:
+        """The cache, and how it is divided. has_groups: False: all layers have the blocks of one group (WB8).
+        ModelLoadError if it does not fit beside the model."""
+        model, need = self._model, self._need
+        layout = self._layout(batch_class, has_groups=has_groups)
+        self._check_fits(layout, num_host_blocks)
+        for group in layout.groups:
+            logger.info(
+                "layers that look back %d positions have %d blocks of their own, beside %d for all positions",
+                group.reach,
+                group.num_blocks,
+                layout.num_blocks,
+            )
+        cache = KVCache(
+            model.layer_shapes,
+            num_blocks=layout.num_blocks,
+            block_size=need.block_size,
+            dtype=model.dtype,
+            device=model.device,
+            blocks_of=layout.blocks_of,
+        )
+        return cache, layout
+
+    def _layout(self, batch_class: type[PagedBatch], *, has_groups: bool) -> CacheLayout:
+        model, need, num_blocks = self._model, self._need, self._size.num_blocks
+        shapes, itemsize = model.layer_shapes, model.dtype.itemsize
+        if num_blocks is not None:
+            return (
+                with_blocks(shapes, num_blocks, need, itemsize)
+                if has_groups
+                else one_group(shapes, num_blocks)
+            )
+        num_bytes = self._cache_bytes(batch_class)
+        layout = within_bytes(shapes, num_bytes, need, itemsize, self._draft_block_bytes)
+        if layout is not None and has_groups:
+            return layout
+        return one_group(shapes, blocks_that_fit(self._block_bytes(), num_bytes))
+
+    def _block_bytes(self) -> int:
+        model = self._model
+        return (
+            bytes_per_block(model.layer_shapes, self._need.block_size, model.dtype) + self._draft_block_bytes
+        )
+
+    def _check_fits(self, layout: CacheLayout, num_host_blocks: int) -> None:
+        of_groups = sum(group.bytes_per_block for group in layout.groups)
+        spine_bytes = self._block_bytes() - of_groups
+        beside = sum(group.num_blocks * group.bytes_per_block for group in layout.groups)
+        check_cache_fits(layout.num_blocks, num_host_blocks, spine_bytes, self._model.device, beside)
+
+    def _cache_bytes(self, batch_class: type[PagedBatch]) -> int:
+        device, size, need = self._model.device, self._size, self._need
+        if size.gpu_utilization is None:
+            return default_cache_bytes(device) if size.num_bytes is None else size.num_bytes
+        if device.type != "cuda":
+            raise ModelLoadError(
+                "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."
+            )
+        step = step_bytes(self._model, batch_class, need.block_size, need.step_tokens)
+        free, total = torch.cuda.mem_get_info(device)
+        return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
