@@ -7,14 +7,12 @@ farther: what lies behind is released.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, TypeVar
 
 from signalbox.protocol.enums import BlockGroupKind
 
-Positions = TypeVar("Positions", int, NDArray[np.int64], NDArray[np.int32])
+Positions = TypeVar("Positions", int, Any)
+"""A number, or a column of them: there is no numpy here."""
 SPINE = 0
 """Number of the group that all others are counted by."""
 

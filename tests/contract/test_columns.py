@@ -257,6 +257,7 @@ def test_a_frontend_reads_the_tokens_that_were_made(
 GROUPS = {name: group for name, group in vars(columns).items() if isinstance(group, Columns)}
 MESSAGES = (
     scheduler_pb2.ScheduledNewReqs,
+    scheduler_pb2.GroupStarts,
     scheduler_pb2.CachedRequestData,
     scheduler_pb2.BlockCopies,
     scheduler_pb2.SchedulerOutput,

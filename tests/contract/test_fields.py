@@ -15,7 +15,6 @@ from signalbox.v1 import admin_pb2, frontend_pb2, generation_pb2, scheduler_pb2,
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRODUCT = ("signalbox", "scheduler_svc", "worker_svc", "frontend_svc")
 UNREAD = {
-    "CachedRequestData.new_block_groups": "reserved: groups of blocks (docs/design.md, section 10)",
     "WorkerStatus.num_lent_blocks": "for operators, by any gRPC client",
     "BoardWorker.blocks_per_cell": "for whoever reads the board as JSON",
     "BoardPercentiles.p90_ms": "for whoever reads the board as JSON",

@@ -226,7 +226,7 @@ class TorchRunner:
             positions=batch.positions,
             block_tables=batch.block_tables,
             group_tables=batch.group_tables,
-            of_layers=self._layout.of_layers if batch.group_tables else (),
+            of_layers=self._layout.of_layers if self._layout.groups else (),
             device=self.model.device,
             states=rows_of(self._states, batch),
         )

@@ -127,7 +127,7 @@ class BlockPool:
     @property
     def num_available(self) -> int:
         """Blocks that `take` could give."""
-        return self._free.num_live + self._cached.num_live
+        return self._free.num_live + self.num_cached
 
     @property
     def has_content(self) -> NDArray[np.bool_]:
@@ -167,7 +167,7 @@ class BlockPool:
 
     def oldest(self, count: int) -> list[bytes]:
         """Contents of the cached blocks that would be given away first."""
-        blocks = self._cached.peek(count, self._stamps)
+        blocks = self._next_cached(count)
         contents: list[bytes] = self._hash_of[blocks].tolist()
         return contents
 
@@ -176,13 +176,13 @@ class BlockPool:
         free = self._free.peek(count, self._stamps)
         if len(free) == count:
             return free.copy()
-        return np.concatenate((free, self._cached.peek(count - len(free), self._stamps)))
+        return np.concatenate((free, self._next_cached(count - len(free))))
 
     def share(self, blocks: Blocks) -> None:
         """Adds a holder to blocks that `lookup` found."""
         idle = blocks[self.ref_counts[blocks] == 0]
         self._stamps[idle] = 0
-        self._cached.num_live -= len(idle)
+        self._leave_cached(idle)
         self.ref_counts[blocks] += 1
 
     def vacate(self) -> None:
@@ -198,10 +198,10 @@ class BlockPool:
         being rebuilt. What is known of their content stays known."""
         blocks, counts = np.unique(blocks, return_counts=True)
         idle = blocks[self.ref_counts[blocks] == 0]
-        num_cached = int(np.count_nonzero(self._hashed[idle]))
+        cached = idle[self._hashed[idle]]
         self._stamps[idle] = 0
-        self._cached.num_live -= num_cached
-        self._free.num_live -= len(idle) - num_cached
+        self._leave_cached(cached)
+        self._free.num_live -= len(idle) - len(cached)
         self.generations[idle] += 1
         self.ref_counts[blocks] += counts.astype(np.int32)
 
@@ -241,7 +241,7 @@ class BlockPool:
         blocks = np.unique(blocks[self._hashed[blocks]]).astype(np.int32)
         idle = blocks[self.ref_counts[blocks] == 0]
         self._forget(blocks)
-        self._cached.num_live -= len(idle)
+        self._leave_cached(idle)
         self._enqueue(self._free, idle)
 
     def lookup(self, hashes: Hashes) -> Blocks:
@@ -294,9 +294,9 @@ class BlockPool:
     def reset_cache(self) -> int:
         """Forgets all content; returns how many blocks had some. Held blocks stay with their holders."""
         hashed = np.flatnonzero(self._hashed).astype(np.int32)
-        idle = self._cached.live(self._stamps)
+        idle = self._idle_cached()
         self._forget(hashed)
-        self._cached.num_live = 0
+        self._leave_cached(idle)
         self._enqueue(self._free, idle)
         return len(hashed)
 
@@ -307,8 +307,8 @@ class BlockPool:
             assert len(np.unique(table)) == len(table), "a block stands twice in one table"
             counts[table] += 1
         assert np.array_equal(counts, self.ref_counts), "reference counts differ from the tables"
-        free, cached = self._free.live(self._stamps), self._cached.live(self._stamps)
-        assert len(free) == self._free.num_live and len(cached) == self._cached.num_live, "rings miscount"
+        free, cached = self._free.live(self._stamps), self._idle_cached()
+        assert len(free) == self._free.num_live and len(cached) == self.num_cached, "rings miscount"
         held, fenced = np.flatnonzero(self.ref_counts), np.flatnonzero(self._fenced)
         assert len(fenced) == self.num_fenced, "fenced blocks are miscounted"
         everything = np.concatenate((free, cached, held, fenced))
@@ -325,7 +325,7 @@ class BlockPool:
     def _allocate(self, num_free: int, num_cached: int) -> Blocks:
         blocks = self._free.pop(num_free, self._stamps) if num_free else NO_BLOCKS
         if num_cached:
-            evicted = self._cached.pop(num_cached, self._stamps)
+            evicted = self._pop_cached(num_cached)
             if self.evicted is not None:
                 self.evicted += zip(evicted.tolist(), self._hash_of[evicted].tolist(), strict=True)
             self._forget(evicted)
@@ -333,6 +333,23 @@ class BlockPool:
         self._stamps[blocks] = 0
         self.generations[blocks] += 1
         return blocks
+
+    # -- the order in which cached blocks go --
+
+    def _next_cached(self, count: int) -> Blocks:
+        """So many cached blocks that would be given away first, or all."""
+        return self._cached.peek(count, self._stamps)
+
+    def _pop_cached(self, count: int) -> Blocks:
+        return self._cached.pop(count, self._stamps)
+
+    def _leave_cached(self, blocks: Blocks) -> None:
+        """Cached blocks, whose stamps are not what they were, are counted as such no more."""
+        self._cached.num_live -= len(blocks)
+
+    def _idle_cached(self) -> Blocks:
+        """All cached blocks, in order."""
+        return self._cached.live(self._stamps)
 
     def _enqueue(self, ring: BlockRing, blocks: Blocks) -> None:
         if not len(blocks):

@@ -30,6 +30,8 @@ class Prefix(NamedTuple):
     """Host blocks with what follows them."""
     hashes: Hashes
     """Contents of the blocks that could be hit, as far as they are known."""
+    branch: int = 0
+    """How many blocks the spine alone has, where other groups have lost what is looked back at."""
     window_hits: tuple[Blocks, ...] = ()
     """In each group but the spine, the last of `hits`: what the next query looks back at. Empty: no groups, or no
     hits."""
@@ -58,7 +60,7 @@ def find_prefix(worker: Worker, request: Request, is_enabled: bool) -> Prefix:
     hits = worker.pool.lookup(hashes)
     if worker.windows and len(hits):
         length, window_hits = longest_hit(worker.windows, hashes[: len(hits)])
-        return Prefix(hits[:length], [], hashes, window_hits)
+        return Prefix(hits[:length], [], hashes, len(hits), window_hits)
     return Prefix(hits, worker.host.lookup(hashes[len(hits) :].tolist()) if len(worker.host) else [], hashes)
 
 

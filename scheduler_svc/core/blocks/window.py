@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks, Hashes
+from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.blocks.window_pool import WindowPool
+from scheduler_svc.core.slots.columns import cells
 from scheduler_svc.core.step.step import Slots
 from signalbox.protocol.block_groups import BlockGroup
 
@@ -26,15 +28,18 @@ class WindowBlocks:
         self, number: int, group: BlockGroup, num_slots: int, max_blocks: int, block_size: int
     ) -> None:
         self.number, self.group, self.block_size = number, group, block_size
-        self.pool = BlockPool(group.num_blocks)
+        self.pool = WindowPool(group.num_blocks)
         self.blocks = np.zeros((num_slots, max_blocks), np.int32)
         self.generations = np.full((num_slots, max_blocks), NO_GENERATION, np.uint32)
         self.firsts = np.zeros(num_slots, np.int64)
         self.ends = np.zeros(num_slots, np.int64)
+        self.branches = np.zeros((num_slots, 2), np.int64)
+        """Indexes at which others may go on from a slot's prompt: where the spine's blocks ended and the group's did
+        not reach, and where the prompt ends."""
 
     def first_block(self, position: int) -> int:
         """Index of the first block that a query at `position`, or behind it, looks into."""
-        return self.group.first_seen(position) // self.block_size
+        return int(self.group.first_seen(position)) // self.block_size
 
     def table(self, slot: int) -> Blocks:
         """The blocks of `slot`, in order; the first has the index `firsts[slot]`."""
@@ -55,8 +60,10 @@ class WindowBlocks:
 
     # -- changes --
 
-    def start(self, slot: int, num_found: int, hits: Blocks) -> None:
-        """A slot without blocks begins behind `num_found` blocks, the last of which are `hits`."""
+    def start(self, slot: int, num_found: int, hits: Blocks, branches: tuple[int, int]) -> None:
+        """A slot without blocks begins behind `num_found` blocks, the last of which are `hits`. Others may go on at
+        `branches`."""
+        self.branches[slot] = branches
         first = num_found - len(hits)
         self.pool.share(hits)
         self.generations[slot] = NO_GENERATION
@@ -84,12 +91,33 @@ class WindowBlocks:
     def leave_behind(self, slots: Slots, positions: NDArray[np.int64]) -> None:
         """Releases what no query at `positions`, one of each of `slots`, or behind them, looks into. Their content can
         still be hit."""
-        firsts = self.group.first_seen(positions) // self.block_size
-        firsts = np.minimum(firsts, self.ends[slots])
-        passed = firsts > self.firsts[slots]
-        for slot, first in zip(slots[passed].tolist(), firsts[passed].tolist(), strict=True):
-            self.pool.release(self.blocks[slot, self.firsts[slot] : first])
-            self.firsts[slot] = first
+        firsts = np.minimum(self.group.first_seen(positions) // self.block_size, self.ends[slots])
+        counts = firsts - self.firsts[slots]
+        passing = counts > 0
+        if not np.count_nonzero(passing):
+            return
+        slots, counts = slots[passing], counts[passing]
+        rows, indexes = slots, self.firsts[slots]
+        if counts.max() > 1:
+            rows, offsets = cells(slots, counts)
+            indexes = np.repeat(indexes, counts) + offsets
+        self.firsts[slots] += counts
+        blocks = self.blocks[rows, indexes]
+        is_wanted = self._are_wanted(rows, indexes)
+        if (self.pool.ref_counts[blocks] > 1).any():  # what several slots share, each of them leaves
+            for block, wanted in zip(blocks, is_wanted, strict=True):
+                self.pool.leave(np.array([block]), np.array([wanted]))
+        else:
+            self.pool.leave(blocks, is_wanted)
+
+    def _are_wanted(self, slots: Slots, indexes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the blocks, one of each of `slots`, are looked at from a branch of the slot's."""
+        branches = self.branches[slots]
+        if not np.count_nonzero(indexes[:, None] < branches):
+            return np.zeros(len(slots), np.bool_)
+        firsts: NDArray[np.int64] = self.group.first_seen(branches * self.block_size) // self.block_size
+        looked_at = (indexes[:, None] >= firsts) & (indexes[:, None] < branches)
+        return np.asarray(looked_at.any(axis=1))
 
     def drop(self, slot: int) -> None:
         """Releases all that `slot` has."""

@@ -24,6 +24,7 @@ def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
     device and in the host tier, and what others have made of it. Those of the others that run start anew."""
     spoilt = _forget_all(worker, slots)
     for slot in spoilt:
+        worker.table.is_spoilt[slot] = True
         reason = f"blocks that it shared on worker {worker.info.worker_id} have turned out to be wrong"
         register.take_back(worker.request(slot), reason, LossCause.BAD_BLOCKS)
     for slot in spoilt:

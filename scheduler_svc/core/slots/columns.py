@@ -55,6 +55,8 @@ class SlotColumns:
         self.num_found = np.zeros(num_slots, np.int64)
         """Blocks at the head of its table that it found, and did not compute since it last started. It stays until the
         slot is used again."""
+        self.is_spoilt = np.zeros(num_slots, np.bool_)
+        """It has read blocks that have turned out to be wrong since it last started."""
         self.num_blocks = np.zeros(num_slots, np.int64)
         self.blocks = np.zeros((num_slots, max_blocks), np.int32)
         self.generations = np.zeros((num_slots, max_blocks), np.uint32)

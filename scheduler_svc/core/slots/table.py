@@ -118,7 +118,7 @@ class SlotTable(PausedSlots):
         self, slot: int, step_id: int, num_found: int, blocks: Blocks, generations: Generations
     ) -> None:
         """The slot has its blocks with this step, the content of the first `num_found` included."""
-        self.started_at[slot], self.num_found[slot] = step_id, num_found
+        self.started_at[slot], self.num_found[slot], self.is_spoilt[slot] = step_id, num_found, False
         # Preempted while a step was made, it may have kept what it was to make in it.
         self.target[slot] = self.bound[slot] = self.num_prompt[slot] + self.num_output[slot]
         self.num_computed[slot] = self.num_sent[slot] = num_found * self.block_size

@@ -241,12 +241,17 @@ class Worker:
         num_new: int,
         step: StepDecision,
         window_hits: tuple[Blocks, ...] = (),
+        branch: int = 0,
     ) -> Blocks:
         """Gives a slot without blocks its block table: shared `hits` first, then copies of `host_hits`, `num_new` new
-        blocks with these. `window_hits` are the last of `hits` in the other groups. Returns the table."""
+        blocks with these. `window_hits` are the last of `hits` in the other groups; `branch` says how many blocks the
+        spine alone had. Returns the table."""
         table, pool = self.table, self.pool
         for number, window in enumerate(self.windows):
-            window.start(slot, len(hits), window_hits[number] if window_hits else NO_BLOCKS)
+            found = window_hits[number] if window_hits else NO_BLOCKS
+            window.start(
+                slot, len(hits), found, (branch if branch > len(hits) else 0, self._prompt_blocks(slot))
+            )
         pool.share(hits)
         fresh = self.take_blocks(num_new, step, frozenset(host_hits))
         blocks = np.concatenate((hits, fresh))
@@ -260,6 +265,10 @@ class Worker:
             # The copies come before all work of the step, so whoever starts in it may share these blocks already.
             pool.publish(copied, table.hashes(slot, len(hits), num_known))
         return blocks
+
+    def _prompt_blocks(self, slot: int) -> int:
+        """Blocks that another request with the prompt of `slot` could go on from."""
+        return (int(self.table.num_prompt[slot]) - 1) // self.table.block_size
 
     def reset_cache(self) -> int:
         """Forgets all cached content, and what steps in flight and running requests would add to it: they read what was
@@ -298,9 +307,25 @@ class Worker:
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
         self.pool.release(self.table.preempt(slot, step))
-        for window in self.windows:
-            window.drop(slot)
+        self._drop_windows(slot)
         self.stats.num_preemptions += 1
+
+    def _drop_windows(self, slot: int) -> None:
+        """Releases what `slot` has in groups but the spine. What it has of an output is findable from now on: nobody
+        goes on from the middle of one (WB9)."""
+        if not self.windows:
+            return
+        num_known = min(
+            int(self.table.num_hashes[slot]),
+            int(self.table.confirmed(np.array([slot]))[0]) // self.table.block_size,
+        )
+        may_publish = self.table.started_at[slot] >= self.reset_at and not self.table.is_spoilt[slot]
+        for window in self.windows:
+            first = int(window.firsts[slot])
+            blocks = window.table(slot)[: max(num_known - first, 0)]
+            if may_publish and len(blocks):
+                window.pool.publish(blocks, self.table.hashes(slot, first, first + len(blocks)))
+            window.drop(slot)
 
     def displace(self, slot: int, step: StepDecision) -> None:
         """Takes the place of a running slot, which keeps its blocks."""
@@ -312,8 +337,7 @@ class Worker:
         blocks = self.table.release(slot, status)
         if blocks is not None:
             self.pool.release(blocks)
-            for window in self.windows:
-                window.drop(slot)
+            self._drop_windows(slot)
 
     # -- checks --
 

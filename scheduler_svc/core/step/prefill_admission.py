@@ -278,10 +278,10 @@ class PrefillAdmission(StepCapacity):
 
     def _start(self, request: Request) -> Start:
         """Starts a request that has a slot and no blocks, as it was looked up."""
-        worker, slot, (hits, host_hits, _, window_hits) = self.worker, request.slot, self.prefix
+        worker, slot, (hits, host_hits, _, branch, window_hits) = self.worker, request.slot, self.prefix
         assert slot is not None
         self._take_place(request)
-        blocks = worker.start(slot, hits, host_hits, self.num_blocks, self._step, window_hits)
+        blocks = worker.start(slot, hits, host_hits, self.num_blocks, self._step, window_hits, branch)
         worker.stats.num_prefix_query_tokens += num_known(worker, request)
         worker.stats.num_prefix_hit_tokens += self.prefix.num_blocks * worker.table.block_size
         worker.stats.num_host_hit_tokens += len(host_hits) * worker.table.block_size

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
+from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import ENDED, RUNNING, SlotState
 from scheduler_svc.core.slots.table import SlotTable
@@ -127,7 +129,8 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
             table.num_computed[chunk.slot] = end
         first = chunk.start // table.block_size
         last = min(end // table.block_size, int(table.num_hashes[chunk.slot]))
-        _publish(worker, np.full(max(last - first, 0), chunk.slot), np.arange(first, max(last, first)))
+        slots, indexes = np.full(max(last - first, 0), chunk.slot), np.arange(first, max(last, first))
+        _publish(worker, slots, indexes, worker.windows)
         if worker.windows and table.state[chunk.slot] in RUNNING:
             worker.leave_behind(np.array([chunk.slot]))
     ended = {slot for slot, _, _ in report.finished}
@@ -140,10 +143,12 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
 def _publish_seals(worker: Worker, report: StepReport) -> None:
     if len(report.sealed_slots):
         worker.table.add_hashes(report.sealed_slots, report.sealed_indexes, report.sealed_hashes)
-        _publish(worker, report.sealed_slots, report.sealed_indexes)
+        _publish(worker, report.sealed_slots, report.sealed_indexes, worker.windows[:0])
 
 
-def _publish(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> None:  # type: ignore[type-arg]
+def _publish(
+    worker: Worker, slots: Slots, indexes: NDArray[np.int64], windows: Sequence[WindowBlocks]
+) -> None:
     """Publishes blocks of `slots` that are still in the generation in which their table got them: any other has been
     given away since the step ran. What was computed before a reset of the cache, or from that, is not published."""
     table = worker.table
@@ -151,7 +156,7 @@ def _publish(worker: Worker, slots: np.ndarray, indexes: np.ndarray) -> None:  #
         counts = table.started_at[slots] >= worker.reset_at
         slots, indexes = slots[counts], indexes[counts]
     _publish_in(worker.pool, table.blocks, still_theirs(worker, slots, indexes), table, slots, indexes)
-    for window in worker.windows:
+    for window in windows:
         same = window.still_theirs(slots, indexes)
         _publish_in(window.pool, window.blocks, same, table, slots, indexes)
 

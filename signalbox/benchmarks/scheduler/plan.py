@@ -16,12 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
+from scheduler_svc.core.cluster.offer import check_offer
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import shortage
 from signalbox.benchmarks.scheduler.planning import MODEL, CountingWorker, Plan, Timing, Workload
+from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.enums import BlockGroupKind
 
 
 def summarize(plan: Plan, spent_s: float) -> dict[str, float]:
@@ -46,6 +49,7 @@ def summarize(plan: Plan, spent_s: float) -> dict[str, float]:
         "host_hit_tokens": sum(s.num_host_hit_tokens for s in stats),
         "block_copies": sum(s.num_block_copies for s in stats),
         "preemptions": sum(s.num_preemptions for s in stats),
+        "held_tokens_most": plan.most_held,
         "recomputed_share": round(recomputed / (output + prefilled), 4),
     }
 
@@ -72,8 +76,9 @@ def make_plan(args: argparse.Namespace) -> Plan:
     for number in range(args.workers):
         info = WorkerInfo(
             f"w{number}", "i", "a:1", MODEL, args.max_num_seqs * 4, args.blocks, 16, args.max_model_len,
-            args.max_num_batched_tokens, 0, args.host_blocks,
+            args.max_num_batched_tokens, 0, args.host_blocks, groups=tuple(args.group),
         )  # fmt: skip
+        check_offer(info)
         scheduler.attach_worker(info, None, 0.0)
         workers[info.worker_id] = CountingWorker(info, timing)
     load = Workload(
@@ -88,6 +93,12 @@ def make_plan(args: argparse.Namespace) -> Plan:
     return Plan(scheduler, workers, load, random.Random(args.seed))
 
 
+def parse_group(text: str) -> BlockGroup:
+    """`REACH:BLOCKS` of a group with a window. Raises ValueError."""
+    reach, _, blocks = text.partition(":")
+    return BlockGroup(BlockGroupKind.WINDOW, int(reach), int(blocks))
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="signalbox bench plan", description=__doc__)
@@ -95,6 +106,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--workers", type=int, default=1, help="workers")
     add("--blocks", type=int, default=4096, help="KV blocks of 16 tokens per worker")
     add("--host-blocks", type=int, default=0, help="blocks of the host tier per worker")
+    add(
+        "--group",
+        type=parse_group,
+        action="append",
+        default=[],
+        metavar="REACH:BLOCKS",
+        help="layers that look back so many positions have so many blocks of their own",
+    )
     add("--requests", type=int, default=2000, help="requests in all")
     add("--rate", type=float, default=10.0, help="conversations that begin per second")
     add("--turns", type=int, default=1, help="requests per conversation")

@@ -18,6 +18,7 @@ from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Chunk, StepDecision, StepReport
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.hash_chain import HASH_BYTES
@@ -163,6 +164,12 @@ class CountingWorker:
             report.finished.append((slot, FinishReason.LENGTH, turn.num_output))
 
 
+def held_tokens(worker: Worker) -> int:
+    """Tokens of the requests that run on `worker`, as far as they are computed."""
+    slots = np.flatnonzero(worker.table.num_blocks)
+    return int(worker.table.confirmed(slots).sum())
+
+
 def content_hash(turn: Turn, index: int, block_size: int) -> bytes:
     """Name of a block: the same for all in the shared part, a conversation's own behind it."""
     shared = (index + 1) * block_size <= turn.shared
@@ -200,6 +207,8 @@ class Plan:
     """[requests, 5]: time to first token, time per output token (NaN for one token), output, prefilled, computed.
     Taken whole from the start, so that what grows in a long run is not the measuring."""
     rejected: int = 0
+    most_held: int = 0
+    """Tokens of the requests that ran at once, computed and not given up, at most."""
     on_done: Callable[[int], None] = lambda count: None
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _sequence: int = 0
@@ -318,6 +327,7 @@ class Plan:
                     turn.first_token = self.now
         ended = [state.request(slot).key.request_id for slot, _, _ in report.finished]
         self.scheduler.update(worker_id, report, self.now)
+        self.most_held = max(self.most_held, held_tokens(state))
         for name in ended:
             self._end(self._turns.pop(name))
         self._pump()

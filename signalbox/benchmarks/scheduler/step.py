@@ -135,7 +135,7 @@ def summarize(load: Load, times: Times) -> dict[str, float]:
         "inflight": load.inflight,
     }
     line |= {"prompt_tokens": load.prompt_tokens, "waiting": load.waiting, "steps": load.steps}
-    line["tables"] = load.tables
+    line["tables"], line["groups"] = load.tables, load.groups
     columns = {part: np.array(values) for part, values in times.parts.items()}
     count = load.steps * load.tables
     columns["total"] = np.sum([values[:count] for values in columns.values()], axis=0)
@@ -167,6 +167,9 @@ def main() -> None:
     parser.add_argument(
         "--tables", type=int, default=1, help="workers, each with its own table, that take turns"
     )
+    parser.add_argument(
+        "--groups", type=int, default=0, help="groups of blocks beside the spine, of windows of 512"
+    )
     parser.add_argument("--prompt-tokens", type=int, default=512, help="prompt length, plus (i mod 16)")
     parser.add_argument("--waiting", type=int, default=0, help="requests that wait meanwhile")
     parser.add_argument(
@@ -195,6 +198,7 @@ def main() -> None:
             arguments.waiting,
             arguments.steps,
             arguments.tables,
+            arguments.groups,
         )
         if arguments.admission:
             for cached in (False, True):

@@ -17,12 +17,15 @@ from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.links import delta
+from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import scheduler_pb2
 
 BLOCK_SIZE = 16
 MODEL = "model"
 WARM_UP_STEPS = 40
+REACH = 512
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Load:
     """Measured, per table."""
     tables: int = 1
     """Workers, each with a table of its own; their steps come in turn."""
+    groups: int = 0
+    """Groups of blocks beside the spine, of layers that look back `REACH` positions."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -121,13 +126,25 @@ def _fill(load: Load, scheduler: Scheduler, name: str) -> Table:
     blocks = (load.running + 2) * (-(-length // BLOCK_SIZE) + 4)
     num_slots = load.running + 64
     max_model_len = max(length, 4096)
+    group = BlockGroup(BlockGroupKind.WINDOW, REACH, blocks)
     info = WorkerInfo(
-        name, "i", "a:1", MODEL, num_slots, blocks, BLOCK_SIZE, max_model_len, 1 << 30, load.speculative
+        name,
+        "i",
+        "a:1",
+        MODEL,
+        num_slots,
+        blocks,
+        BLOCK_SIZE,
+        max_model_len,
+        1 << 30,
+        load.speculative,
+        groups=(group,) * load.groups,
     )
     worker = scheduler.attach_worker(info, None, 0.0)
-    old = worker.pool.take(blocks)
-    worker.pool.publish(old, np.frombuffer(os.urandom(HASH_BYTES * blocks), HASH_DTYPE))
-    worker.pool.release(old)
+    for pool in worker.pools:
+        old = pool.take(blocks)
+        pool.publish(old, np.frombuffer(os.urandom(HASH_BYTES * blocks), HASH_DTYPE))
+        pool.release(old)
     table = Table(worker, EchoWorker(load, num_slots))
     _start_all(load, scheduler, table)
     return table

@@ -148,6 +148,27 @@ def test_a_prompt_that_goes_on_takes_a_block_of_whoever_goes_behind_it() -> None
     assert int(worker.table.num_output.max()) >= 30
 
 
+def test_what_a_window_has_passed_goes_first_but_where_prompts_part() -> None:
+    """WB9: a prompt of twelve blocks, and two requests that go on from its first six; the middle of it goes."""
+    scheduler, worker = make_ring(replace(WINDOW, num_blocks=24), max_num_batched_tokens=64)
+    (window,) = worker.windows
+    for name, own in (("a", range(6, 12)), ("b", range(20, 26)), ("c", range(30, 36))):
+        scheduler.submit(make_request(name, 49, max_tokens=1, hashes=content(*range(6), *own)), 0.0)
+        run_step(scheduler)
+        slot = next(s for s in range(16) if worker.table.requests[s] is not None)
+        scheduler.cancel(worker.request(slot).key, 1)
+        run_step(scheduler)
+        scheduler.check_integrity()
+    assert int(worker.stats.num_prefix_hit_tokens) == 2 * 24, (
+        "the second finds all that it shares, and so the third"
+    )
+    taken = window.pool.take(window.pool.num_available - 8)
+    assert (window.find(hashes(4, 5)) >= 0).all(), "two have gone on from there"
+    assert (window.find(hashes(2, 7, 8, 22, 32)) < 0).all(), "nobody ever did"
+    window.pool.release(taken)
+    window.pool.check_integrity([])
+
+
 def test_what_turned_out_to_be_wrong_is_forgotten_in_every_group() -> None:
     """WB7."""
     scheduler, worker = make_ring(replace(WINDOW, reach=40), max_num_batched_tokens=64)

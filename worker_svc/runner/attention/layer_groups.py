@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from signalbox.protocol.block_groups import SPINE, BlockGroup
 from worker_svc.runner.attention.kv_cache import LayerShape
@@ -12,6 +12,8 @@ SPARE_BLOCKS = 2
 """Blocks of a group that a row has beside its reach, as a reach seldom begins with a block."""
 STEPS = 2
 """Steps whose prompts have their blocks at once."""
+PROMPT_PART = 8
+"""Part of the memory that they have at most, of small caches."""
 MEAN_TOKENS = 4096
 """Mean length of a request, where no setting says."""
 MOST_BLOCKS = 1 << 22
@@ -47,11 +49,13 @@ class Need:
     max_tokens: int
     """Length of the longest request."""
     max_draft_tokens: int = 0
+    most_prompt_blocks: int = MOST_BLOCKS
+    """Blocks of a group that are for prompts beside all rows, at most: their chunks are cut to what there is."""
 
     def of_group(self, reach: int, num_requests: float) -> int:
         """Blocks of a group with this reach for so many requests at a time."""
         of_row = min(-(-reach // self.block_size) + SPARE_BLOCKS, -(-self.mean_tokens // self.block_size))
-        of_prompts = STEPS * -(-self.step_tokens // self.block_size)
+        of_prompts = min(STEPS * -(-self.step_tokens // self.block_size), self.most_prompt_blocks)
         return int(num_requests * of_row) + of_prompts
 
 
@@ -74,13 +78,16 @@ def within_bytes(
     takes of each block of the spine."""
     sizes = bytes_by_reach(shapes, need, position_bytes)
     spine_bytes = sizes.pop(None, 0) + spine_extra
+    if not sizes:
+        return None
+    need = replace(need, most_prompt_blocks=num_bytes // PROMPT_PART // sum(sizes.values()))
     left = num_bytes - sum(need.of_group(sees[1], 0) * size for sees, size in sizes.items() if sees)
     of_spine = need.mean_tokens / need.block_size
     of_groups = [
         (need.of_group(sees[1], 1) - need.of_group(sees[1], 0)) * size for sees, size in sizes.items() if sees
     ]
     num_requests = left / (of_spine * spine_bytes + sum(of_groups))
-    if not sizes or num_requests < 1:
+    if num_requests < 1:
         return None
     if spine_bytes:
         num_blocks = int(num_requests * of_spine)
