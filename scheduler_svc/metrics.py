@@ -145,7 +145,7 @@ def _blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
 
 def _group_blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
     for window in worker.windows:
-        of_group = labels | {"reach": str(window.group.reach)}
+        of_group = labels | {"group": str(window.number), "reach": str(window.group.reach)}
         for state, count in _states(window.pool):
             yield of_group | {"state": state}, count
 

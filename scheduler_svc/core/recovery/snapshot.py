@@ -178,13 +178,26 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
         known = not len(blocks) or (
             blocks.max() < info.num_blocks and len(blocks) <= info.max_blocks_per_request
         )
-        return "" if known else f"it has {len(blocks)} blocks, up to {blocks.max()}, of {info.num_blocks}"
+        if not known:
+            return f"it has {len(blocks)} blocks, up to {blocks.max()}, of {info.num_blocks}"
+        return _stray_table(info, snapshot)
     needed = snapshot.prefill_target if snapshot.status == SlotStatus.PREFILL else num_tokens - 1
     if len(blocks) * info.block_size < needed or len(blocks) > info.max_blocks_per_request:
         return f"it has {len(blocks)} blocks for {needed} positions"
     if blocks.max(initial=0) >= info.num_blocks or len(set(blocks.tolist())) < len(blocks):
         return f"a block stands twice in its table, or is none of {info.num_blocks}"
     return _contradiction_of_groups(info, snapshot, num_tokens)
+
+
+def _stray_table(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
+    """A table of a group, of a slot that does not run, that is no table; empty: there is none."""
+    if len(snapshot.group_tables) > len(info.groups):
+        return f"it has tables of {len(snapshot.group_tables)} groups, of {len(info.groups)}"
+    for group, (first, blocks) in zip(info.groups, snapshot.group_tables, strict=False):
+        end = first + len(blocks)
+        if end > info.max_blocks_per_request or blocks.max(initial=0) >= group.num_blocks:
+            return f"it has blocks {first} to {end} of a group, up to {blocks.max(initial=0)}"
+    return ""
 
 
 def _contradiction_of_groups(info: WorkerInfo, snapshot: SlotSnapshot, num_tokens: int) -> str:

@@ -227,3 +227,28 @@ def test_a_snapshot_says_where_its_tables_begin(tables: Any, problem: str) -> No
         return
     with pytest.raises(SnapshotError, match=problem):
         check_slots(info, [slot], set())
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ((0, [1, 2]), ""),
+        ((1 << 31, [1]), "blocks 2147483648 to"),
+        ((0, [1, 12]), "up to 12"),
+    ],
+)
+def test_a_slot_that_has_ended_has_no_stray_table_either(table: Any, problem: str) -> None:
+    """WB4: what it has published may have to be found by it (N2)."""
+    first, blocks = table
+    tables = ((first, np.array(blocks, np.int32)),)
+    info, slot = (
+        make_info(groups=(WINDOW,)),
+        make_slot(status=SlotStatus.ENDED, withdrawn=True, group_tables=tables),
+    )
+    if problem:
+        with pytest.raises(SnapshotError, match=problem):
+            check_slots(info, [slot], set())
+        return
+    check_slots(info, [slot], set())
+    with pytest.raises(SnapshotError, match="tables of 1 groups, of 0"):
+        check_slots(make_info(), [slot], set())

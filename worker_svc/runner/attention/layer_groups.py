@@ -16,7 +16,7 @@ PROMPT_PART = 8
 """Part of the memory that they have at most, of small caches."""
 MEAN_TOKENS = 4096
 """Mean length of a request, where no setting says."""
-MOST_BLOCKS = 1 << 22
+MOST_BLOCKS = 1 << 20
 """Blocks of a spine that holds nothing."""
 
 
