@@ -81,6 +81,7 @@ class TorchRunner:
         num_slots: int | None = None,
         mean_request_tokens: int | None = None,
         max_draft_tokens: int = 0,
+        has_groups: bool = True,
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
@@ -93,7 +94,7 @@ class TorchRunner:
         choice. draft_block_bytes: what a draft model takes of each block beside this one. num_slots: requests that may
         be here at a time, each with its recurrent state; None: as many as usual, or as have room.
         mean_request_tokens: length that the cache is divided for, where layers have windows; None: as usual.
-        max_draft_tokens: most drafts of a step.
+        max_draft_tokens: most drafts of a step. has_groups: False: batches have tables of one group alone.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))
@@ -116,7 +117,7 @@ class TorchRunner:
             max_draft_tokens=max_draft_tokens,
             draft_block_bytes=draft_block_bytes,
         )
-        has_groups = self._has_groups and not num_host_blocks
+        has_groups = has_groups and self._has_groups and not num_host_blocks
         self._cache, self._layout = maker.make(self._batch_class, num_host_blocks, has_groups=has_groups)
         self._check_cache = KVCache(
             self.model.layer_shapes,

@@ -301,6 +301,7 @@ def run_bench(options: argparse.Namespace) -> list[Result]:
         dtype=options.dtype,
         quantization=Quantization(options.quantization),
         device=options.device,
+        has_groups=False,
         num_blocks=max(options.streams) * width,
         block_size=BLOCK_SIZE,
         threads=options.threads,

@@ -66,6 +66,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         dtype=options.dtype,
         quantization=Quantization(options.quantization),
         device="cpu",
+        has_groups=False,
         num_blocks=-(-tokens // BLOCK_SIZE),
         block_size=BLOCK_SIZE,
         threads=options.threads,
