@@ -35,7 +35,9 @@ def test_a_simulated_ring_is_measured() -> None:
     for line in (one, four):
         assert line["system"] == "signalbox"
         assert 24 <= line["steps"] <= 60
-        assert 3 <= line["step_execute_ms"] <= line["step_ms"]  # a step that only ends requests runs no model
+        assert line["step_execute_ms"] <= line["step_ms"]
+        # 24 steps at least make tokens, of 4 ms each; one that only ends requests runs no model.
+        assert line["step_execute_ms"] * line["steps"] >= 0.99 * 24 * 4
         assert 0 <= line["worker_idle_share"] <= line["step_else_share"] < 1
         assert line["itl_ms_p50"] >= 3.9
         assert {f"cpu_s_{name}" for name in ("scheduler", "frontend", "worker-0", "client")} <= set(line)
