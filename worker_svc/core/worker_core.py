@@ -54,9 +54,7 @@ class WorkerCore:
         self, info: RunnerInfo, num_slots: int, drafter: Drafter | None = None, bad_row_limit: int = 3
     ) -> None:
         """bad_row_limit: see `BadStreak`."""
-        self.table = RequestTable(
-            num_slots, info.max_model_len, info.block_size, info.num_blocks, info.groups
-        )
+        self.table = RequestTable.of(info, num_slots)
         self.states = StateVersions(num_slots, info.num_state_versions)
         self.scheduler_epoch = 0
         """Highest term of a scheduler that was obeyed."""

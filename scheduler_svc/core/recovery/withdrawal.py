@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks, Hashes
 from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.report import still_theirs
+from scheduler_svc.core.step.step import Slots
 from signalbox.protocol.enums import LossCause
 
 
@@ -55,16 +57,10 @@ def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
 def _forget(worker: Worker, slot: int, first: int) -> Blocks:
     """Forgets the content of the blocks of `slot` from `first` on, and returns those that had it."""
     table, pool = worker.table, worker.pool
-    indexes = np.arange(first, int(table.num_hashes[slot]))
-    if not len(indexes):
-        return NO_BLOCKS
-    rows = np.full(len(indexes), slot)
-    hashes, blocks = table.hashes_at(rows, indexes), table.blocks[rows, indexes]
-    is_own = (
-        still_theirs(worker, rows, indexes) & pool.has_content[blocks] & (pool.contents(blocks) == hashes)
-    )
-    bad: Blocks = blocks[is_own]
-    if worker.host.num_blocks:
+    rows, indexes = _published(worker, slot, first)
+    hashes = table.hashes_at(rows, indexes)
+    bad = _with_content(pool, table.blocks[rows, indexes], hashes, still_theirs(worker, rows, indexes))
+    if worker.host.num_blocks and len(hashes):
         _forget_saved(worker, hashes)
         # It may have been saved, and fetched for somebody else.
         bad = np.union1d(bad, pool.owners(hashes)).astype(np.int32)
@@ -74,15 +70,22 @@ def _forget(worker: Worker, slot: int, first: int) -> Blocks:
 
 def _forget_in(worker: Worker, window: WindowBlocks, slot: int, first: int) -> Blocks:
     """As `_forget`, in another group than the spine."""
-    table, pool = worker.table, window.pool
-    indexes = np.arange(first, int(table.num_hashes[slot]))
-    if not len(indexes):
-        return NO_BLOCKS
-    rows = np.full(len(indexes), slot)
-    hashes, blocks = table.hashes_at(rows, indexes), window.blocks[rows, indexes]
-    is_own = window.still_theirs(rows, indexes) & pool.has_content[blocks] & (pool.contents(blocks) == hashes)
-    bad: Blocks = blocks[is_own]
-    pool.forget(bad)
+    rows, indexes = _published(worker, slot, first)
+    hashes = worker.table.hashes_at(rows, indexes)
+    bad = _with_content(window.pool, window.blocks[rows, indexes], hashes, window.still_theirs(rows, indexes))
+    window.pool.forget(bad)
+    return bad
+
+
+def _published(worker: Worker, slot: int, first: int) -> tuple[Slots, Slots]:
+    """Rows and columns of the blocks of `slot` from `first` on whose names are known."""
+    indexes = np.arange(first, int(worker.table.num_hashes[slot]))
+    return np.full(len(indexes), slot), indexes
+
+
+def _with_content(pool: BlockPool, blocks: Blocks, hashes: Hashes, is_theirs: NDArray[np.bool_]) -> Blocks:
+    """Blocks that are theirs still, and have the content that `hashes` name."""
+    bad: Blocks = blocks[is_theirs & pool.has_content[blocks] & (pool.contents(blocks) == hashes)]
     return bad
 
 

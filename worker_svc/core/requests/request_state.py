@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import FinishReason
+from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.group_tables import GroupTable
 from worker_svc.core.requests.pooling import PoolingParams, Reading
 from worker_svc.core.requests.sampling import SamplingTable
@@ -87,6 +88,11 @@ class RequestTable:
         self.failures: list[Failure | None] = [None] * num_slots
         self.withdrawn = np.zeros(num_slots, np.bool_)
         """Whether the request failed for numbers that are not finite: what it has published is to be forgotten."""
+
+    @classmethod
+    def of(cls, info: RunnerInfo, num_slots: int) -> RequestTable:
+        """The table of a runner's requests."""
+        return cls(num_slots, info.max_model_len, info.block_size, info.num_blocks, info.groups)
 
     def num_output(self, slot: int) -> int:
         """Output tokens so far, prior ones included."""
