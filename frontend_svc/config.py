@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from signalbox.links.addresses import read_addresses
-from signalbox.links.tls.settings import LinkSettings
+from signalbox.telemetry.settings import MetricsSettings
 
 
 def _check_address(value: str) -> str:
@@ -62,7 +62,7 @@ class Limits:
     """How long a chat template may take for a conversation, in seconds."""
 
 
-class FrontendSettings(LinkSettings):
+class FrontendSettings(MetricsSettings):
     """The frontend of signalbox: public gRPC and OpenAI-compatible HTTP."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_FRONTEND_", cli_prog_name="frontend-svc")
@@ -124,7 +124,7 @@ class FrontendSettings(LinkSettings):
     key_file: Path | None = None
     """File with the API keys that calls need, one line for each (`signalbox key new`); read again when it changes.
     Unset: anybody may call."""
-    metrics: Annotated[str, AfterValidator(lambda value: _check_address(value) if value else value)] = ""
+    metrics: str = ""
     """host:port of Prometheus metrics at /metrics, for a port that is not public; port 0: any free one. Empty: they are
     on the HTTP port, unless other processes share that (--reuse-port): then there are none."""
     metrics_need_key: bool = False
@@ -208,7 +208,8 @@ class FrontendSettings(LinkSettings):
     @property
     def plaintext_addresses(self) -> tuple[str, ...]:
         """Where it listens in plaintext."""
-        return () if self.public_tls_cert is not None else (self.http, self.grpc)
+        public = () if self.public_tls_cert is not None else (self.http, self.grpc)
+        return (*public, *self.plaintext_metrics)
 
     @property
     def ids(self) -> Mapping[str, str]:

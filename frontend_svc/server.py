@@ -98,7 +98,7 @@ class Frontend:
     async def start(self) -> None:
         """Listens and dials. Raises StartupError when a port cannot be had."""
         self._metrics_server.show(self.metrics.collect)
-        self._metrics_server.start(self._settings.metrics)
+        self._metrics_server.start(self._settings.metrics, self._settings.metrics_guard())
         self.http_port = await self._http.start(self._settings.http)
         self.grpc_port = await self._grpc.start(self._settings.grpc)
         self._tasks = [

@@ -9,10 +9,10 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.lease.spec import parse_lease, user_lease
 from signalbox.errors import StartupError
 from signalbox.links.addresses import read_address
-from signalbox.links.tls.settings import LinkSettings
+from signalbox.telemetry.settings import MetricsSettings
 
 
-class SchedulerSettings(SchedulerConfig, LinkSettings):
+class SchedulerSettings(SchedulerConfig, MetricsSettings):
     """The scheduler of signalbox: decides which blocks and which steps, and never sees a token."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_SCHEDULER_", cli_prog_name="scheduler-svc")
@@ -33,8 +33,6 @@ class SchedulerSettings(SchedulerConfig, LinkSettings):
     It is renewed three times as often."""
     advertise: str | None = None
     """host:port at which this scheduler is reached, told to those who ask a standby. Unset: the one it listens on."""
-    metrics: str = ""
-    """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     tenants: str = ""
     """File with the limits and weights of tenants, TOML or JSON; read again when it changes. Empty: there are none."""
     drain_s: float = Field(2.0, ge=0)
@@ -43,7 +41,8 @@ class SchedulerSettings(SchedulerConfig, LinkSettings):
     @property
     def plaintext_addresses(self) -> tuple[str, ...]:
         """Where it listens in plaintext."""
-        return () if self.has_certificate else (self.listen,)
+        links = () if self.has_certificate else (self.listen,)
+        return (*links, *self.plaintext_metrics)
 
     @field_validator("lease")
     @classmethod

@@ -41,7 +41,7 @@ async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     server = rpc.Server(services, [AdminAudit()])
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(process.servicer, server.grpc)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(process.servicer, server.grpc)
-    process.metrics.start(settings.metrics)
+    process.metrics.start(settings.metrics, settings.metrics_guard())
     try:
         port = await server.start(settings.listen, health_address=settings.health)
         lease: Lease = NoLease()

@@ -11,12 +11,12 @@ from pydantic_settings import SettingsConfigDict
 
 from signalbox.links.addresses import read_address, read_addresses
 from signalbox.links.tls.roles import Role
-from signalbox.links.tls.settings import LinkSettings
 from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.config import flag_of
+from signalbox.telemetry.settings import MetricsSettings
 
 
-class WorkerSettings(LinkSettings):
+class WorkerSettings(MetricsSettings):
     """A worker of signalbox: owns its requests, runs the model, sends tokens straight to frontends."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_WORKER_", cli_prog_name="worker-svc")
@@ -35,8 +35,6 @@ class WorkerSettings(LinkSettings):
     they are answered on the port of everything else alone."""
     advertise: str | None = None
     """host:port at which frontends reach this worker. Unset: the one it listens on."""
-    metrics: str = ""
-    """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     worker_id: str = "worker-0"
     """Stable name of this worker; a restarted worker keeps it."""
     runner: Literal["torch", "sim"] = "torch"
@@ -135,7 +133,8 @@ class WorkerSettings(LinkSettings):
     @property
     def plaintext_addresses(self) -> tuple[str, ...]:
         """Where it listens in plaintext."""
-        return () if self.has_certificate else (self.listen,)
+        links = () if self.has_certificate else (self.listen,)
+        return (*links, *self.plaintext_metrics)
 
     @property
     def ids(self) -> Mapping[str, str]:

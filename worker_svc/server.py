@@ -34,7 +34,7 @@ async def serve(
     server = rpc.Server(["signalbox.v1.WorkerService"])
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(outputs), server.grpc)
     metrics_server = MetricsServer()
-    metrics_server.start(settings.metrics)
+    metrics_server.start(settings.metrics, settings.metrics_guard())
     # Not alive before the model is loaded: that is what startup probes wait for.
     port = await server.start(settings.listen, alive=False, health_address=settings.health)
     stopping = asyncio.create_task(stop.wait())

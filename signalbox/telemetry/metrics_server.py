@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from signalbox.errors import StartupError
+from signalbox.links.tls.scrapes import ScrapeGuard
 from signalbox.telemetry.attributes import METRIC_SPANS
 from signalbox.telemetry.scrape_server import ScrapeServer
 from signalbox.telemetry.spans import SpanCounts
@@ -51,15 +52,16 @@ class MetricsServer:
         """Asks `read` at every scrape, on the event loop that runs now."""
         self._registry.register(LoopCollector(read))
 
-    def start(self, address: str) -> None:
-        """Listens on `host:port` (port 0: any); empty: does nothing. Raises StartupError when it cannot."""
+    def start(self, address: str, guard: ScrapeGuard | None = None) -> None:
+        """Listens on `host:port` (port 0: any); empty: does nothing. guard: TLS, and who may read; None: plaintext, and
+        everybody. Raises StartupError when it cannot."""
         if not address:
             return
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise StartupError(f"metrics must be host:port, got {address!r}")
         try:
-            server = ScrapeServer(host.strip("[]"), int(port), self._registry)
+            server = ScrapeServer(host.strip("[]"), int(port), self._registry, guard)
         except (OSError, OverflowError):
             raise StartupError(
                 f"cannot serve metrics on {address}: the port is in use or the address is not ours"
@@ -73,7 +75,9 @@ class MetricsServer:
             thread.join()
 
         self._stop = stop
-        log.info("metrics on port %d", server.server_port)
+        log.info(
+            "metrics on port %d, %s", server.server_port, "in plaintext" if guard is None else "over TLS"
+        )
 
     async def stop(self) -> None:
         """Answers no scrape any more."""

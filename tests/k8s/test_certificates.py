@@ -34,7 +34,7 @@ def test_each_role_gets_a_certificate_that_says_it(component: str, cluster: Clus
     """TL2, TL3."""
     certificates = documents(cluster, "Certificate")
     issuers = documents(cluster, "Issuer")
-    for role in (*LINKED[component], "operator"):
+    for role in (*LINKED[component], "operator", "monitor"):
         spec = certificates[f"signalbox-{role}"]["spec"]
         assert roles_of([*spec["uris"], *spec["dnsNames"]]) == {Role(role)}
         assert instance_of(spec["uris"], Role(role)) is None

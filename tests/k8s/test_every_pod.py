@@ -18,6 +18,7 @@ INCLUDED = {"gpu": {"model-claim"}}
 """Components that an overlay has taken in."""
 TOGETHER = (
     "certificates+relay+relay-certificates",
+    "certificates+relay+relay-certificates+monitoring+monitoring-certificates",
     "+".join(sorted({"api-keys", "certificates", "files", "standby"})),
 )
 MODELS = ("model-claim", "model-download", "model-image")
@@ -25,7 +26,8 @@ CASES = [
     (overlay, component)
     for overlay in OVERLAYS
     for component in (*COMPONENTS, *TOGETHER)
-    if component != "relay-certificates" and component not in INCLUDED.get(overlay, ())
+    if component not in {"relay-certificates", "monitoring-certificates"}
+    and component not in INCLUDED.get(overlay, ())
 ]
 
 
@@ -43,6 +45,10 @@ def test_the_services_read_what_their_pods_say(cluster: Cluster, monkeypatch: py
         assert ports == {
             name: port_of(getattr(settings, field)) for name, field in LISTENS[pod.component].items()
         }
+        is_tls = bool(settings.metrics) and not settings.plaintext_metrics
+        assert pod.template["metadata"]["annotations"].get("prometheus.io/scheme") == (
+            "https" if is_tls else None
+        )
 
 
 def test_every_document_is_valid(cluster: Cluster) -> None:

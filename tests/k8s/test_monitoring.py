@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from signalbox.links.tls.roles import Role
 from tests.k8s.conftest import SERVICES, rendered_with
+from tests.k8s.test_manifests import settings_of
 from tools.rehearsal.cluster import Cluster, container_port
 
 
@@ -37,3 +39,30 @@ def test_rules_and_boards_come_with_it(cluster: Cluster) -> None:
     assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
     uids = {json.loads(text)["uid"] for text in boards["data"].values()}
     assert uids == {f"signalbox-{name}" for name in ("overview", "scheduler", "workers", "frontends")}
+
+
+@pytest.mark.parametrize("relays", ["", "+relay+relay-certificates"])
+def test_where_metrics_are_over_tls_prometheus_checks_them_and_shows_a_certificate(
+    relays: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TL3, TL8."""
+    cluster = rendered_with(f"certificates{relays}+monitoring+monitoring-certificates", "cpu-demo")
+    secrets = {each["spec"]["secretName"]: each["spec"] for each in cluster.of_kind("Certificate")}
+    encrypted = set()
+    for pod in cluster.pods:
+        (endpoint,) = cluster.find("PodMonitor", f"signalbox-{pod.component}")["spec"]["podMetricsEndpoints"]
+        with monkeypatch.context() as its_own:
+            settings = settings_of(pod, cluster, its_own)
+        if not settings.metrics:
+            assert "tlsConfig" not in endpoint and "scheme" not in endpoint
+            continue
+        assert endpoint["scheme"] == "https" and not settings.plaintext_metrics
+        tls = endpoint["tlsConfig"]
+        assert tls["serverName"] == Role(pod.component).dns_name
+        named = {tls["ca"]["secret"]["name"], tls["cert"]["secret"]["name"], tls["keySecret"]["name"]}
+        (secret,) = named
+        assert Role.MONITOR.dns_name in secrets[secret]["dnsNames"]
+        keys = tls["ca"]["secret"]["key"], tls["cert"]["secret"]["key"], tls["keySecret"]["key"]
+        assert keys == ("ca.crt", "tls.crt", "tls.key")
+        encrypted.add(pod.component)
+    assert encrypted == {"scheduler", "worker", *(["relay"] if relays else [])}

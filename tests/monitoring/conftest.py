@@ -52,6 +52,22 @@ def promtool() -> str:
     return path
 
 
+@pytest.fixture(scope="session")
+def program() -> str:
+    """Prometheus itself."""
+    path = shutil.which("prometheus")
+    if path is None:
+        pytest.skip("prometheus is not installed; .ci/run installs it")
+    return path
+
+
+def ask_prometheus(url: str, what: str, **parameters: str) -> Any:
+    """The data of an answer of the API of the one at `url`."""
+    answer = httpx.get(f"{url}/api/v1/{what}", params=parameters, timeout=10)
+    assert answer.status_code == 200, f"{parameters}: {answer.text}"
+    return answer.json()["data"]
+
+
 class Monitored:
     """A ring of all services, and a Prometheus that scrapes them each second and whose alerts wait for nothing."""
 
@@ -61,9 +77,7 @@ class Monitored:
 
     def ask(self, what: str, **parameters: str) -> Any:
         """The data of an answer of Prometheus's API."""
-        answer = httpx.get(f"{self._url}/api/v1/{what}", params=parameters, timeout=10)
-        assert answer.status_code == 200, f"{parameters}: {answer.text}"
-        return answer.json()["data"]
+        return ask_prometheus(self._url, what, **parameters)
 
     def firing(self) -> set[tuple[str, str]]:
         """(alert, job or worker) of what fires."""
@@ -79,11 +93,8 @@ class Monitored:
 
 
 @pytest.fixture(scope="package")
-def monitored(tmp_path_factory: pytest.TempPathFactory, promtool: str) -> Iterator[Monitored]:
+def monitored(tmp_path_factory: pytest.TempPathFactory, promtool: str, program: str) -> Iterator[Monitored]:
     """One ring for all tests, of the simulated model, traced."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not installed; .ci/run installs it")
     folder = tmp_path_factory.mktemp("monitored")
     *metrics, relay_listen, relay_metrics, prometheus = free_ports(6)
     pages = dict(zip(SERVICES, (f"127.0.0.1:{port}" for port in (*metrics, relay_metrics)), strict=True))
@@ -98,18 +109,23 @@ def monitored(tmp_path_factory: pytest.TempPathFactory, promtool: str) -> Iterat
         ring.wait_for("signalbox is up")
         relay = [sys.executable, "-m", "worker_svc.relay", "--scheduler", ring.scheduler]
         relay += ["--listen", f"127.0.0.1:{relay_listen}", "--metrics", pages["relay"]]
-        _run(stack, relay, folder)
+        run_beside(stack, relay, folder)
         config = _write_config(folder, pages)
-        listen = f"127.0.0.1:{prometheus}"
-        store = f"--storage.tsdb.path={folder / 'store'}"
-        command = [program, f"--config.file={config}", store, f"--web.listen-address={listen}"]
-        _run(stack, [*command, "--enable-feature=exemplar-storage", "--log.level=warn"], folder)
-        found = Monitored(ring, pages, f"http://{listen}")
-        _wait_ready(listen)
-        yield found
+        url = start_prometheus(stack, program, config, prometheus)
+        yield Monitored(ring, pages, url)
 
 
-def _run(stack: ExitStack, command: list[str], folder: Path) -> None:
+def start_prometheus(stack: ExitStack, program: str, config: Path, port: int) -> str:
+    """The URL of one that runs until the stack ends, with its data beside its configuration."""
+    listen, store = f"127.0.0.1:{port}", f"--storage.tsdb.path={config.parent / 'store'}"
+    command = [program, f"--config.file={config}", store, f"--web.listen-address={listen}"]
+    run_beside(stack, [*command, "--enable-feature=exemplar-storage", "--log.level=warn"], config.parent)
+    wait_ready(listen)
+    return f"http://{listen}"
+
+
+def run_beside(stack: ExitStack, command: list[str], folder: Path) -> None:
+    """A process until the stack ends, with its log in the folder."""
     log = stack.enter_context((folder / f"{Path(command[0]).name}-{len(command)}.log").open("wb"))
     process = stack.enter_context(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder))
     stack.callback(process.terminate)
@@ -132,7 +148,8 @@ def _write_config(folder: Path, pages: dict[str, str]) -> Path:
     return config
 
 
-def _wait_ready(listen: str) -> None:
+def wait_ready(listen: str) -> None:
+    """Returns once the Prometheus at host:port answers."""
     give_up = time.monotonic() + TIMEOUT_S
     while time.monotonic() < give_up:
         try:

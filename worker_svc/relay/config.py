@@ -8,10 +8,10 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from signalbox.links.addresses import read_addresses
-from signalbox.links.tls.settings import LinkSettings
+from signalbox.telemetry.settings import MetricsSettings
 
 
-class RelaySettings(LinkSettings):
+class RelaySettings(MetricsSettings):
     """A relay of signalbox: workers dial it as their scheduler, and their reports and deltas travel together."""
 
     model_config = SettingsConfigDict(
@@ -27,8 +27,6 @@ class RelaySettings(LinkSettings):
     health: str = ""
     """host:port where only health checks are answered, in plaintext, for probes that speak no TLS: kubelet's. Empty:
     they are answered on the port of everything else alone."""
-    metrics: str = ""
-    """host:port of Prometheus metrics at /metrics; port 0: any free one. Empty: none are served."""
     relay_id: str = "relay-0"
     """Stable name of this relay, for logs."""
     window_ms: float = Field(0.5, ge=0, le=100)
@@ -38,7 +36,8 @@ class RelaySettings(LinkSettings):
     @property
     def plaintext_addresses(self) -> tuple[str, ...]:
         """Where it listens in plaintext."""
-        return () if self.has_certificate else (self.listen,)
+        links = () if self.has_certificate else (self.listen,)
+        return (*links, *self.plaintext_metrics)
 
     @property
     def ids(self) -> Mapping[str, str]:

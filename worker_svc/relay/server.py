@@ -28,7 +28,7 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> None:
     )
     server.grpc.add_generic_rpc_handlers((RelayServicer(link).handler(),))
     metrics_server = MetricsServer()
-    metrics_server.start(settings.metrics)
+    metrics_server.start(settings.metrics, settings.metrics_guard())
     metrics_server.show(lambda: metrics.read(link))
     port = await server.start(settings.listen, health_address=settings.health)
     settle_memory()

@@ -21,6 +21,8 @@ class Role(Enum):
     WORKER = "worker"
     RELAY = "relay"
     OPERATOR = "operator"
+    MONITOR = "monitor"
+    """Reads metrics, and calls nothing."""
 
     @property
     def dns_name(self) -> str:
@@ -32,14 +34,14 @@ DOMAIN: Final = "signalbox"
 _URI: Final = "spiffe://"
 _BY_NAME: Final = {role.value: role for role in Role}
 _SCHEDULER, _ADMIN = "/signalbox.v1.SchedulerService/", "/signalbox.v1.AdminService/"
-_ANYBODY = frozenset(Role)
+_RING = frozenset(Role) - {Role.MONITOR}
 _OPERATORS = frozenset({Role.OPERATOR})
 
 CALLERS: Final[Mapping[str, frozenset[Role]]] = {
     f"{_SCHEDULER}AttachFrontend": frozenset({Role.FRONTEND}),
     f"{_SCHEDULER}AttachWorker": frozenset({Role.WORKER}),
     f"{_SCHEDULER}AttachWorkers": frozenset({Role.RELAY}),
-    f"{_SCHEDULER}FindLeader": _ANYBODY,
+    f"{_SCHEDULER}FindLeader": _RING,
     f"{_SCHEDULER}ReportWorkerExit": frozenset({Role.WORKER, Role.RELAY}),
     f"{_ADMIN}GetStatus": _OPERATORS,
     f"{_ADMIN}ExplainRequest": _OPERATORS,
@@ -50,9 +52,9 @@ CALLERS: Final[Mapping[str, frozenset[Role]]] = {
     f"{_ADMIN}ReloadTenants": _OPERATORS,
     f"{_ADMIN}WatchBoard": frozenset({Role.OPERATOR, Role.FRONTEND}),
     "/signalbox.v1.WorkerService/StreamOutputs": frozenset({Role.FRONTEND}),
-    "/grpc.health.v1.Health/Check": _ANYBODY,
-    "/grpc.health.v1.Health/Watch": _ANYBODY,
-    "/grpc.health.v1.Health/List": _ANYBODY,
+    "/grpc.health.v1.Health/Check": _RING,
+    "/grpc.health.v1.Health/Watch": _RING,
+    "/grpc.health.v1.Health/List": _RING,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _OPERATORS,
 }
 """Methods of the links within a ring, and who may call them. What is not here nobody may."""

@@ -30,15 +30,18 @@ class RelayedRing:
     def __init__(self, log_dir: Path, certificates: Path | None = None, dialled: str = "") -> None:
         """certificates: folder of `signalbox certs`; None: plaintext. dialled: address at which the others look for the
         scheduler, and worker-1 does, too, which has no relay then; empty: its own."""
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(6)]
-        self.scheduler, self.relay, self.grpc, http = addresses[:4]
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(7)]
+        self.scheduler, self.relay, self.grpc, http, self.relay_metrics = addresses[:5]
         self._log_dir = log_dir
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         worker = {"model": MODEL, "served_model_name": "demo", "runner": "sim", "sim_base_ms": STEP_MS}
         worker |= {"block_size": 4, "num_blocks": 1024, "scheduler": self.relay}
         self._commands = {
             "scheduler": ("scheduler_svc", flags(listen=self.scheduler)),
-            "relay": ("worker_svc.relay", flags(listen=self.relay, scheduler=dialled or self.scheduler)),
+            "relay": (
+                "worker_svc.relay",
+                flags(listen=self.relay, scheduler=dialled or self.scheduler, metrics=self.relay_metrics),
+            ),
             "frontend": (
                 "frontend_svc",
                 flags(
@@ -50,7 +53,7 @@ class RelayedRing:
                 ),
             ),
         }
-        for name, address in zip(WORKERS, addresses[4:], strict=True):
+        for name, address in zip(WORKERS, addresses[5:], strict=True):
             if name == WORKERS[1] and dialled:
                 worker["scheduler"] = dialled
             self._commands[name] = ("worker_svc", flags(**worker, worker_id=name, listen=address))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -20,7 +21,9 @@ from signalbox.links.tls.roles import CALLERS, Role
 from signalbox.v1 import admin_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.e2e.faults.relayed_ring import WORKERS, RelayedRing
+from tests.ports import free_ports
 from tests.signalbox.links.tls.certificates import Certificates
+from tests.telemetry.scraped import believing, scrape
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -68,6 +71,20 @@ async def test_it_serves_and_operators_see_it(ring: RunningRing, certificates: C
     assert without.returncode == 1 and "--tls" in without.stderr, without
     nowhere = command("status", "--scheduler", ring.scheduler, "--tls", str(certificates.folder / "no"))
     assert nowhere.returncode == 1 and "there is no operator.crt" in nowhere.stderr
+
+
+def test_metrics_of_each_service_are_over_tls(start_ring: StartRing, certificates: Certificates) -> None:
+    """TL8: by the certificate of its role, and at the scheduler for monitors only."""
+    folder, ports = certificates.folder, free_ports(3)
+    flags = ["--runner", "sim", "--tls", str(folder), "--metrics", f"127.0.0.1:{ports[0]}"]
+    start_ring(*flags, "--scheduler-set", f"metrics-tls-ca={folder / 'ca.crt'}")
+    nobody = believing(certificates)
+    monitor = believing(certificates, showing=certificates.files(Role.MONITOR))
+    for port, role in zip(ports, (Role.SCHEDULER, Role.WORKER, Role.FRONTEND), strict=True):
+        assert f"signalbox_{role.value}_" in scrape(port, monitor, role.dns_name).text
+    assert scrape(ports[1], nobody, Role.WORKER.dns_name).status == 200
+    with pytest.raises(ssl.SSLError, match="certificate required"):
+        scrape(ports[0], nobody, Role.SCHEDULER.dns_name)
 
 
 async def test_a_stranger_attaches_as_nobody(
@@ -187,7 +204,8 @@ async def test_a_frontend_reads_no_other_frontend_s_outputs(
 
 
 async def test_workers_behind_a_relay(certificates: Certificates, tmp_path: Path) -> None:
-    """TL5: a relay passes on no worker under another's id than its certificate's, and is no scheduler by its own."""
+    """TL5: a relay passes on no worker under another's id than its certificate's, and is no scheduler by its own. Its
+    metrics are over TLS, too (TL8)."""
     ring = RelayedRing(tmp_path, certificates.folder)
     for name in ("scheduler", "relay", *WORKERS, "frontend"):
         ring.start(name)
@@ -195,6 +213,9 @@ async def test_workers_behind_a_relay(certificates: Certificates, tmp_path: Path
         identities.take_on(certificates.identity(Role.OPERATOR))
         await ring.ready()
         await ring.attached(*WORKERS)
+        port = int(ring.relay_metrics.rpartition(":")[2])
+        page = await asyncio.to_thread(scrape, port, believing(certificates), Role.RELAY.dns_name)
+        assert "signalbox_relay_attached" in page.text
         hello = scheduler_pb2.AttachWorkerRequest()
         hello.hello.worker_id = "worker-0"
         other = certificates.identity(Role.WORKER, "other", instance="worker-7")

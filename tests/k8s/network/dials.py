@@ -2,6 +2,7 @@
 
 python dials.py                       # TCP: connected, prohibited (by a policy), refused (nobody listens), silent
 python dials.py --tls [CERT KEY]      # then a handshake: welcome, turned away, silent
+python dials.py --scrape NAME CA      # HTTPS from a server of that name: metrics, plain (HTTP), turned away, silent
 """
 
 from __future__ import annotations
@@ -44,10 +45,36 @@ def greet(address: str, port: int, certificate: list[str]) -> str:
             return "turned away"
 
 
+def scrape(address: str, port: int, name: str, ca: str) -> str:
+    """A reading of /metrics, as Prometheus does it, and once more without TLS."""
+    context = ssl.create_default_context(cafile=ca)
+    try:
+        with (
+            socket.create_connection((address, port), TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname=name) as link,
+        ):
+            found = _metrics_over(link)
+        with socket.create_connection((address, port), TIMEOUT_S) as plain:
+            return "plain" if _metrics_over(plain) else "metrics" if found else "turned away"
+    except TimeoutError:
+        return "silent"
+    except (ssl.SSLError, ConnectionError) as error:
+        return f"turned away: {error}"
+
+
+def _metrics_over(connection: socket.socket) -> bool:
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: metrics\r\n\r\n")
+    said = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    return said.startswith(b"HTTP/1.0 200 ") and b"\nprocess_cpu_seconds_total " in said
+
+
 def main() -> None:
     """Answers in the order of the targets."""
     targets = json.load(sys.stdin)
-    if "--tls" in sys.argv:
+    if "--scrape" in sys.argv:
+        name, ca = sys.argv[sys.argv.index("--scrape") + 1 :]
+        answers = [scrape(address, port, name, ca) for address, port in targets]
+    elif "--tls" in sys.argv:
         certificate = sys.argv[sys.argv.index("--tls") + 1 :]
         answers = [greet(address, port, certificate) for address, port in targets]
     else:

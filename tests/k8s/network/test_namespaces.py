@@ -50,6 +50,7 @@ REACHES = {
 }
 """docs/operations.md's table of who may dial whom, written once more: not derived from the manifests."""
 SECRET_LINKS = {"scheduler": 7300, "worker": 7310}
+METRICS = {"scheduler": 9300, "worker": 9310}
 ROUNDS = int(os.environ.get("SIGNALBOX_UPGRADES", "0"))
 SETTLE_S = 2.0
 """Streams go on for so long on what has come back before the next pod is stopped."""
@@ -125,6 +126,16 @@ def test_without_policies_an_intruder_reaches_all_and_is_met_by_tls(pods: Pods) 
     finally:
         pods.network.enforce(pods.allowed())
     assert set(pods.dial(INTRUDER, links)) == {"prohibited"}
+
+
+def test_prometheus_reads_metrics_over_tls_and_knows_whom_it_reads(pods: Pods) -> None:
+    """TL3, TL8."""
+    ca = str(pods.certificates / "ca.crt")
+    for name, port in METRICS.items():
+        ports = [(pod.address, port) for pod in pods.of(name)]
+        assert set(pods.dial(PROMETHEUS, ports, "--scrape", f"{name}.signalbox", ca)) == {"metrics"}
+        (wrong,) = set(pods.dial(PROMETHEUS, ports, "--scrape", "frontend.signalbox", ca))
+        assert "Hostname mismatch" in wrong
 
 
 def test_a_request_streams_through_both_frontends(pods: Pods) -> None:

@@ -77,10 +77,18 @@ async def refused(
 
 
 async def test_a_caller_of_the_ring_gets_through(certificates: Certificates) -> None:
-    """TL1."""
+    """TL1. A monitor is none: it reads metrics, and asks nothing (TL8)."""
     async with serving(certificates.identity(Role.SCHEDULER)) as address:
-        for role in Role:
+        for role in set(Role) - {Role.MONITOR}:
             assert (await ask(address, certificates.identity(role))).is_leader
+        assert (
+            await refused(address, certificates.identity(Role.MONITOR)) == grpc.StatusCode.PERMISSION_DENIED
+        )
+
+
+def test_a_monitor_may_call_no_method() -> None:
+    """TL8."""
+    assert [method for method, roles in CALLERS.items() if Role.MONITOR in roles] == []
 
 
 async def test_no_wrong_and_expired_certificates_are_refused(
