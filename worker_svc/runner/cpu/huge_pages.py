@@ -6,6 +6,9 @@ import mmap
 
 import torch
 
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+"""Memory of this process alone. What others may share, as `mmap` takes it by itself, has no huge pages on usual
+systems."""
 SMALLEST_BYTES = 4 << 20
 """Below two huge pages there is nothing to gain."""
 
@@ -16,7 +19,7 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | 
     if torch.device(device).type != "cpu" or num_bytes < SMALLEST_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(shape, dtype=dtype, device=device)
     try:
-        memory = mmap.mmap(-1, num_bytes)
+        memory = mmap.mmap(-1, num_bytes, flags=PRIVATE)
     except OSError as error:  # as torch says it
         raise RuntimeError(f"{num_bytes} bytes could not be allocated: {error}") from error
     memory.madvise(mmap.MADV_HUGEPAGE)
