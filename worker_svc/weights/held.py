@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -22,7 +22,7 @@ class HeldMatrix:
     """A `QuantisedMatrix`, which is made of it again, all or some rows."""
 
     codes: torch.Tensor
-    """int8 `[outputs, inputs]`; of 4 bits uint8 `[outputs, inputs / 2]`, the first half of a row in the low halves."""
+    """int8 `[outputs, inputs]`; of 4 bits uint8 `[outputs, inputs / 2]`, as `narrow` makes them."""
     scales: torch.Tensor
     """`[outputs, groups]`, float16 where all of them are numbers of it, else float32."""
     offsets: torch.Tensor | None
@@ -50,27 +50,9 @@ class HeldMatrix:
             is_e2m1=self.is_e2m1,
         )
 
-    def with_rows(self, choose: Callable[[torch.Tensor], torch.Tensor]) -> HeldMatrix:
-        """The matrix with its rows as `choose` orders them; it takes rows of any dtype."""
-        offsets = None if self.offsets is None else choose(self.offsets)
-        return replace(self, codes=_own(choose(self.codes)), scales=choose(self.scales), offsets=offsets)
-
     def give_up(self, chunk: slice) -> None:
         """Gives the memory of these rows back, whole pages of it: nobody wants them any more."""
         give_up(self.codes[chunk])
-
-
-def join_held(matrices: Sequence[HeldMatrix]) -> HeldMatrix | None:
-    """Their rows, one matrix behind the other; None: they are not all kept alike."""
-    first = matrices[0]
-    kinds = {(each.form, each.codes.dtype, each.is_e2m1, each.offsets is None) for each in matrices}
-    if len(kinds) > 1:
-        return None
-    offsets = [each.offsets for each in matrices if each.offsets is not None]
-    codes = allocate((sum(len(each.codes) for each in matrices), first.codes.shape[1]), first.codes.dtype)
-    torch.cat([each.codes for each in matrices], out=codes)
-    scales = torch.cat([each.scales for each in matrices])
-    return replace(first, codes=codes, scales=scales, offsets=torch.cat(offsets) if offsets else None)
 
 
 def hold(matrix: QuantisedMatrix) -> HeldMatrix:
@@ -117,21 +99,16 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype)[:count].view(shape)
 
 
-def _own(codes: torch.Tensor) -> torch.Tensor:
-    """Codes in pages of their own, which can be given up."""
-    return allocate(tuple(codes.shape), codes.dtype).copy_(codes)
-
-
 def _allocate_codes(matrix: QuantisedMatrix, shape: tuple[int, int]) -> torch.Tensor:
     """Where codes of so many outputs and inputs are held, if they are like those of `matrix`."""
     outputs, inputs = shape
-    if matrix.bits == 4 and inputs % 2 == 0:
+    if matrix.bits == 4 and inputs % 8 == 0:
         return allocate((outputs, inputs // 2), torch.uint8)
     return allocate(shape, torch.int8)
 
 
 def _hold_codes(codes: torch.Tensor, to: torch.Tensor) -> None:
-    to.copy_(_narrow(codes) if to.dtype == torch.uint8 else codes)
+    to.copy_(narrow(codes) if to.dtype == torch.uint8 else codes)
 
 
 def _held_numbers(values: torch.Tensor) -> torch.Tensor:
@@ -141,13 +118,17 @@ def _held_numbers(values: torch.Tensor) -> torch.Tensor:
     return held.copy_(halves if is_exact else values)
 
 
-def _narrow(codes: torch.Tensor) -> torch.Tensor:
-    unsigned = (codes + 8).view(torch.uint8)
-    low, high = unsigned.chunk(2, dim=1)
-    return low | high << 4
+def narrow(codes: torch.Tensor) -> torch.Tensor:
+    """int8 `[rows, inputs]` from -8 to 7, inputs in whole eights, as uint8 `[rows, inputs / 2]` without sign: of each
+    eight the first four in the low halves of the bytes, the others in the high ones."""
+    # No byte is above 15 and so none runs over into its neighbour when all four are shifted at once.
+    fours = (codes + 8).view(torch.int32).view(len(codes), -1, 2)
+    return (fours[..., 0] | fours[..., 1] << 4).view(torch.uint8)
 
 
 def _wide(codes: torch.Tensor) -> torch.Tensor:
     if codes.dtype == torch.int8:
         return codes
-    return torch.cat((codes & 15, codes >> 4), dim=1).view(torch.int8) - 8
+    fours = codes.view(torch.int32)
+    halves = torch.stack((fours & 0x0F0F0F0F, fours >> 4 & 0x0F0F0F0F), dim=-1)
+    return halves.flatten(1).view(torch.int8) - 8

@@ -10,6 +10,14 @@ not counted. One JSON object.
 
 from __future__ import annotations
 
+import os
+
+from signalbox.runtime.cores import spin_count
+
+# As the worker service does, for OpenMP, before torch is there.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", spin_count())
+
 import argparse
 import ctypes
 import gc

@@ -13,11 +13,17 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers.core_model_loading import GLOBAL_WORKERS
 
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import memory, probe
+from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.loading import choose_dtype, load_model
+from worker_svc.runner.model.quantised_linear import QuantisedLinear, skipping_products
 from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.weights.held import hold
+from worker_svc.weights.rounding import round_to_eight_bits
 
 ModelDir = Callable[[str], Path]
 
@@ -271,3 +277,44 @@ def test_probe_notices_wrong_attention(model_dir: ModelDir, dtype: str) -> None:
     tolerance = probe.TOLERANCES[model.dtype]
     assert probe.relative_error(right, expected) < tolerance / 2
     assert probe.relative_error(wrong, expected) > tolerance * 2
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_threads_that_load_share_those_of_torch(
+    broken: Path, is_broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with as many as all together wait for one another."""
+    seen: set[int] = set()
+    read = LazyWeights.read
+
+    def watched(*arguments: Any) -> torch.Tensor:
+        seen.add(torch.get_num_threads())
+        if is_broken:
+            raise ModelLoadError("broken")
+        return read(*arguments)
+
+    monkeypatch.setattr(LazyWeights, "read", watched)
+    before, threads = torch.get_num_threads(), 3 * GLOBAL_WORKERS + 1
+    torch.set_num_threads(threads)
+    try:
+        if is_broken:
+            with pytest.raises(ModelLoadError):
+                load_model(broken)
+        else:
+            load_model(broken)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {3}
+
+
+def test_skipped_products_are_zeros_of_their_shape_and_come_back() -> None:
+    held = hold(round_to_eight_bits(torch.randn(6, 32)))
+    model = nn.Sequential(nn.Linear(4, 32), QuantisedLinear(held, None, torch.float32), nn.Linear(6, 3))
+    x = torch.ones(2, 5, 4)
+    expected = model(x)
+    assert expected.any()
+    with skipping_products(model):
+        assert torch.equal(model(x), torch.zeros(2, 5, 3))
+        assert torch.equal(model[:2](x), torch.zeros(2, 5, 6))
+    assert torch.equal(model(x), expected)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from worker_svc.weights.heap import HeapTrim
-from worker_svc.weights.held import HeldMatrix, allocate, hold, hold_rounded, join_held
+from worker_svc.weights.held import HeldMatrix, allocate, hold, hold_rounded
+from worker_svc.weights.held_rows import HeldRows, are_alike
 from worker_svc.weights.pages import give_up
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import GROUP_SIZE, round_to_eight_bits
@@ -49,23 +50,29 @@ def make_held(outputs: int, seed: int) -> HeldMatrix:
     return hold(round_to_eight_bits(torch.randn(outputs, 2 * GROUP_SIZE, generator=generator)))
 
 
-def test_joined_and_ordered_rows_are_the_same_rows() -> None:
+def test_rows_of_several_matrices_are_the_rows_of_each() -> None:
     parts = [make_held(outputs, outputs) for outputs in (32, 48)]
     order = torch.randperm(80, generator=torch.Generator().manual_seed(1))
-    joined = join_held(parts)
-    assert joined is not None
-    rows = torch.cat([part.rows().dequantise() for part in parts])
-    assert torch.equal(joined.rows().dequantise(), rows)
-    ordered = joined.with_rows(lambda values: values[order])
-    assert torch.equal(ordered.rows().dequantise(), rows[order])
-    ordered.give_up(slice(0, 80))
-    assert torch.equal(joined.rows().dequantise(), rows), "its memory is its own"
+    scales = torch.cat([part.scales for part in parts])
+    rows, ordered = HeldRows(parts), HeldRows(parts, order)
+    assert rows.shape == ordered.shape == (80, 2 * GROUP_SIZE)
+    assert torch.equal(rows.scales, scales) and torch.equal(ordered.scales, scales[order])
 
 
-def test_matrices_that_are_kept_in_different_ways_are_not_joined_as_they_are() -> None:
+def test_rows_are_given_up_only_where_they_lie_together() -> None:
+    parts = [make_held(2 * PAGE // GROUP_SIZE, seed) for seed in range(2)]
+    before = [part.rows().codes.clone() for part in parts]
+    HeldRows(parts).give_up(slice(0, len(before[0])))
+    HeldRows(parts[:1], torch.arange(len(before[0]))).give_up(slice(0, len(before[0])))
+    assert all(torch.equal(part.rows().codes, codes) for part, codes in zip(parts, before, strict=True))
+    HeldRows(parts[:1]).give_up(slice(0, len(before[0])))
+    assert not parts[0].codes.any()
+
+
+def test_matrices_that_are_kept_in_different_ways_are_not_alike() -> None:
     eight = make_held(32, 0)
     four = hold(QuantisedMatrix(torch.ones(32, 64, dtype=torch.int8), torch.ones(32, 2), None, 4, 32))
-    assert join_held([eight, four]) is None
+    assert are_alike([eight, eight]) and not are_alike([eight, four])
 
 
 @pytest.mark.parametrize("outputs", [1, 31, 700])

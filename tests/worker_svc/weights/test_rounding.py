@@ -11,6 +11,7 @@ from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.cpu.rounded_weights import rounding
 from worker_svc.weights.held import hold
 from worker_svc.weights.quantised import QuantisedMatrix
+from worker_svc.weights.rounding import round_to_eight_bits
 
 pytestmark = pytest.mark.skipif(native_kernels() is None, reason="there is no C++ compiler")
 WEIGHTS = {
@@ -109,3 +110,28 @@ def test_a_number_that_is_none_is_seen(bits: int) -> None:
     weight[1, 3] = float("nan")
     made = round_matrix(weight, bits).dequantise()
     assert made[0].isfinite().all() and not made[1].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_kernel_rounds_to_eight_bits_as_it_is_defined(dtype: torch.dtype) -> None:
+    """Zeros, ties, and scales below and above those of float16, too."""
+    weight = torch.cat((*WEIGHTS.values(), torch.zeros(1, 256), torch.arange(256)[None] - 127.5))
+    weight = (weight[:, None] * torch.tensor([1.0, 1e-7, 60000.0])[:, None]).flatten(0, 1)
+    if dtype == torch.float32:
+        weight = torch.cat((weight, weight * 1e-38, weight * 1e30))
+    weight = weight.to(dtype)
+    weight = weight[weight.isfinite().all(1)]
+    expected, found = round_to_eight_bits(weight), round_matrix(weight, 8)
+    assert torch.equal(found.codes, expected.codes)
+    assert torch.equal(found.scales, expected.scales)
+    assert found.form == expected.form
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_spoils_its_group_alone(bad: float) -> None:
+    weight = WEIGHTS["gaussian"].clone()
+    weight[5, 40] = bad
+    found = round_matrix(weight, 8)
+    finite = found.scales.isfinite()
+    assert not finite[5, 1] and int(finite.sum()) == finite.numel() - 1
+    assert not found.codes[5, 32:64].any()

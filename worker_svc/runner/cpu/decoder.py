@@ -15,13 +15,14 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.families import is_one_call_layer, window_of
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.attention.projections import gated_projections
+from worker_svc.runner.cpu.experts.order import gate_up_order
 from worker_svc.runner.cpu.fused import ACTIVATIONS, NotFusableError, known_projections, norm_epsilon
 from worker_svc.runner.cpu.kept_linear import pack_kept, quantised_only
-from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, TILE, Kernels
+from worker_svc.runner.cpu.native.kernels import LARGEST_HEAD, TILE, Kernels
 from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
 from worker_svc.runner.cpu.native_linear import PackedWeight, check_packs
 from worker_svc.runner.cpu.packed_codes import PackedCodes
-from worker_svc.runner.cpu.packed_linear import joined, release_weight, weight_and_bias
+from worker_svc.runner.cpu.packed_linear import join_biases, release_weight, weight_and_bias
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 
@@ -188,19 +189,13 @@ def pack_side_by_side(*linears: nn.Module, order: torch.Tensor | None = None) ->
     """The outputs of all, one layer's behind the other's, or in that `order`, int64 `[outputs]`."""
     kept = quantised_only(linears)
     if kept is not None:
-        return pack_kept(kept, None if order is None else lambda rows: rows[order])
-    return PackedWeight(*joined([weight_and_bias(linear) for linear in linears], order))
+        return pack_kept(kept, order)
+    weights, biases = zip(*map(weight_and_bias, linears), strict=True)
+    bias = join_biases(weights, biases)
+    return PackedWeight(weights, bias if bias is None or order is None else bias[order], order)
 
 
 def pack_alternating(*linears: nn.Module) -> PackedWeight | PackedCodes:
     """16 gates, 16 ups, and so on: they meet in one tile. `linears` give all gates and then all ups."""
-    kept = quantised_only(linears)
-    if kept is not None:
-        return pack_kept(kept, alternating)
-    weight, bias = joined([weight_and_bias(linear) for linear in linears])
-    return PackedWeight(alternating(weight), None if bias is None else alternating(bias))
-
-
-def alternating(values: torch.Tensor) -> torch.Tensor:
-    """`[2 * outputs, ...]`: 16 of the first half, 16 of the second one, and so on."""
-    return values.view(2, -1, LANES, *values.shape[1:]).transpose(0, 1).reshape(values.shape)
+    outputs = sum(int(linear.out_features) for linear in linears)  # type: ignore[arg-type, misc]
+    return pack_side_by_side(*linears, order=gate_up_order(outputs // 2, is_concatenated=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -12,7 +12,8 @@ from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_codes import PackedCodes, check_fits
 from worker_svc.runner.cpu.packed_linear import TOLERANCES, PackingError, probe_rows, relative_error
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
-from worker_svc.weights.held import HeldMatrix, hold, join_held
+from worker_svc.weights.held import hold
+from worker_svc.weights.held_rows import HeldRows, are_alike
 from worker_svc.weights.quantised import QuantisedMatrix
 
 
@@ -32,7 +33,7 @@ class KeptLinear(nn.Module):
         expected = torch.cat([linear(probe) for linear in linears], dim=-1)
         if order is not None:
             expected = expected[:, order]
-        self._weight = pack_kept(linears, None if order is None else lambda rows: rows[order])
+        self._weight = pack_kept(linears, order)
         if not relative_error(self(probe), expected) <= TOLERANCES[linears[0].dtype]:
             unpack_kept(self._weight, linears, order)
             raise PackingError("packed codes give other results")
@@ -66,23 +67,21 @@ def unpack_kept(
         start += linear.out_features
 
 
-def pack_kept(
-    linears: Sequence[QuantisedLinear], arrange: Callable[[torch.Tensor], torch.Tensor] | None = None
-) -> PackedCodes:
-    """The outputs of all side by side, or as `arrange` orders them; the layers are released. PackingError if the kernel
-    could not read that; then they are as they were."""
+def pack_kept(linears: Sequence[QuantisedLinear], order: torch.Tensor | None = None) -> PackedCodes:
+    """The outputs of all side by side, or in that `order`, int64 `[outputs]`; the layers are released. PackingError if
+    the kernel could not read that; then they are as they were."""
     bias = join_biases(linears)
-    joined: HeldMatrix | QuantisedMatrix | None = linears[0].held
-    if len(linears) > 1:
-        joined = join_held([linear.held for linear in linears])
-    if joined is None:
-        joined = join_matrices([linear.matrix for linear in linears])
+    held = [linear.held for linear in linears]
+    if are_alike(held):
+        joined = HeldRows(held, order)
+    else:
+        mixed = join_matrices([linear.matrix for linear in linears])
+        joined = HeldRows([hold(mixed)], order)
+    del held
     check_fits(joined)
     for linear in linears:
         linear.release()
-    if arrange is None:
-        return PackedCodes(joined, bias)
-    return PackedCodes(joined.with_rows(arrange), None if bias is None else arrange(bias))
+    return PackedCodes(joined, bias if bias is None or order is None else bias[order])
 
 
 def join_matrices(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix:

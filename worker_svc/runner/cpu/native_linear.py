@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -16,31 +18,30 @@ from worker_svc.runner.cpu.packed_linear import (
     relative_error,
     weight_and_bias,
 )
+from worker_svc.runner.cpu.tiled_rows import TiledRows
 from worker_svc.weights.heap import heap_trim
-
-
-def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
-    """Our own products serve bfloat16: a row's result does not depend on how many others there are, where oneDNN has
-    other routines for few rows than for many on matrix units (AMX)."""
-    return kernels.has_dot and dtype == torch.bfloat16
 
 
 class PackedWeight:
     """Weights `[outputs, inputs]` in the order in which the kernel reads them, and a bias `[outputs]`."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        outputs, inputs = weight.shape
-        check_packs(weight)
+    def __init__(
+        self,
+        weight: torch.Tensor | Sequence[torch.Tensor],
+        bias: torch.Tensor | None = None,
+        order: torch.Tensor | None = None,
+    ) -> None:
+        """`weight` may be several ones, whose outputs are then side by side, or in that `order`, int64 `[outputs]`;
+        `bias` is in it already."""
+        parts = [weight] if isinstance(weight, torch.Tensor) else weight
+        for part in parts:
+            check_packs(part)
+        outputs, inputs = sum(map(len, parts)), parts[0].shape[1]
         num_tiles = -(-outputs // TILE)
-        self.packed = allocate((num_tiles, inputs // 2, TILE, 2), weight.dtype)
-        whole = outputs // TILE
-        # A pair is moved as one number: nearly three times as fast.
-        pairs = weight[: whole * TILE].contiguous().view(torch.int32).view(whole, TILE, inputs // 2)
-        self.packed.view(torch.int32)[:whole, ..., 0] = pairs.transpose(1, 2)
-        if whole < num_tiles:
-            self.packed[whole] = 0
-            rest = weight[whole * TILE :].view(-1, inputs // 2, 2)
-            self.packed[whole, :, : len(rest)] = rest.transpose(0, 1)
+        self.packed = allocate((num_tiles, inputs // 2, TILE, 2), torch.bfloat16)
+        TiledRows(parts, order).pack(
+            slice(0, num_tiles), self.packed.view(torch.uint8).view(num_tiles, 1, -1)
+        )
         self.bias: torch.Tensor | None = None
         if bias is not None:
             self.bias = torch.zeros(num_tiles * TILE)

@@ -9,14 +9,20 @@ from worker_svc.runner.cpu.huge_pages import allocate
 from worker_svc.runner.cpu.native.kernels import TILE
 from worker_svc.runner.cpu.native.structs import PackedCall
 from worker_svc.runner.cpu.packed_linear import PackingError
+from worker_svc.runner.cpu.tiled_rows import TiledRows
 from worker_svc.weights.heap import heap_trim
-from worker_svc.weights.held import HeldMatrix
+from worker_svc.weights.held import hold
+from worker_svc.weights.held_rows import HeldRows
 from worker_svc.weights.quantised import QuantisedMatrix
 
 PIECE, HALF_PIECE = 32, 16
 """Inputs whose products the kernel adds up exactly: those of 32 share a scale in a row."""
-CODES_AT_ONCE = 1 << 21
-"""Codes that are packed together, about: some bytes are needed for each meanwhile."""
+FLIPS = {8: -0x7F7F7F80, 4: 0}
+"""Bits that change in four bytes of codes: those of 8 bits are stored without sign. Of 4 bits they are held so."""
+NO_CODES = {8: 0, 4: 0x88}
+"""Bytes whose codes are zeros."""
+CODES_AT_ONCE = 1 << 23
+"""Codes that are packed together, about, before the memory where they were held is given up."""
 
 
 class PackedCodes:
@@ -29,29 +35,23 @@ class PackedCodes:
 
     def __init__(
         self,
-        matrix: QuantisedMatrix | HeldMatrix,
+        matrix: QuantisedMatrix | HeldRows,
         bias: torch.Tensor | None = None,
         memory: torch.Tensor | None = None,
     ) -> None:
-        """`memory`: where it is to lie, if that has the shape that is needed; None: in memory of its own. A held matrix
-        is used up: its rows are gone once they are packed. PackingError, of a matrix as it was, if it does not fit."""
+        """`memory`: where it is to lie, if that has the shape that is needed; None: in memory of its own. Held rows are
+        used up: some are gone once they are packed. PackingError, of a matrix as it was, if it does not fit."""
         outputs, inputs = matrix.shape
         check_fits(matrix)
-        num_tiles = -(-outputs // TILE)
-        number = number_type(matrix)
-        shape = packed_shape(matrix, number)
+        rows = matrix if isinstance(matrix, HeldRows) else HeldRows([hold(matrix)])
+        number = number_type(rows)
+        shape = packed_shape(rows, number)
         if memory is None or memory.shape != shape:
             memory = allocate(shape, torch.uint8)
         self.packed = memory
-        step = max(1, CODES_AT_ONCE // (TILE * inputs))
-        for first in range(0, num_tiles, step):
-            part = slice(first, min(first + step, num_tiles))
-            rows = slice(part.start * TILE, part.stop * TILE)
-            self._pack(matrix.rows(rows), number, self.packed[part])
-            if isinstance(matrix, HeldMatrix):
-                matrix.give_up(rows)
+        _pack(rows, number, self.packed)
         heap_trim.add(self.packed.nbytes)
-        self.bias = None if bias is None else F.pad(bias.float(), (0, num_tiles * TILE - outputs))
+        self.bias = None if bias is None else F.pad(bias.float(), (0, len(memory) * TILE - outputs))
         self.call = PackedCall(
             self.packed.data_ptr(),
             None if self.bias is None else self.bias.data_ptr(),
@@ -77,17 +77,8 @@ class PackedCodes:
         offsets = numbers[1] if call.has_offsets else None
         return QuantisedMatrix(codes, numbers[0], offsets, call.bits, call.group, bool(call.is_e2m1))
 
-    def _pack(self, matrix: QuantisedMatrix, number: torch.dtype, to: torch.Tensor) -> None:
-        at = 0
-        for values in (matrix.scales, matrix.offsets):
-            if values is not None:
-                columns = _columns(values, len(to)).transpose(1, 2).to(number).contiguous()
-                to[..., at : at + TILE * number.itemsize] = columns.view(torch.uint8)
-                at += TILE * number.itemsize
-        to[..., at:] = _arranged(_columns(matrix.codes, len(to)), matrix.group_size, matrix.bits)
 
-
-def packed_shape(matrix: QuantisedMatrix | HeldMatrix, number: torch.dtype) -> tuple[int, int, int]:
+def packed_shape(matrix: QuantisedMatrix | HeldRows, number: torch.dtype) -> tuple[int, int, int]:
     """Tiles, groups of inputs, and the bytes that one has in a tile."""
     outputs, inputs = matrix.shape
     head_bytes = TILE * number.itemsize * (1 if matrix.offsets is None else 2)
@@ -95,7 +86,7 @@ def packed_shape(matrix: QuantisedMatrix | HeldMatrix, number: torch.dtype) -> t
     return -(-outputs // TILE), inputs // matrix.group_size, group_bytes
 
 
-def check_fits(matrix: QuantisedMatrix | HeldMatrix) -> None:
+def check_fits(matrix: QuantisedMatrix | HeldRows) -> None:
     """PackingError for a matrix that the kernel cannot read."""
     inputs, group = matrix.shape[1], matrix.group_size
     if inputs % PIECE or inputs % group:
@@ -113,30 +104,35 @@ def fits(matrix: QuantisedMatrix) -> bool:
     return True
 
 
-def number_type(matrix: QuantisedMatrix | HeldMatrix) -> torch.dtype:
+def number_type(matrix: QuantisedMatrix | HeldRows) -> torch.dtype:
     """float16 where all scales and offsets are numbers of it, else float32."""
     values = [part for part in (matrix.scales, matrix.offsets) if part is not None]
     fits = all(torch.equal(part.half().to(part.dtype), part) for part in values)
     return torch.float16 if fits else torch.float32
 
 
-def _columns(rows: torch.Tensor, num_tiles: int) -> torch.Tensor:
-    """Rows as tiles, `[tiles, 32, width]`; zeros where there are too few."""
-    return F.pad(rows, (0, 0, 0, num_tiles * TILE - len(rows))).view(num_tiles, TILE, rows.shape[1])
+def _pack(matrix: HeldRows, number: torch.dtype, packed: torch.Tensor) -> None:
+    outputs, inputs = matrix.shape
+    codes = TiledRows([part.codes for part in matrix.parts], matrix.order, NO_CODES[matrix.bits])
+    step = max(1, CODES_AT_ONCE // (TILE * inputs))
+    for first in range(0, len(packed), step):
+        to = packed[first : first + step]
+        rows = slice(first * TILE, min((first + len(to)) * TILE, outputs))
+        _pack_numbers(
+            [each[rows] for each in (matrix.scales, matrix.offsets) if each is not None], number, to
+        )
+        head_bytes = to.shape[2] - TILE * matrix.group_size * matrix.bits // 8
+        codes.pack(slice(first, first + len(to)), to, head_bytes=head_bytes, flips=FLIPS[matrix.bits])
+        matrix.give_up(rows)
 
 
-def _arranged(codes: torch.Tensor, group: int, bits: int) -> torch.Tensor:
-    """`[tiles, 32, inputs]` int8 to `[tiles, groups, bytes]` uint8. Four codes are moved as one number."""
-    num_tiles, _, inputs = codes.shape
-    codes = codes.contiguous()
-    if bits == 8:
-        fours = (codes.view(torch.uint8) ^ 0x80).view(torch.int32)
-    else:
-        # No byte is above 15 and so none runs over into its neighbour when all four are shifted at once.
-        pairs = (codes + 8).view(torch.int32).view(num_tiles, TILE, -1, 2)
-        fours = pairs[..., 0] | pairs[..., 1] << 4
-    columns = fours.transpose(1, 2).contiguous()
-    return columns.view(torch.uint8).view(num_tiles, inputs // group, -1)
+def _pack_numbers(numbers: list[torch.Tensor], number: torch.dtype, to: torch.Tensor) -> None:
+    """Scales, and offsets if there are any, `[rows, groups]`, to the heads of the groups of tiles."""
+    width = TILE * number.itemsize
+    for place, values in enumerate(numbers):
+        filled = F.pad(values, (0, 0, 0, len(to) * TILE - len(values)))
+        columns = filled.view(len(to), TILE, -1).transpose(1, 2).to(number).contiguous()
+        to[..., place * width : (place + 1) * width] = columns.view(torch.uint8)
 
 
 def _unarranged(stored: torch.Tensor, group: int, bits: int) -> torch.Tensor:

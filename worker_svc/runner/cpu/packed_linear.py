@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
@@ -111,7 +113,9 @@ def joined(
     return weight[order], None if bias is None else bias[order]
 
 
-def join_biases(weights: list[torch.Tensor], biases: list[torch.Tensor | None]) -> torch.Tensor | None:
+def join_biases(
+    weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor | None]
+) -> torch.Tensor | None:
     """Biases side by side, zeros for those that are missing; None if all are."""
     if all(bias is None for bias in biases):
         return None

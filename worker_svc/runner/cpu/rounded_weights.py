@@ -22,11 +22,14 @@ def rounding(kernels: Kernels | None) -> Round:
     ModelLoadError for 4 bits where there are no kernels: torch alone would search for hours."""
 
     def round_matrix(weight: torch.Tensor, bits: int) -> QuantisedMatrix:
-        if bits == 8:
+        if kernels is None and bits == 8:
             return round_to_eight_bits(weight)
         if kernels is None:
             raise ModelLoadError("weights of 4 bits are found by the native kernels, which are not here")
         numbers = weight if weight.dtype in DTYPES else weight.float()
+        if bits == 8:
+            codes, scales = kernels.round_to_bytes(numbers)
+            return QuantisedMatrix(codes, scales, None, bits, ROUNDED_GROUP)
         codes, scales, offsets = kernels.round_groups(numbers)
         return QuantisedMatrix(codes, scales, offsets, bits, ROUNDED_GROUP)
 

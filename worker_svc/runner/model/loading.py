@@ -25,8 +25,10 @@ from worker_svc.runner.model.kept_weights import KeptWeights, Quantization
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.llama4 import serve_llama4
+from worker_svc.runner.model.loading_threads import sharing_threads
 from worker_svc.runner.model.memory import check_weights_fit
 from worker_svc.runner.model.quantised_experts import skipping_experts
+from worker_svc.runner.model.quantised_linear import skipping_products
 from worker_svc.runner.model.rope import fix_rope
 from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OTHER_NAMES, OWN_ATTENTION, RECURRENT, check_config
@@ -159,7 +161,7 @@ def layer_shapes(module: Any, device: torch.device, recurrent: Set[int] = frozen
     """
     token = torch.zeros(1, 1, dtype=torch.int64, device=device)
     family = module.config.model_type
-    with attention.recording_shapes(module) as shapes, skipping_experts(module):
+    with attention.recording_shapes(module) as shapes, skipping_experts(module), skipping_products(module):
         try:
             module(input_ids=token, position_ids=token, use_cache=False)
         except Exception as error:  # a model that needs the masks or the cache of its own attention
@@ -240,15 +242,16 @@ def _load_module(
                 source = with_stacks(source, kept.experts)
         check_weights_fit(model_dir, served_bytes(source, dtype, kept), dtype, device)
         weights = LazyWeights(source, dtype, kept, model_class._keep_in_fp32_modules_strict or ())
-        module, report = model_class.from_pretrained(
-            None,
-            config=config,
-            state_dict=weights.state_dict(),
-            attn_implementation=attention.IMPLEMENTATION,
-            dtype=dtype,
-            local_files_only=True,
-            output_loading_info=True,
-        )
+        with sharing_threads():
+            module, report = model_class.from_pretrained(
+                None,
+                config=config,
+                state_dict=weights.state_dict(),
+                attn_implementation=attention.IMPLEMENTATION,
+                dtype=dtype,
+                local_files_only=True,
+                output_loading_info=True,
+            )
     except Exception as error:  # transformers raises many kinds for a directory that it cannot load
         if weights is not None and weights.failure is not None:
             raise ModelLoadError(f"{model_dir}: {weights.failure}") from error

@@ -22,7 +22,8 @@ from worker_svc.config import WorkerSettings
 from worker_svc.runner import torch_runner
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
-from worker_svc.runner.cpu.decoder import FusedDecoder, alternating
+from worker_svc.runner.cpu.decoder import FusedDecoder
+from worker_svc.runner.cpu.experts.order import gate_up_order
 from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.cpu.fused import FusedAttention, FusedMLP
 from worker_svc.runner.cpu.kept_linear import KeptLinear, join_matrices
@@ -170,8 +171,9 @@ def test_what_joins_e2m1_with_whole_numbers_is_whole_numbers() -> None:
 
 def test_rows_of_a_matrix_are_chosen_with_their_scales() -> None:
     matrix = make_matrix(96, 4, 32, True)
-    chosen = matrix.with_rows(alternating)
-    assert torch.equal(chosen.dequantise(), alternating(matrix.dequantise()))
+    order = gate_up_order(48, is_concatenated=True)
+    chosen = matrix.with_rows(lambda rows: rows[order])
+    assert torch.equal(chosen.dequantise(), matrix.dequantise()[order])
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@
 #include "experts.h"
 #include "products/heads.h"
 #include "products/linear.h"
+#include "products/packing.h"
 #include "products/plain.h"
 #include "products/quantised.h"
 #include "products/rounding.h"
 #include "sampling/draw.h"
 #include "sampling/philox.h"
-#include "states/delta_net.h"
 
 #include <cstddef>
 
@@ -92,7 +92,7 @@ constexpr Layout LAYOUTS[] = {
     {"Choice", sizeof(Choice), offsetof(Choice, num_threads)},
     {"Experts", sizeof(Experts), offsetof(Experts, num_threads)},
     {"Groups", sizeof(Groups), offsetof(Groups, num_threads)},
-    {"DeltaNet", sizeof(DeltaNet), offsetof(DeltaNet, num_threads)},
+    {"Packing", sizeof(Packing), offsetof(Packing, num_threads)},
     {nullptr, 0, 0},
 };
 
@@ -167,8 +167,11 @@ int32_t signalbox_use_matrix_units([[maybe_unused]] int32_t wanted) {
 // Numbers to whole numbers of 4 bits.
 void signalbox_round_groups(const Groups* g) { g->is_bf16 ? round_groups<bf16>(*g) : round_groups<float>(*g); }
 
-// Gated delta nets of all rows, between their projections.
-void signalbox_run_delta_net(const DeltaNet* d) { d->is_bf16 ? run_delta_net<bf16>(*d) : run_delta_net<float>(*d); }
+// Numbers to whole numbers of 8 bits.
+void signalbox_round_to_bytes(const Groups* g) { g->is_bf16 ? round_to_bytes<bf16>(*g) : round_to_bytes<float>(*g); }
+
+// Rows of weights to the tiles that products read.
+void signalbox_pack_rows(const Packing* r) { pack_rows(*r); }
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {

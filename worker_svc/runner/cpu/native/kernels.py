@@ -19,10 +19,10 @@ from worker_svc.runner.cpu.native.structs import (
     AttentionCall,
     ChoiceCall,
     DecoderCall,
-    DeltaNetCall,
     ExpertsCall,
     GroupsCall,
     PackedCall,
+    PackingCall,
     RopeCall,
     check_layouts,
 )
@@ -35,7 +35,7 @@ TILE = 32
 """Columns that weights are packed in."""
 LARGEST_HEAD = 1024
 ROUNDED_GROUP = 32
-"""Inputs for which `round_groups` looks for a scale."""
+"""Inputs that share a scale where numbers are rounded."""
 DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -57,7 +57,8 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_linear_plain": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
     "signalbox_mix_experts": [POINTER(ExpertsCall)],
     "signalbox_round_groups": [POINTER(GroupsCall)],
-    "signalbox_run_delta_net": [POINTER(DeltaNetCall)],
+    "signalbox_round_to_bytes": [POINTER(GroupsCall)],
+    "signalbox_pack_rows": [POINTER(PackingCall)],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
     "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
@@ -272,31 +273,65 @@ class Kernels:
         call.num_threads = torch.get_num_threads()
         self._functions["decode"](call)
 
-    def run_delta_net(self, call: DeltaNetCall) -> None:
-        """Runs a gated delta net between its projections; see recurrent/delta_net.py."""
-        call.num_threads = torch.get_num_threads()
-        self._functions["run_delta_net"](call)
-
     def round_groups(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Codes int8 -8 to 7 `[outputs, inputs]` of `numbers`, and scales and offsets float32
         `[outputs, inputs / 32]` of their groups: those of least squared error.
         """
+        offsets = _empty_scales(numbers)
+        codes, scales = self._round("round_groups", numbers, offsets)
+        return codes, scales, offsets
+
+    def round_to_bytes(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Codes int8 -127 to 127 `[outputs, inputs]` of `numbers`, and scales float32 `[outputs, inputs / 32]`, those
+        of `round_to_eight_bits`. A group with a number that is not finite has zeros, and a scale that is NaN."""
+        return self._round("round_to_bytes", numbers, None)
+
+    def _round(
+        self, function: str, numbers: torch.Tensor, offsets: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         numbers = numbers.contiguous()
-        outputs, inputs = numbers.shape
-        codes = torch.empty(outputs, inputs, dtype=torch.int8)
-        scales, offsets = (torch.empty(outputs, inputs // ROUNDED_GROUP) for _ in range(2))
-        self._functions["round_groups"](
+        codes, scales = torch.empty(numbers.shape, dtype=torch.int8), _empty_scales(numbers)
+        self._functions[function](
             GroupsCall(
                 numbers.data_ptr(),
                 codes.data_ptr(),
                 scales.data_ptr(),
-                offsets.data_ptr(),
+                None if offsets is None else offsets.data_ptr(),
                 scales.numel(),
                 numbers.dtype == torch.bfloat16,
                 torch.get_num_threads(),
             )
         )
-        return codes, scales, offsets
+        return codes, scales
+
+    def pack_rows(
+        self,
+        rows: NDArray[np.int64],
+        out: torch.Tensor,
+        *,
+        words: int,
+        group_words: int | None = None,
+        head_bytes: int = 0,
+        flips: int = 0,
+    ) -> None:
+        """Writes rows of so many words of 4 bytes to the tiles `out`, contiguous: of 32 rows the first word of each,
+        then the second one of each, and so on, with `flips` changed in each word.
+
+        `rows` `[32 * tiles]` are the addresses where they begin. `group_words`: that many words of all lie together,
+        behind `head_bytes`, which are left as they are; None: all lie together. They divide `words`.
+        """
+        self._functions["pack_rows"](
+            PackingCall(
+                rows.ctypes.data,
+                out.data_ptr(),
+                len(rows) // TILE,
+                words,
+                group_words or words,
+                head_bytes,
+                flips,
+                torch.get_num_threads(),
+            )
+        )
 
     def argmax(self, values: torch.Tensor) -> NDArray[np.int64]:
         """`[N]` first index of the largest of each row of `[N, V]`; a NaN counts as the largest."""
@@ -327,6 +362,10 @@ class Kernels:
         arrays = (seeds, choice_indices, output_positions)
         self._functions["uniforms"](*(a.ctypes.data for a in arrays), purpose, out.ctypes.data, len(seeds))
         return out
+
+
+def _empty_scales(numbers: torch.Tensor) -> torch.Tensor:
+    return torch.empty(numbers.shape[0], numbers.shape[1] // ROUNDED_GROUP)
 
 
 def can_attend(query: torch.Tensor, layer: LayerCache) -> bool:

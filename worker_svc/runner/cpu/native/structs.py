@@ -105,19 +105,13 @@ class GroupsCall(ctypes.Structure):
     )
 
 
-class DeltaNetCall(ctypes.Structure):
-    """Mirror of `DeltaNet` in states/delta_net.h."""
+class PackingCall(ctypes.Structure):
+    """Mirror of `Packing` in packing.h."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("projected", "conv_weight", "rates", "step_bias", "norm_weight")),
-        *((name, c_void_p) for name in ("inputs", "states", "query_starts", "sources", "targets", "out")),
-        *(
-            (name, c_int64)
-            for name in ("num_rows", "num_key_heads", "num_value_heads", "key_dim", "value_dim")
-        ),
-        ("kernel", c_int64),
-        *((name, c_float) for name in ("epsilon", "update_scale")),
-        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+        *((name, c_void_p) for name in ("rows", "out")),
+        *((name, c_int64) for name in ("tiles", "words", "group_words", "head_bytes")),
+        *((name, c_int32) for name in ("flips", "num_threads")),
     )
 
 
@@ -130,7 +124,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Choice": ChoiceCall,
     "Experts": ExpertsCall,
     "Groups": GroupsCall,
-    "DeltaNet": DeltaNetCall,
+    "Packing": PackingCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""
 

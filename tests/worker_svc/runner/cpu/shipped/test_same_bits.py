@@ -11,25 +11,22 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.cpu.shipped.conftest import HERE, needs_compiler
-from tests.worker_svc.runner.cpu.test_delta_net import Shape, make_layer, make_rows
 from tests.worker_svc.runner.cpu.test_kept_linear import make_matrix, random_rows
 from tests.worker_svc.runner.cpu.test_native_choice import LIMITS, choices_of, rows_of
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.runner.test_paged_attention import DECODE_ROWS, PREFILL_ROWS, Case
 from worker_svc.core.requests.sampling import SamplingParams
-from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner import torch_runner
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.cpu import optimize
 from worker_svc.runner.cpu.flags import cpu_flags
 from worker_svc.runner.cpu.native import build
-from worker_svc.runner.cpu.native.kernels import Activation, Kernels
+from worker_svc.runner.cpu.native.kernels import TILE, Activation, Kernels
 from worker_svc.runner.cpu.native.library import open_shipped
 from worker_svc.runner.cpu.native_linear import PackedWeight
 from worker_svc.runner.cpu.packed_codes import PackedCodes
-from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
 from worker_svc.runner.cpu.shipped.isas import Isa, runnable
 from worker_svc.runner.cpu.shipped.manifest import read_manifest
 from worker_svc.runner.sampling import sampler
@@ -81,6 +78,19 @@ def products(kernels: Kernels) -> Iterator[torch.Tensor]:
             yield kernels.linear(random_rows(rows, torch.bfloat16), weight.call)
 
 
+def loading(kernels: Kernels) -> Iterator[torch.Tensor]:
+    for dtype in DTYPES:
+        numbers = random_rows(70, dtype)
+        yield from kernels.round_groups(numbers)
+        yield from kernels.round_to_bytes(numbers)
+    rows = random_rows(2 * TILE, torch.float32, 6 * 22)
+    starts = rows.data_ptr() + np.arange(len(rows)) * rows.stride(0) * rows.itemsize
+    for group_words in (6 * 22, 22):
+        packed = torch.zeros(2, 6 * 22 // group_words, 2 * TILE + 4 * TILE * group_words, dtype=torch.uint8)
+        kernels.pack_rows(starts, packed, words=6 * 22, group_words=group_words, head_bytes=2 * TILE, flips=3)
+        yield packed
+
+
 def attention_of_rows(kernels: Kernels) -> Iterator[torch.Tensor]:
     for dtype in DTYPES if kernels.has_dot else DTYPES[:1]:
         for seed, shape in enumerate(((4, 4, 16), (8, 1, 64), (6, 2, 128))):
@@ -93,17 +103,6 @@ def attention_of_rows(kernels: Kernels) -> Iterator[torch.Tensor]:
                     patch.setattr(attention, "native_kernels", lambda: kernels)
                     attended = attention.attend(case.query, case.layer, case.batch, scores)
                 yield attended
-
-
-@torch.inference_mode()
-def recurrent_states(kernels: Kernels) -> Iterator[torch.Tensor]:
-    for dtype in DTYPES:
-        for shape in (Shape(2, 4, 24, 80, 4), Shape(1, 2, 128, 128, 3)):
-            layer = make_layer("qwen3.5", shape, dtype)
-            rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])
-            width = 2 * shape.key_heads * shape.key_dim + shape.value_heads * (2 * shape.value_dim + 2)
-            yield NativeDeltaNet(layer, kernels).mix(random_rows(43, dtype, width), rows)
-            yield from rows.store.layers[0]
 
 
 def choices(kernels: Kernels) -> Iterator[torch.Tensor]:
@@ -123,8 +122,8 @@ def choices(kernels: Kernels) -> Iterator[torch.Tensor]:
 PARTS: tuple[Callable[[Kernels], Iterator[torch.Tensor]], ...] = (
     small_kernels,
     products,
+    loading,
     attention_of_rows,
-    recurrent_states,
     choices,
 )
 

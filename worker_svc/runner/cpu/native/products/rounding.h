@@ -1,6 +1,5 @@
-// Numbers as whole numbers of 4 bits, in groups with a scale and an offset each: those of least squared error.
-//
-// A lane is a group, so nothing is added up across lanes: 16 groups are searched at once.
+// Numbers as whole numbers: of 8 bits in groups with a scale each, by the largest; of 4 bits in groups with a scale and
+// an offset each, those of least squared error.
 #pragma once
 
 #include "../vectors.h"
@@ -9,8 +8,8 @@ namespace {
 
 struct Groups {
     const void* numbers;  // [count, 32]
-    int8_t* codes;  // [count, 32], -8 to 7
-    float *scales, *offsets;  // [count]
+    int8_t* codes;  // [count, 32], -8 to 7, or -127 to 127
+    float *scales, *offsets;  // [count]; of 8 bits there are no offsets
     int64_t count;
     int32_t is_bf16, num_threads;
 };
@@ -50,7 +49,7 @@ struct Fit {
     }
 };
 
-// What is found for 16 groups; x[i]: the i-th of each.
+// What is found for 16 groups, each of them a lane, so that nothing is added up across lanes; x[i]: the i-th of each.
 inline Fit best_fit(const vec* x) {
     vec low = x[0], high = x[0], total{};
     for (int i = 0; i < GROUP; i++) low = smaller(low, x[i]), high = larger(high, x[i]), total += x[i];
@@ -104,6 +103,37 @@ inline void round_lanes(const Groups& g, int64_t first) {
         const vec codes = Fit::code(x[i], fit.offset, inverse);
         for (int64_t lane = 0; lane < lanes; lane++) g.codes[(first + lane) * GROUP + i] = (int8_t)codes[lane];
     }
+}
+
+// As round_to_eight_bits in rounding.py, number by number; a scale that is none is NaN here.
+template <class T>
+inline void round_group(const Groups& g, int64_t group) {
+    constexpr float MOST = 127;
+    const T* from = (const T*)g.numbers + group * GROUP;
+    const vec x[] = {load(from), load(from + LANES)};
+    const float strange = sum(x[0] * 0.0f + x[1] * 0.0f);  // not 0 where a number is not finite
+    float scale = NAN;
+    typedef int8_t bytes __attribute__((vector_size(LANES)));
+    bytes codes[2] = {};
+    if (strange == 0.0f) {
+        scale = max(larger(absolute(x[0]), absolute(x[1]))) / MOST;
+        if (scale >= 0x1p-14f && scale <= 65504.0f) scale = to_eleven_bits(splat(scale))[0];
+        const vec divisor = splat(scale == 0.0f ? 1.0f : scale);
+        for (int i = 0; i < 2; i++) {
+            constexpr float MAGIC = 12582912.0f;
+            const vec place = smaller(larger(x[i] / divisor, splat(-MOST)), splat(MOST));
+            codes[i] = __builtin_convertvector((place + MAGIC) - MAGIC, bytes);
+        }
+    }
+    g.scales[group] = scale;
+    memcpy(g.codes + group * GROUP, codes, sizeof codes);
+}
+
+template <class T>
+void round_to_bytes(const Groups& g) {
+#pragma omp parallel for num_threads(g.num_threads) if (g.num_threads > 1)
+    for (int64_t group = 0; group < g.count; group++)
+        round_group<T>(g, group);
 }
 
 template <class T>
