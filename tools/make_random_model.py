@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
 from tools.hybrid_families import HYBRID_PRESETS
 from tools.tiny_families import EOS_TOKEN_ID, TINY, TINY_PRESETS
@@ -54,6 +54,29 @@ PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = (
                 "max_position_embeddings": 40960,
                 "tie_word_embeddings": True,
                 "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+            },
+        ),
+        "qwen3.5-0.8b": (
+            Qwen3_5TextConfig,
+            TINY
+            | {
+                "vocab_size": 248320,
+                "hidden_size": 1024,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 8,
+                "num_key_value_heads": 2,
+                "head_dim": 256,
+                "intermediate_size": 3584,
+                "linear_num_key_heads": 16,
+                "linear_num_value_heads": 16,
+                "max_position_embeddings": 262144,
+                "tie_word_embeddings": True,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 10000000.0,
+                    "partial_rotary_factor": 0.25,
+                    "mrope_section": [11, 11, 10],
+                },
             },
         ),
         "qwen3-8b": (

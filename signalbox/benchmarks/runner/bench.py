@@ -25,6 +25,7 @@ from torch import nn
 
 from worker_svc.core.batch import Batch
 from worker_svc.core.requests.sampling import SamplingParams, SamplingTable
+from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.runner import torch_runner
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import bytes_per_block
@@ -88,6 +89,7 @@ class Streams:
         self.lengths = np.full(count, prompt_tokens, np.int32)
         self._num_prompt_tokens = self.lengths.copy()
         self._sampling = SamplingTable(count)
+        self._states = StateVersions(count, runner.info.num_state_versions)
         for slot in range(count):
             self._sampling.set(slot, replace(sampling, seed=slot))
 
@@ -125,7 +127,9 @@ class Streams:
             num_prompt_tokens=self._num_prompt_tokens,
             num_tokens=self.lengths,
         )
+        self._states.take(batch)
         sampled = self._runner.execute(batch)
+        self._states.commit(batch, ())
         self.tokens[slots, ends] = sampled.token_ids
         self.lengths[slots] += 1
 
@@ -302,6 +306,7 @@ def run_bench(options: argparse.Namespace) -> list[Result]:
         quantization=Quantization(options.quantization),
         device=options.device,
         has_groups=False,
+        num_slots=max(options.streams),
         num_blocks=max(options.streams) * width,
         block_size=BLOCK_SIZE,
         threads=options.threads,

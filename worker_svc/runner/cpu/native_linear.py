@@ -22,6 +22,12 @@ from worker_svc.runner.cpu.tiled_rows import TiledRows
 from worker_svc.weights.heap import heap_trim
 
 
+def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
+    """Our own products serve bfloat16: a row's result does not depend on how many others there are, where oneDNN has
+    other routines for few rows than for many on matrix units (AMX)."""
+    return kernels.has_dot and dtype == torch.bfloat16
+
+
 class PackedWeight:
     """Weights `[outputs, inputs]` in the order in which the kernel reads them, and a bias `[outputs]`."""
 

@@ -11,7 +11,6 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.attention.families import FAMILIES
 from worker_svc.runner.attention.latent import AbsorbedProjections, drop_expansion
 from worker_svc.runner.cpu.decoder import FusedDecoder, is_decoder_layer
 from worker_svc.runner.cpu.experts.fused_experts import FusedExperts
@@ -21,7 +20,6 @@ from worker_svc.runner.cpu.fused import (
     FusedAttention,
     FusedMLP,
     FusedNorm,
-    JoinedAttention,
     NotFusableError,
     is_attention,
     is_gated_mlp,
@@ -30,8 +28,10 @@ from worker_svc.runner.cpu.fused import (
 from worker_svc.runner.cpu.kept_linear import KeptLinear
 from worker_svc.runner.cpu.latent import NativeProjections
 from worker_svc.runner.cpu.native.kernels import DTYPES, Kernels
-from worker_svc.runner.cpu.native_linear import NativeLinear
+from worker_svc.runner.cpu.native_linear import NativeLinear, uses_dot
 from worker_svc.runner.cpu.packed_linear import PackingError, is_released, pack
+from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet, is_delta_net
+from worker_svc.runner.cpu.unfused import tell_unfused, tell_unpacked
 from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 from worker_svc.weights.heap import heap_trim
@@ -66,6 +66,7 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
     for swap in swaps:
         swap_children(model, swap)
     tell_unfused(model)
+    tell_unpacked(model)
     gc.collect()
     heap_trim.now()
 
@@ -81,36 +82,6 @@ def fuse_kept_experts(model: nn.Module) -> None:
             model,
             lambda module: FusedExperts(module, kernels) if isinstance(module, QuantisedExperts) else None,
         )
-
-
-def tell_unfused(model: nn.Module) -> None:
-    """Tells the log which layers run the attention of transformers."""
-    layers: dict[str, list[int]] = {}
-    for module in model.modules():
-        name = type(module).__name__
-        if (
-            name.endswith("Attention")
-            and hasattr(module, "layer_idx")
-            and not isinstance(module, JoinedAttention)
-        ):
-            layers.setdefault(name, []).append(int(module.layer_idx))  # type: ignore[arg-type]
-    for name, indices in layers.items():
-        reason = "which is none that the fused one is known to equal"
-        if name.removesuffix("Attention") in FAMILIES:
-            reason = "for the reason told above"
-        logger.info(
-            "attention is not fused in %d layers, the first is %d: they have %s, %s",
-            len(indices),
-            indices[0],
-            name,
-            reason,
-        )
-
-
-def uses_dot(kernels: Kernels, dtype: torch.dtype) -> bool:
-    """Our own products serve bfloat16: a row's result does not depend on how many others there are, where oneDNN has
-    other routines for few rows than for many on matrix units (AMX)."""
-    return kernels.has_dot and dtype == torch.bfloat16
 
 
 def decoder_swap(kernels: Kernels) -> Swap:
@@ -144,6 +115,7 @@ def fused_swaps(kernels: Kernels) -> list[Swap]:
     return [
         lambda module: FusedAttention(module, kernels) if is_attention(module) else None,
         lambda module: FusedMLP(module, kernels) if is_gated_mlp(module) else None,
+        lambda module: NativeDeltaNet(module, kernels) if is_delta_net(module) else None,
         lambda module: FusedExperts(module, kernels) if is_any_experts(module) else None,
         lambda module: with_row_weight(module, kernels) if is_router(module) else None,
         lambda module: FusedNorm(module, kernels) if is_rms_norm(module) else None,

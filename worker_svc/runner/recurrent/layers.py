@@ -67,9 +67,10 @@ class RecurrentForward:
             return out
         assert batch.states is not None, "the model has recurrent layers"
         batch.layers_called.add(self.layer_idx)
-        return self._run(hidden_states, batch.states)
+        return self.run(hidden_states, batch.states)
 
-    def _run(self, hidden_states: torch.Tensor, rows: StateRows) -> torch.Tensor:
+    def run(self, hidden_states: torch.Tensor, rows: StateRows) -> torch.Tensor:
+        """`[1, T, H]` of these rows."""
         stored = rows.store.layers[self.layer_idx]
         out = torch.empty_like(hidden_states)
         if len(rows.steps):

@@ -20,8 +20,9 @@ from worker_svc.runner.cpu.fused import (
     is_rms_norm,
     norm_epsilon,
 )
-from worker_svc.runner.cpu.optimize import Swap, swap_children, tell_unfused
+from worker_svc.runner.cpu.optimize import Swap, swap_children
 from worker_svc.runner.cpu.packed_linear import joined, probe_rows, relative_error, weight_and_bias
+from worker_svc.runner.cpu.unfused import tell_unfused
 from worker_svc.runner.triton.write import TritonKernels
 
 

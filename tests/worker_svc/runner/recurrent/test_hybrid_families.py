@@ -16,9 +16,19 @@ from tests.worker_svc.runner.reference import (
 )
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.hybrid_families import HYBRID_PRESETS
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.cpu.recurrent import delta_net
+from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
 from worker_svc.runner.recurrent.layers import RecurrentForward
+from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
+NATIVE = (
+    {preset for preset in HYBRID_PRESETS if preset.startswith(("hybrid-qwen", "hybrid-olmo"))}
+    if native_kernels()
+    else set()
+)
+"""Those whose states are a native kernel's work."""
 NUM_TOKENS = 24
 LENGTHS = (1, 2, 3, 5, 17, 63, 64, 65, 150)
 
@@ -33,6 +43,23 @@ def test_greedy_output_equals_generate(
     with caplog.at_level(logging.INFO):
         runner = make_runner(path)
     assert not [r for r in caplog.records if "without fused modules" in r.message]
+    assert ("recurrent states are torch's work" in caplog.text) == (preset not in NATIVE)
+    check_outputs(runner, path)
+
+
+@pytest.mark.parametrize("preset", sorted(NATIVE))
+def test_greedy_output_without_native_states(
+    model_dir: ModelDir, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SG1. As on machines that have no kernels."""
+    monkeypatch.setattr(delta_net, "FAMILIES", {})
+    runner = make_runner(model_dir(preset))
+    assert not any(isinstance(module, NativeDeltaNet) for module in runner.model.module.modules())
+    check_outputs(runner, model_dir(preset))
+
+
+def check_outputs(runner: TorchRunner, path: Path) -> None:
+    """Prompts of all lengths, preempted four times, give the tokens of transformers' own generation."""
     driver = Driver(runner)
     requests = [driver.add(prompt, NUM_TOKENS) for prompt in make_prompts(LENGTHS)]
     driver.run(chunk_size=40, preemptions=4)
@@ -54,8 +81,9 @@ def test_the_layout_says_which_layers_keep_what(model_dir: ModelDir, preset: str
     attending = {i for i, kind in enumerate(kinds) if kind in ("full_attention", "hybrid")}
     assert model.state_layout.layers.keys() == recurrent
     assert {i for i, shape in enumerate(model.layer_shapes) if shape.elements} == attending
-    forwards = [m.forward for m in model.module.modules() if isinstance(m.forward, RecurrentForward)]
-    assert len(forwards) == len(recurrent)
+    ours = [m for m in model.module.modules() if isinstance(m, NativeDeltaNet)]
+    others = [m for m in model.module.modules() if isinstance(m.forward, RecurrentForward)]
+    assert len(ours) + len(others) == len(recurrent)
     for layer in model.state_layout.layers.values():
         assert layer.recurrent is None or layer.recurrent.dtype.itemsize == 4
     assert model.state_layout.bytes_per_row == sum(

@@ -14,6 +14,7 @@
 #include "products/rounding.h"
 #include "sampling/draw.h"
 #include "sampling/philox.h"
+#include "states/delta_net.h"
 
 #include <cstddef>
 
@@ -93,6 +94,7 @@ constexpr Layout LAYOUTS[] = {
     {"Experts", sizeof(Experts), offsetof(Experts, num_threads)},
     {"Groups", sizeof(Groups), offsetof(Groups, num_threads)},
     {"Packing", sizeof(Packing), offsetof(Packing, num_threads)},
+    {"DeltaNet", sizeof(DeltaNet), offsetof(DeltaNet, num_threads)},
     {nullptr, 0, 0},
 };
 
@@ -172,6 +174,9 @@ void signalbox_round_to_bytes(const Groups* g) { g->is_bf16 ? round_to_bytes<bf1
 
 // Rows of weights to the tiles that products read.
 void signalbox_pack_rows(const Packing* r) { pack_rows(*r); }
+
+// Gated delta nets of all rows, between their projections.
+void signalbox_run_delta_net(const DeltaNet* d) { d->is_bf16 ? run_delta_net<bf16>(*d) : run_delta_net<float>(*d); }
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {

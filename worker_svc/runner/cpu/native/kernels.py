@@ -19,6 +19,7 @@ from worker_svc.runner.cpu.native.structs import (
     AttentionCall,
     ChoiceCall,
     DecoderCall,
+    DeltaNetCall,
     ExpertsCall,
     GroupsCall,
     PackedCall,
@@ -59,6 +60,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_round_groups": [POINTER(GroupsCall)],
     "signalbox_round_to_bytes": [POINTER(GroupsCall)],
     "signalbox_pack_rows": [POINTER(PackingCall)],
+    "signalbox_run_delta_net": [POINTER(DeltaNetCall)],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
     "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
@@ -272,6 +274,11 @@ class Kernels:
         """Runs all layers of a decoder; see decoder.py. Where `has_dot`."""
         call.num_threads = torch.get_num_threads()
         self._functions["decode"](call)
+
+    def run_delta_net(self, call: DeltaNetCall) -> None:
+        """Runs a gated delta net between its projections; see recurrent/delta_net.py."""
+        call.num_threads = torch.get_num_threads()
+        self._functions["run_delta_net"](call)
 
     def round_groups(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Codes int8 -8 to 7 `[outputs, inputs]` of `numbers`, and scales and offsets float32

@@ -115,6 +115,22 @@ class PackingCall(ctypes.Structure):
     )
 
 
+class DeltaNetCall(ctypes.Structure):
+    """Mirror of `DeltaNet` in states/delta_net.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("projected", "conv_weight", "rates", "step_bias", "norm_weight")),
+        *((name, c_void_p) for name in ("inputs", "states", "query_starts", "sources", "targets", "out")),
+        *(
+            (name, c_int64)
+            for name in ("num_rows", "num_key_heads", "num_value_heads", "key_dim", "value_dim")
+        ),
+        ("kernel", c_int64),
+        *((name, c_float) for name in ("epsilon", "update_scale")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
 MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Attention": AttentionCall,
     "Rope": RopeCall,
@@ -125,6 +141,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Experts": ExpertsCall,
     "Groups": GroupsCall,
     "Packing": PackingCall,
+    "DeltaNet": DeltaNetCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""
 

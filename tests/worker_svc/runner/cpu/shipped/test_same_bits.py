@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.cpu.shipped.conftest import HERE, needs_compiler
+from tests.worker_svc.runner.cpu.test_delta_net import Shape, make_layer, make_rows
 from tests.worker_svc.runner.cpu.test_kept_linear import make_matrix, random_rows
 from tests.worker_svc.runner.cpu.test_native_choice import LIMITS, choices_of, rows_of
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.runner.test_paged_attention import DECODE_ROWS, PREFILL_ROWS, Case
 from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner import torch_runner
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.torch_attention import Scores
@@ -27,6 +29,7 @@ from worker_svc.runner.cpu.native.kernels import TILE, Activation, Kernels
 from worker_svc.runner.cpu.native.library import open_shipped
 from worker_svc.runner.cpu.native_linear import PackedWeight
 from worker_svc.runner.cpu.packed_codes import PackedCodes
+from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
 from worker_svc.runner.cpu.shipped.isas import Isa, runnable
 from worker_svc.runner.cpu.shipped.manifest import read_manifest
 from worker_svc.runner.sampling import sampler
@@ -105,6 +108,17 @@ def attention_of_rows(kernels: Kernels) -> Iterator[torch.Tensor]:
                 yield attended
 
 
+@torch.inference_mode()
+def recurrent_states(kernels: Kernels) -> Iterator[torch.Tensor]:
+    for dtype in DTYPES:
+        for shape in (Shape(2, 4, 24, 80, 4), Shape(1, 2, 128, 128, 3)):
+            layer = make_layer("qwen3.5", shape, dtype)
+            rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])
+            width = 2 * shape.key_heads * shape.key_dim + shape.value_heads * (2 * shape.value_dim + 2)
+            yield NativeDeltaNet(layer, kernels).mix(random_rows(43, dtype, width), rows)
+            yield from rows.store.layers[0]
+
+
 def choices(kernels: Kernels) -> Iterator[torch.Tensor]:
     for size in (17, 1000, 40_000):
         for kind in ("normal", "bfloat16", "impossible", "far apart"):
@@ -124,6 +138,7 @@ PARTS: tuple[Callable[[Kernels], Iterator[torch.Tensor]], ...] = (
     products,
     loading,
     attention_of_rows,
+    recurrent_states,
     choices,
 )
 

@@ -1,0 +1,211 @@
+"""The native delta net against transformers' own code, and what its results do not depend on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import OlmoHybridConfig, Qwen3_5TextConfig, Qwen3NextConfig
+from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
+
+from tools.make_random_model import fill_weights
+from worker_svc.core.requests.state_versions import NOTHING
+from worker_svc.runner.cpu.fused import NotFusableError
+from worker_svc.runner.cpu.native.kernels import Kernels
+from worker_svc.runner.cpu.packed_linear import relative_error
+from worker_svc.runner.cpu.recurrent import delta_net
+from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
+from worker_svc.runner.recurrent.layers import RecurrentForward, serve_recurrent
+from worker_svc.runner.recurrent.layout import StateLayout
+from worker_svc.runner.recurrent.rows import StateRows
+from worker_svc.runner.recurrent.store import StateStore
+
+HIDDEN = 64
+GARBAGE = 1e4
+TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCES)
+FAMILIES: dict[str, tuple[Any, Any]] = {
+    "qwen3.5": (Qwen3_5TextConfig, Qwen3_5GatedDeltaNet),
+    "qwen3-next": (Qwen3NextConfig, Qwen3NextGatedDeltaNet),
+    "olmo": (OlmoHybridConfig, OlmoHybridGatedDeltaNet),
+}
+
+
+class Shape(NamedTuple):
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+
+SMALL = Shape(2, 4, 8, 16, 4)
+SHAPES = [SMALL, Shape(2, 2, 128, 128, 4), Shape(1, 3, 24, 80, 3), Shape(2, 2, 40, 48, 2)]
+"""Keys that fill no vector, values that fill no group of vectors, and all lengths of convolutions."""
+
+
+@torch.inference_mode()
+def make_layer(family: str, shape: Shape, dtype: torch.dtype) -> Any:
+    """A layer with random weights, served by transformers' code."""
+    make_config, make = FAMILIES[family]
+    config = make_config(
+        hidden_size=HIDDEN,
+        num_hidden_layers=2,
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=shape.key_heads,
+        linear_num_value_heads=shape.value_heads,
+        linear_key_head_dim=shape.key_dim,
+        linear_value_head_dim=shape.value_dim,
+        linear_conv_kernel_dim=shape.kernel,
+    )
+    layer = make(config, 0)
+    fill_weights(nn.ModuleDict({"mixer": layer}), torch.Generator().manual_seed(1))
+    layer = layer.to(dtype).eval()
+    serve_recurrent(nn.ModuleList([layer]))
+    layer(torch.zeros(1, 1, HIDDEN, dtype=dtype))
+    return layer
+
+
+def make_rows(layer: Any, lengths: list[int], sources: list[int], targets: list[int]) -> StateRows:
+    """Rows of so many tokens on a store of random states, the same at each call."""
+    torch.manual_seed(2)
+    kept = layer.forward.kept
+    store = StateStore(StateLayout({0: kept}), num_slots=1 + max(sources + targets) // 2, num_versions=2)
+    for part in store.layers[0]:
+        part.copy_(torch.randn(part.shape) * 0.5)
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    return StateRows(store, starts, np.array(sources, np.int32), np.array(targets, np.int32))
+
+
+def random_hidden(tokens: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(1, tokens, HIDDEN, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+MIXED = ([1, 1, 70, 0, 33, 1, 2], [0, NOTHING, NOTHING, 4, 5, 6, 8], [1, 3, 10, 11, 12, 7, 9])
+"""Rows that go on and rows that begin, of one token, of some, of more than are scanned at a time, and of none."""
+
+
+@torch.inference_mode()
+@DTYPES
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_are_those_of_transformers(
+    kernels: Kernels, family: str, shape: Shape, dtype: torch.dtype
+) -> None:
+    """SG9. Outputs and all states; those of no target stay as they were."""
+    if family == "qwen3-next" and shape.value_heads % shape.key_heads:
+        pytest.skip("it has no such heads")
+    layer = make_layer(family, shape, dtype)
+    expected, ours = (make_rows(layer, *MIXED) for _ in range(2))
+    hidden = random_hidden(sum(MIXED[0]), dtype)
+    native = NativeDeltaNet(layer, kernels)
+    results = zip(
+        (layer.forward.run(hidden, expected), *expected.store.layers[0]),
+        (native.run(hidden, ours), *ours.store.layers[0]),
+        strict=True,
+    )
+    for wanted, actual in results:
+        assert relative_error(actual, wanted) <= TOLERANCES[dtype]
+    untouched = np.setdiff1d(np.arange(len(ours.store.layers[0][0])), [1, 3, 10, 12, 7, 9])
+    for wanted, actual in zip(expected.store.layers[0], ours.store.layers[0], strict=True):
+        assert torch.equal(actual[untouched], wanted[untouched])
+
+
+@pytest.fixture
+def native(kernels: Kernels) -> tuple[Any, NativeDeltaNet]:
+    """A layer as transformers has it, and ours for it."""
+    with torch.inference_mode():
+        layer = make_layer("qwen3.5", Shape(2, 4, 24, 80, 4), torch.bfloat16)
+        return layer, NativeDeltaNet(layer, kernels)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("cuts", [[69], [1, 68], [31, 1, 1, 36], [1] * 69])
+def test_a_sequence_is_the_same_bit_for_bit_wherever_it_is_cut(
+    native: tuple[Any, NativeDeltaNet], cuts: list[int]
+) -> None:
+    """SG9. The states that decoding makes are those of a prompt."""
+    layer, ours = native
+    projected = ours.in_proj(random_hidden(70, torch.bfloat16)[0])
+    whole = make_rows(layer, [70], [NOTHING], [1])
+    expected = ours.mix(projected, whole)
+    store = make_rows(layer, [70], [NOTHING], [1]).store
+    outputs, source, start = [], NOTHING, 0
+    for number, length in enumerate([1, *cuts]):
+        target = number % 2
+        rows = StateRows(store, *(np.array(each, np.int32) for each in ([0, length], [source], [target])))
+        outputs.append(ours.mix(projected[start : start + length].contiguous(), rows))
+        source, start = target, start + length
+    assert torch.equal(torch.cat(outputs), expected)
+    for part, wanted in zip(store.layers[0], whole.store.layers[0], strict=True):
+        assert torch.equal(part[source], wanted[1])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_row_does_not_depend_on_the_others(native: tuple[Any, NativeDeltaNet], threads: int) -> None:
+    """SG9. Bit for bit, on any number of threads."""
+    layer, ours = native
+    lengths, sources, targets = MIXED
+    projected = ours.in_proj(random_hidden(sum(lengths), torch.bfloat16)[0])
+    together = make_rows(layer, *MIXED)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        outputs = torch.split(ours.mix(projected, together), lengths)
+    finally:
+        torch.set_num_threads(before)
+    for number, part in enumerate(torch.split(projected, lengths)):
+        alone = make_rows(layer, *MIXED).store
+        one = slice(number, number + 1)
+        columns = ([0, lengths[number]], sources[one], targets[one])
+        rows = StateRows(alone, *(np.array(each, np.int32) for each in columns))
+        assert torch.equal(ours.mix(part.contiguous(), rows), outputs[number])
+        for mine, theirs in zip(alone.layers[0], together.store.layers[0], strict=True):
+            assert torch.equal(mine[targets[number]], theirs[targets[number]]) or not lengths[number]
+
+
+@torch.inference_mode()
+def test_a_row_that_begins_reads_no_state(native: tuple[Any, NativeDeltaNet]) -> None:
+    """SG4. Whatever lies where it writes."""
+    layer, ours = native
+    hidden = random_hidden(40, torch.bfloat16)
+    results = []
+    for garbage in (0.0, GARBAGE):
+        rows = make_rows(layer, [1, 39], [NOTHING, NOTHING], [1, 2])
+        rows.store.fill(garbage)
+        results.append((ours.run(hidden, rows), *(part[[1, 2]] for part in rows.store.layers[0])))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("fault", ["update_scale", "epsilon", "key_dim"])
+def test_one_that_gives_something_else_is_not_taken(
+    kernels: Kernels, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SG9. The layer stays as it was."""
+    layer = make_layer("qwen3.5", Shape(2, 2, 32, 32, 4), torch.float32)
+    make = delta_net.make_call
+
+    def wrong(layer: Any, parts: Any) -> Any:
+        call, tensors = make(layer, parts)
+        setattr(call, fault, {"update_scale": 1.01, "epsilon": 1e-2, "key_dim": 16}[fault])
+        return call, tensors
+
+    monkeypatch.setattr(delta_net, "make_call", wrong)
+    with pytest.raises(NotFusableError, match="gives other results"):
+        NativeDeltaNet(layer, kernels)
+    assert isinstance(layer.forward, RecurrentForward) and layer.in_proj_qkv.weight is not None
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("shape", [Shape(2, 2, 16, 24, 4), Shape(2, 2, 16, 16, 5)], ids=str)
+def test_shapes_that_the_kernel_does_not_take_are_told(kernels: Kernels, shape: Shape) -> None:
+    """SG9."""
+    with pytest.raises(NotFusableError, match=r"that the kernel (takes|knows)"):
+        NativeDeltaNet(make_layer("qwen3.5", shape, torch.float32), kernels)

@@ -1,0 +1,1 @@
+"""Layers with a recurrent state, whose rows of a batch run in one native call."""
