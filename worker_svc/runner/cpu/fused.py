@@ -27,7 +27,13 @@ from worker_svc.runner.attention.projections import (
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.cpu.kept_linear import KeptLinear, quantised_only
 from worker_svc.runner.cpu.native.kernels import LANES, LARGEST_HEAD, Activation, Kernels
-from worker_svc.runner.cpu.packed_linear import PackedLinear, pack, probe_rows, relative_error
+from worker_svc.runner.cpu.native_linear import NativeLinear, uses_dot
+from worker_svc.runner.cpu.packed_linear import (
+    PackedLinear,
+    pack,
+    probe_rows,
+    relative_error,
+)
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 
 ACTIVATIONS = {
@@ -235,11 +241,15 @@ def known_projections(attn: Any) -> Projections:
 
 def pack_layers(
     kernels: Kernels, *linears: nn.Module, order: torch.Tensor | None = None
-) -> PackedLinear | KeptLinear:
+) -> PackedLinear | KeptLinear | NativeLinear:
     """One layer that gives the outputs of `linears` side by side, or in that `order`. PackingError if it does not give
     the same."""
     kept = quantised_only(linears)
-    return pack(*linears, order=order) if kept is None else KeptLinear(kept, kernels, order)
+    if kept is not None:
+        return KeptLinear(kept, kernels, order)
+    if uses_dot(kernels, dtype_of(linears[0])):
+        return NativeLinear(linears, kernels, order)
+    return pack(*linears, order=order)
 
 
 def dtype_of(linear: Any) -> torch.dtype:

@@ -72,16 +72,23 @@ def check_packs(weight: torch.Tensor) -> None:
 class NativeLinear(nn.Module):
     """`x @ weight.T + bias` for `x` `[..., in]` bfloat16. A row's result does not depend on the other rows."""
 
-    def __init__(self, linear: nn.Module, kernels: Kernels) -> None:
-        """Takes the place of `linear`, whose weights are not kept. PackingError if it cannot."""
+    def __init__(
+        self, linears: Sequence[nn.Module], kernels: Kernels, order: torch.Tensor | None = None
+    ) -> None:
+        """Gives the outputs of `linears`, side by side, or in that `order`, int64 `[outputs]`. PackingError if it
+        cannot."""
         super().__init__()
-        weight, bias = weight_and_bias(linear)
-        self.out_features, self.in_features = weight.shape
+        pairs = [weight_and_bias(linear) for linear in linears]
+        weights = [weight for weight, _ in pairs]
+        bias = join_biases(weights, [bias for _, bias in pairs])
         self._kernels = kernels
-        self._weight = PackedWeight(weight, join_biases([weight], [bias]))
-        probe = probe_rows(self.in_features, weight.dtype)
-        expected = torch.nn.functional.linear(probe, weight, bias)
-        if not relative_error(self(probe), expected) <= TOLERANCES[weight.dtype]:
+        self._weight = PackedWeight(weights, bias if bias is None or order is None else bias[order], order)
+        self.out_features, self.in_features = self._weight.call.outputs, self._weight.call.inputs
+        probe = probe_rows(self.in_features, weights[0].dtype)
+        expected = torch.cat([torch.nn.functional.linear(probe, *pair) for pair in pairs], dim=-1)
+        if order is not None:
+            expected = expected[:, order]
+        if not relative_error(self(probe), expected) <= TOLERANCES[probe.dtype]:
             raise PackingError("packed weights give other results")
 
     @property

@@ -107,7 +107,7 @@ def latent_swap(kernels: Kernels) -> Swap:
 
 def native_linear_swap(kernels: Kernels) -> Swap:
     """A linear layer with our own kernel."""
-    return lambda module: NativeLinear(module, kernels) if type(module) in (nn.Linear, Conv1D) else None
+    return lambda module: NativeLinear([module], kernels) if type(module) in (nn.Linear, Conv1D) else None
 
 
 def fused_swaps(kernels: Kernels) -> list[Swap]:

@@ -76,7 +76,7 @@ def test_a_row_does_not_depend_on_the_others() -> None:
 def test_a_layer_takes_the_place_of_another() -> None:
     linear = nn.Linear(64, 50).bfloat16()
     x = random(2, 3, 64)
-    ours = NativeLinear(linear, the_kernels())(x)
+    ours = NativeLinear([linear], the_kernels())(x)
     assert ours.shape == (2, 3, 50)
     assert torch.allclose(ours.float(), linear(x).float(), atol=2e-2)
 
