@@ -55,7 +55,9 @@ class Recording(Driver):
 
     def run_step(self, chunks: dict[int, int]) -> None:
         rows, batch = self.build(chunks)
+        self.states.take(batch)
         made = self.runner.forward(batch)
+        self.states.commit(batch, ())
         for row, logits in zip(batch.sample_rows.tolist(), made, strict=True):
             self.logits.setdefault(rows[row][0].slot, []).append(logits.clone())
         self._apply(rows, batch, sample(made, batch))

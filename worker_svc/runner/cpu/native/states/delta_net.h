@@ -28,12 +28,14 @@ struct DeltaNet {
 
 namespace {
 
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int WIDE = 4;  // vectors of columns at a time, as many as registers hold
+#if defined(__AVX512F__)
+constexpr int WIDE = 4, WIDEST = 8;  // vectors of columns at a time, as many as registers hold: in scans, in steps
+#elif defined(__aarch64__)
+constexpr int WIDE = 4, WIDEST = 4;
 #elif defined(__AVX2__)
-constexpr int WIDE = 2;
+constexpr int WIDE = 2, WIDEST = 2;
 #else
-constexpr int WIDE = 1;
+constexpr int WIDE = 1, WIDEST = 1;
 #endif
 constexpr int64_t SCANNED = 32;  // tokens at a time, while some columns of the state stay in the first level cache
 
@@ -57,27 +59,63 @@ inline void end_stores_past() {
 #endif
 }
 
-// One token on N vectors of columns of a head's state. Where `PAST`, `to` is a multiple of 64 and not `from`.
-template <int N, bool PAST>
-inline void advance(const Token& t, const float* from, float* to, int64_t from_stride, int64_t to_stride,
-                    int64_t key_dim, int64_t column) {
-    vec of_key[N] = {}, of_query[N] = {}, change[N];
-    for (int64_t k = 0; k < key_dim; k++)
-        for (int n = 0; n < N; n++) {
-            const vec s = load(from + k * from_stride + n * LANES);
-            of_key[n] += t.key[k] * s;
-            of_query[n] += t.query[k] * s;
-        }
-    for (int n = 0; n < N; n++) {
-        change[n] = (load(t.value + column + n * LANES) - t.decay * of_key[n]) * t.update;
-        store(t.out + column + n * LANES, t.decay * of_query[n] + t.match * change[n]);
+// N vectors of columns of a head's state, which the numbers of a row's tokens meet one after the other.
+template <int N>
+struct Columns {
+    int64_t key_dim, first;  // of the columns
+    vec of_key[N], of_query[N];  // what the state has for the key and for the query
+    vec change[N];  // what the key is to give instead, less what it gives
+
+    static vec moved(const Token& t, int64_t k, vec s, vec change) { return t.decay * s + t.key[k] * change; }
+
+    void look_up(const Token& t, const float* from, int64_t stride) {
+        for (int n = 0; n < N; n++) of_key[n] = of_query[n] = vec{};
+        for (int64_t k = 0; k < key_dim; k++)
+            for (int n = 0; n < N; n++) add(t, k, n, load(from + k * stride + n * LANES));
+        answer(t);
     }
-    for (int64_t k = 0; k < key_dim; k++)
+
+    // As `move` for the token before and then `look_up`, with one look at the state.
+    void move_and_look_up(const Token& before, const Token& t, float* state, int64_t stride) {
+        for (int n = 0; n < N; n++) of_key[n] = of_query[n] = vec{};
+        for (int64_t k = 0; k < key_dim; k++)
+            for (int n = 0; n < N; n++) {
+                float* p = state + k * stride + n * LANES;
+                const vec s = moved(before, k, load(p), change[n]);
+                store(p, s);
+                add(t, k, n, s);
+            }
+        answer(t);
+    }
+
+    template <bool PAST>
+    void move(const Token& t, const float* from, float* to, int64_t from_stride, int64_t to_stride) const {
+        for (int64_t k = 0; k < key_dim; k++)
+            for (int n = 0; n < N; n++) {
+                const vec s = moved(t, k, load(from + k * from_stride + n * LANES), change[n]);
+                if (PAST) store_past(to + k * to_stride + n * LANES, s);
+                else store(to + k * to_stride + n * LANES, s);
+            }
+    }
+
+    void add(const Token& t, int64_t k, int n, vec s) {
+        of_key[n] += t.key[k] * s;
+        of_query[n] += t.query[k] * s;
+    }
+
+    void answer(const Token& t) {
         for (int n = 0; n < N; n++) {
-            const vec s = t.decay * load(from + k * from_stride + n * LANES) + t.key[k] * change[n];
-            if (PAST) store_past(to + k * to_stride + n * LANES, s);
-            else store(to + k * to_stride + n * LANES, s);
+            change[n] = (load(t.value + first + n * LANES) - t.decay * of_key[n]) * t.update;
+            store(t.out + first + n * LANES, t.decay * of_query[n] + t.match * change[n]);
         }
+    }
+};
+
+// f<N>(column) over all columns, N vectors at a time; the rest in fewer.
+template <int N, class F>
+inline void over_columns(int64_t first, int64_t end, F&& f) {
+    for (; end - first >= N * LANES; first += N * LANES) f.template operator()<N>(first);
+    if constexpr (N > 1) over_columns<N / 2>(first, end, f);
 }
 
 // What a thread needs of one head for a piece of its tokens.
@@ -117,14 +155,10 @@ struct DeltaHead {
             convolve_inputs(s, first, count, first > start, first + count == end);
             for (int64_t t = 0; t < count; t++) s.tokens[t] = token(s, first + t, t);
             const bool is_step = end - start == 1 && from && (uintptr_t)to % sizeof(vec) == 0;
-            for (int64_t column = 0; column < d.value_dim;) {
-                const bool is_wide = d.value_dim - column >= WIDE * LANES;
-                if (is_step && is_wide) step_columns<WIDE>(s.tokens[0], from, to, column);
-                else if (is_step) step_columns<1>(s.tokens[0], from, to, column);
-                else if (is_wide) scan_columns<WIDE>(s, count, from, to, column);
-                else scan_columns<1>(s, count, from, to, column);
-                column += is_wide ? WIDE * LANES : LANES;
-            }
+            if (is_step)
+                over_columns<WIDEST>(0, d.value_dim, [&]<int N>(int64_t c) { step<N>(s.tokens[0], from, to, c); });
+            else
+                over_columns<WIDE>(0, d.value_dim, [&]<int N>(int64_t c) { scan<N>(s, count, from, to, c); });
             for (int64_t t = 0; t < count; t++) norm_and_gate(s.tokens[t].out, first + t);
             from = to;
         }
@@ -132,21 +166,25 @@ struct DeltaHead {
     }
 
     template <int N>
-    void step_columns(const Token& t, const float* from, float* to, int64_t column) const {
-        advance<N, true>(t, from + column, to + column, d.value_dim, d.value_dim, d.key_dim, column);
+    void step(const Token& t, const float* from, float* to, int64_t column) const {
+        Columns<N> columns{d.key_dim, column};
+        columns.look_up(t, from + column, d.value_dim);
+        columns.template move<true>(t, from + column, to + column, d.value_dim, d.value_dim);
     }
 
     template <int N>
-    void scan_columns(HeadScratch& s, int64_t count, const float* from, float* to, int64_t column) const {
+    void scan(HeadScratch& s, int64_t count, const float* from, float* to, int64_t column) const {
         float* block = s.block.data();
+        const int64_t stride = N * LANES;
         for (int64_t k = 0; k < d.key_dim; k++)
             for (int n = 0; n < N; n++)
-                store(block + (k * N + n) * LANES, from ? load(from + k * d.value_dim + column + n * LANES) : vec{});
-        for (int64_t t = 0; t < count; t++)
-            advance<N, false>(s.tokens[t], block, block, N * LANES, N * LANES, d.key_dim, column);
-        for (int64_t k = 0; k < d.key_dim; k++)
-            for (int n = 0; n < N; n++)
-                store(to + k * d.value_dim + column + n * LANES, load(block + (k * N + n) * LANES));
+                store(block + k * stride + n * LANES,
+                      from ? load(from + k * d.value_dim + column + n * LANES) : vec{});
+        Columns<N> columns{d.key_dim, column};
+        columns.look_up(s.tokens[0], block, stride);
+        for (int64_t t = 1; t < count; t++)
+            columns.move_and_look_up(s.tokens[t - 1], s.tokens[t], block, stride);
+        columns.template move<false>(s.tokens[count - 1], block, to + column, stride, d.value_dim);
     }
 
     // Queries, keys and values of `count` tokens from `first` on. Value heads may share a key head: one of them keeps
