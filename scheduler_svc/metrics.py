@@ -148,6 +148,10 @@ def _group_blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, floa
         of_group = labels | {"group": str(window.number), "reach": str(window.group.reach)}
         for state, count in _states(window.pool):
             yield of_group | {"state": state}, count
+    if worker.checkpoints is not None:
+        of_states = labels | {"group": "states", "reach": str(worker.checkpoints.group.boundary)}
+        for state, count in _states(worker.checkpoints.pool):
+            yield of_states | {"state": state}, count
 
 
 def _states(pool: BlockPool) -> Iterator[tuple[str, int]]:

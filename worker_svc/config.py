@@ -82,6 +82,9 @@ class WorkerSettings(MetricsSettings):
     num_slots: int | None = Field(None, ge=1, le=65_535)
     """Requests that may be here at a time, preempted ones included. Unset: 512, fewer where the recurrent states
     of so many would take more than a share of the free memory."""
+    num_checkpoints: int | None = Field(None, ge=0)
+    """Recurrent states that are kept for others to go on from, beside those of slots. 0: prompts begin at their first
+    token. Unset: two for each slot, fewer where these would take more than a share of the memory that is left."""
     max_num_batched_tokens: int = Field(8192, ge=1)
     """Largest batch that the runner takes, in tokens."""
     outbound_log_bytes: int = Field(64 << 20, ge=1)

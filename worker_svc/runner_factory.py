@@ -127,6 +127,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
             draft_block_bytes=draft.block_bytes if draft else 0,
             num_slots=settings.num_slots,
             mean_request_tokens=settings.mean_request_tokens,
+            num_checkpoints=settings.num_checkpoints,
             max_draft_tokens=speculation.num_drafts if speculation else 0,
         )
     except ModelLoadError as error:

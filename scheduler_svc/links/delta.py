@@ -15,7 +15,7 @@ from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import SlotStatus
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity
@@ -55,8 +55,7 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         columns.CHUNKS.write(message.scheduled_cached_reqs, step.chunks)
     if step.resumed:
         _write_starts(message.scheduled_cached_reqs.resumed, step.resumed)
-    if step.copies or step.fence is not None:
-        _write_copies(message, step)
+    _write_copies(message, step)
     if step.finished_slots:
         message.finished_slots = columns.pack(step.finished_slots, columns.U16)
     if step.preempted_slots:
@@ -74,6 +73,8 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
 
 
 def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) -> None:
+    if step.checkpoints:
+        columns.CHECKPOINTS.write(message.checkpoints, step.checkpoints)
     if step.copies:
         columns.COPIES.write(message.block_copies, step.copies)
     if step.fence is not None:
@@ -83,9 +84,12 @@ def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) ->
 
 
 def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
-    rows = [(chunk.slot, len(blocks), chunk.start, chunk.length) for blocks, chunk, _ in starts]
+    rows = [(start.chunk.slot, len(start.blocks), start.chunk.start, start.chunk.length) for start in starts]
     columns.STARTS.write(message, rows)
     message.block_ids = pack_blocks(np.concatenate([start.blocks for start in starts]))
+    checkpoints = [start.checkpoint + 1 for start in starts]
+    if any(checkpoints):
+        message.from_checkpoints = columns.pack(checkpoints, columns.U32)
     for tables in zip(*(start.windows for start in starts), strict=True):
         group = message.groups.add()
         columns.GROUP_STARTS.write(group, [(first, len(blocks)) for first, blocks in tables])
@@ -142,6 +146,8 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
         report.draft_limits = columns.DRAFTS.read(message)
     if message.withdrawn_slots:
         report.withdrawn = columns.unpack(message.withdrawn_slots, columns.U16)
+    if message.checkpoint_positions:
+        report.checkpoint_positions = columns.unpack(message.checkpoint_positions, columns.U32)
     report.num_draft_tokens = message.num_draft_tokens
     report.num_accepted_tokens = message.num_accepted_tokens
     timings = message.timings
@@ -173,7 +179,7 @@ def parse_hello(
 
 def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
     """What a worker says of itself."""
-    identity = message.model.identity
+    identity, states = message.model.identity, message.state_group
     return WorkerInfo(
         worker_id=message.worker_id,
         instance=message.worker_instance,
@@ -190,11 +196,14 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         serves_generation=not message.kinds or generation_pb2.REQUEST_KIND_GENERATE in message.kinds,
         serves_pooling=generation_pb2.REQUEST_KIND_POOLING in message.kinds,
         identity=ModelIdentity(identity.weights, identity.form, identity.number_class),
-        reuses_blocks=not message.reuses_no_blocks,
+        reuses_blocks=not message.reuses_no_blocks or message.HasField("state_group"),
         groups=tuple(
             BlockGroup(each.kind, each.reach, each.num_blocks, each.bytes_per_block)
             for each in message.groups
         ),
+        state_group=StateGroup(states.boundary, states.num_checkpoints, states.bytes_per_checkpoint)
+        if message.HasField("state_group")
+        else None,
     )
 
 

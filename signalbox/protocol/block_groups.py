@@ -39,3 +39,18 @@ class BlockGroup:
     def blocks_of_one(self, block_size: int, max_draft_tokens: int = 0) -> int:
         """Blocks with which a request goes on, whatever else runs: for its reach and a step, wherever they begin."""
         return -(-(self.reach + 1 + max_draft_tokens) // block_size) + 1
+
+
+@dataclass(frozen=True)
+class StateGroup:
+    """The checkpoints of a worker's recurrent states: each is the state behind so many tokens of one sequence (CK)."""
+
+    boundary: int
+    """There are checkpoints at multiples of it, in positions; a multiple of the block size."""
+    num_checkpoints: int
+    bytes_per_checkpoint: int = 0
+    """In all layers; 0: it is not said."""
+
+    def last_boundary(self, position: Positions) -> Positions:
+        """The last boundary up to `position`; 0: there is none yet."""
+        return position // self.boundary * self.boundary

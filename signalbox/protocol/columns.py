@@ -75,6 +75,7 @@ GROUP_STARTS = Columns(firsts=U32, block_counts=U32)
 GRANTS = Columns(new_block_slots=U16, new_block_ids=U32)
 CHUNKS = Columns(chunk_slots=U16, chunk_starts=U32, chunk_lengths=U32)
 COPIES = Columns(source_block_ids=U32, target_block_ids=U32)
+CHECKPOINTS = Columns(slots=U16, checkpoint_ids=U32, positions=U32)
 DRAFTS = Columns(draft_slots=U16, draft_limits=U8)
 """Column of drafts, of ModelRunnerOutput too."""
 

@@ -424,7 +424,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -441,6 +441,7 @@ class WorkerHello(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     REUSES_NO_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    STATE_GROUP_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -457,7 +458,18 @@ class WorkerHello(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[BlockGroup]
     reuses_no_blocks: bool
     protocol: _generation_pb2.ProtocolVersions
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
+    state_group: StateGroup
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ...) -> None: ...
+
+class StateGroup(_message.Message):
+    __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint")
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    NUM_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    boundary: int
+    num_checkpoints: int
+    bytes_per_checkpoint: int
+    def __init__(self, boundary: _Optional[int] = ..., num_checkpoints: _Optional[int] = ..., bytes_per_checkpoint: _Optional[int] = ...) -> None: ...
 
 class BlockGroup(_message.Message):
     __slots__ = ("kind", "reach", "num_blocks", "bytes_per_block")
@@ -538,7 +550,7 @@ class SlotSnapshot(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ..., group_tables: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
-    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots")
+    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots", "checkpoint_positions")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_SLOTS_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -559,6 +571,7 @@ class ModelRunnerOutput(_message.Message):
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     exception_slots: bytes
     exception_counts: bytes
@@ -579,7 +592,8 @@ class ModelRunnerOutput(_message.Message):
     num_draft_tokens: int
     num_accepted_tokens: int
     withdrawn_slots: bytes
-    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., withdrawn_slots: _Optional[bytes] = ...) -> None: ...
+    checkpoint_positions: bytes
+    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., withdrawn_slots: _Optional[bytes] = ..., checkpoint_positions: _Optional[bytes] = ...) -> None: ...
 
 class StepTimings(_message.Message):
     __slots__ = ("queued_us", "prepare_us", "execute_us", "commit_us")
@@ -714,7 +728,7 @@ class NewRequestData(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
-    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped")
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
@@ -730,6 +744,7 @@ class SchedulerOutput(_message.Message):
     IS_SOLO_FIELD_NUMBER: _ClassVar[int]
     ASIDE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MAY_BE_SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     scheduler_epoch: int
     scheduled_new_reqs: ScheduledNewReqs
@@ -745,23 +760,36 @@ class SchedulerOutput(_message.Message):
     is_solo: bool
     aside_slots: bytes
     may_be_skipped: bool
-    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ...) -> None: ...
+    checkpoints: Checkpoints
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ...) -> None: ...
+
+class Checkpoints(_message.Message):
+    __slots__ = ("slots", "checkpoint_ids", "positions")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_IDS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    slots: bytes
+    checkpoint_ids: bytes
+    positions: bytes
+    def __init__(self, slots: _Optional[bytes] = ..., checkpoint_ids: _Optional[bytes] = ..., positions: _Optional[bytes] = ...) -> None: ...
 
 class ScheduledNewReqs(_message.Message):
-    __slots__ = ("slots", "block_counts", "block_ids", "num_computed_tokens", "num_scheduled_tokens", "groups")
+    __slots__ = ("slots", "block_counts", "block_ids", "num_computed_tokens", "num_scheduled_tokens", "groups", "from_checkpoints")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_COUNTS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_SCHEDULED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    FROM_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     slots: bytes
     block_counts: bytes
     block_ids: bytes
     num_computed_tokens: bytes
     num_scheduled_tokens: bytes
     groups: _containers.RepeatedCompositeFieldContainer[GroupStarts]
-    def __init__(self, slots: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., num_computed_tokens: _Optional[bytes] = ..., num_scheduled_tokens: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupStarts, _Mapping]]] = ...) -> None: ...
+    from_checkpoints: bytes
+    def __init__(self, slots: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., num_computed_tokens: _Optional[bytes] = ..., num_scheduled_tokens: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupStarts, _Mapping]]] = ..., from_checkpoints: _Optional[bytes] = ...) -> None: ...
 
 class GroupStarts(_message.Message):
     __slots__ = ("firsts", "block_counts", "block_ids")

@@ -261,6 +261,7 @@ MESSAGES = (
     scheduler_pb2.CachedRequestData,
     scheduler_pb2.BlockCopies,
     scheduler_pb2.SchedulerOutput,
+    scheduler_pb2.Checkpoints,
     scheduler_pb2.ModelRunnerOutput,
     worker_pb2.OutputBatch,
 )

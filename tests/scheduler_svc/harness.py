@@ -83,7 +83,11 @@ def report_for(scheduler: Scheduler, finished: tuple[tuple[int, int, int], ...] 
     """The report of the oldest step in flight of a worker where everything went as expected."""
     record = scheduler.workers[WORKER].records[0]
     return StepReport(
-        record.step_id, record.num_decode_rows, record.num_prefill_tokens, finished=list(finished)
+        record.step_id,
+        record.num_decode_rows,
+        record.num_prefill_tokens,
+        finished=list(finished),
+        checkpoint_positions=[order.position for order in record.checkpoints],
     )
 
 

@@ -41,3 +41,4 @@ def poison(runner: SimRunner, delta: StepDelta) -> None:
             first, blocks = start.groups[number - 1]
             fresh += blocks[start.start // runner.info.block_size - first :].tolist()
         runner.poison_group(number, fresh)
+    runner.poison_checkpoints([order.checkpoint for order in delta.checkpoints])

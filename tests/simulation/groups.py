@@ -1,10 +1,10 @@
-"""Groups of layers for simulated models."""
+"""Groups of layers, and checkpoints of recurrent states, for simulated models."""
 
 from __future__ import annotations
 
 import random
 
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 
 
@@ -18,3 +18,8 @@ def draw_groups(dice: random.Random, block_size: int, max_draft_tokens: int) -> 
         least = BlockGroup(kind, reach, 1).blocks_of_one(block_size, max_draft_tokens)
         groups.append(BlockGroup(kind, reach, least + dice.choice((0, 2, 6, 20))))
     return tuple(groups)
+
+
+def draw_states(dice: random.Random, block_size: int) -> StateGroup:
+    """Checkpoints at each block or each few, from one on: then every one of them is another's."""
+    return StateGroup(block_size * dice.choice((1, 2, 3)), dice.choice((1, 2, 5, 40)))

@@ -56,6 +56,7 @@ class Simulation:
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
             num_state_versions=setup.num_state_versions,
+            state_group=setup.state_group,
             groups=setup.groups,
         )
         self.workers = [
@@ -146,6 +147,9 @@ class Simulation:
         for worker in self.scheduler.core.workers.values():
             for pool in worker.pools:
                 assert pool.num_available == pool.num_blocks, "blocks are left behind"
+            if worker.checkpoints is not None:
+                pool = worker.checkpoints.pool
+                assert pool.num_available == pool.num_blocks, "checkpoints are left behind"
         assert self.faults or self.scheduler.num_divergences == 0
         for node in self.workers:
             assert not node.alive or not np.any(node.core.table.status), "the worker keeps slots"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from tests.simulation.penalties import continuation_without_repeats
 from tests.simulation.vectors import expected_vector
 from worker_svc.core.requests.pooling import PoolingMode
@@ -84,3 +84,5 @@ class Setup:
     """Groups of blocks beside the spine."""
     num_state_versions: int = 0
     """Of each slot's recurrent state; 0: the model has none."""
+    state_group: StateGroup | None = None
+    """Checkpoints of these states; None: there are none."""

@@ -96,6 +96,7 @@ class WorkerNode:
             num_host_blocks=self.info.num_host_blocks,
             kinds=[int(kind) for kind in self.info.kinds],  # type: ignore[misc]
             reuses_no_blocks=self.info.num_state_versions > 0,
+            state_group=delta.build_state_group(self.info),
             groups=delta.build_groups(self.info),
         )
         if self.core.last_step_id:

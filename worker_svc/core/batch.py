@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import ModelTask, RequestKind
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from worker_svc.core.requests.masks import Masks
@@ -27,6 +27,16 @@ class QuerySpan(NamedTuple):
     row: int
     start: int
     end: int
+
+
+class StateKeep(NamedTuple):
+    """A recurrent state that is kept on the way of a row."""
+
+    row: int
+    end: int
+    """Behind the query tokens of the batch up to this number."""
+    checkpoint: int
+    """Where it is kept; -1: as the last boundary's of the row's slot."""
 
 
 @dataclass
@@ -84,6 +94,8 @@ class Batch:
     state_writes: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     """[R] version that each row leaves behind its last query token; never one that it, or a step before it that may
     have to run again, reads."""
+    state_keeps: list[StateKeep] = field(default_factory=list)
+    """States that are kept besides; no row of the batch reads what they write."""
 
     @property
     def query_lengths(self) -> I32:
@@ -110,6 +122,11 @@ class Batch:
             mask_index=self.mask_index[samples],
             state_reads=self.state_reads[first:end],
             state_writes=self.state_writes[first:end],
+            state_keeps=[
+                StateKeep(keep.row - first, keep.end - query.start, keep.checkpoint)
+                for keep in self.state_keeps
+                if first <= keep.row < end
+            ],
             scored=_spans_of_rows(self.scored, first, end, query.start),
             pooled=_spans_of_rows(self.pooled, first, end, query.start),
         )
@@ -130,6 +147,16 @@ class BlockCopy(NamedTuple):
     source_is_host: bool
     target: int
     target_is_host: bool
+
+
+class StateCopy(NamedTuple):
+    """Copy of a recurrent state between a version of a slot's and a checkpoint."""
+
+    slot: int
+    version: int
+    checkpoint: int
+    is_restored: bool
+    """From the checkpoint to the version; False: the other way."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +230,9 @@ class RunnerInfo:
     `num_blocks` are the spine's."""
     num_state_versions: int = 0
     """Versions of each slot's recurrent state, one more than the steps that it has in flight; 0: the model has no
-    recurrent layers. With them no row goes on from cached blocks: there is no state at their end."""
+    recurrent layers. With them no row goes on from cached blocks alone: there is no state at their end."""
+    state_group: StateGroup | None = None
+    """Checkpoints of these states; None: there are none, and rows begin at position 0."""
 
     @property
     def kinds(self) -> tuple[RequestKind, ...]:
@@ -228,6 +257,10 @@ class ModelRunner(Protocol):
 
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies whole blocks of all layers, in order, before the batch of the same step runs."""
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Copies recurrent states of all layers, in order, before the batch of the same step runs. Never called without
+        a `state_group`."""
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """What makes `copies`, in order, in whatever thread calls it, while batches run that touch none of their

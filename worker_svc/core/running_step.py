@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, BlockCopy
-from worker_svc.core.step import I32, I64, SideCopies, SlotStart, StepReport
+from worker_svc.core.batch import Batch, BlockCopy, StateCopy
+from worker_svc.core.step import I32, I64, CheckpointOrder, SideCopies, SlotStart, StepReport
 
 
 @dataclass
@@ -33,3 +33,7 @@ class RunningStep:
     """[R] rows of the batch whose query token a step in flight samples: the host does not know it yet."""
     side_copies: SideCopies | None = None
     """Block copies to be begun behind `copies`, and not to be waited for; None: there are none."""
+    state_copies: list[StateCopy] = field(default_factory=list)
+    """Copies of recurrent states to be made before the batch runs."""
+    checkpoints: list[CheckpointOrder] = field(default_factory=list)
+    """States that are to be kept; what became of each is in the report."""

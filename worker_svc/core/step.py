@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.requests.pooling import F32, PoolingParams
 from worker_svc.core.requests.reasoning import ReasoningBudget
 from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.core.requests.state_versions import NOTHING
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -84,10 +86,22 @@ class SlotStart:
     length: int
     groups: tuple[tuple[int, I32], ...] = ()
     """Its table in each group but the spine: index of the first block, and the blocks."""
+    checkpoint: int = NOTHING
+    """The checkpoint of the state that it goes on from; NOTHING: there is none."""
 
     def blocks_of(self, group: int) -> I32:
         """The blocks that it gives in one group."""
         return self.blocks if group == SPINE else self.groups[group - 1][1]
+
+
+class CheckpointOrder(NamedTuple):
+    """A state that is to be kept."""
+
+    slot: int
+    checkpoint: int
+    position: int
+    """Behind so many tokens, the last of which a chunk of the step computes; 0: behind the last boundary that the slot
+    has passed."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +137,8 @@ class StepDelta:
     """Block copies in order, ahead of the step's work."""
     side_copies: SideCopies | None = None
     """Block copies that begin behind `copies`, beside the steps; None: there are none."""
+    checkpoints: list[CheckpointOrder] = field(default_factory=list)
+    """States that are to be kept. Those without a position are, before anything else changes."""
     is_solo: bool = False
     """Its one row is a suspect's own."""
     aside_slots: list[int] = field(default_factory=list)
@@ -162,6 +178,8 @@ class StepReport:
     """(slot, drafts that it wants to be allowed from now on)"""
     withdrawn_slots: list[int] = field(default_factory=list)
     """Slots that failed because their numbers are not finite: what they have published is to be forgotten."""
+    checkpoint_positions: list[int] = field(default_factory=list)
+    """Positions of the states that were kept, one for each order of the step; 0: there is none."""
     num_drafted: int = 0
     """Draft tokens that the model looked at."""
     num_accepted: int = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled
-from worker_svc.core.faults.isolation import run_step
+from worker_svc.core.faults.isolation import copy_states, run_step
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.run_ahead import may_launch
 from worker_svc.core.running_step import RunningStep
@@ -70,6 +70,7 @@ class StepsInFlight:
         if sampled is not None:
             return step, sampled, {}
         fill_in(self._table, step.batch)
+        copy_states(self._runner, step.state_copies)
         side_copies = None if step.side_copies is None else partial(self._copy_aside, step.side_copies)
         return step, *run_step(self._runner, step.copies, step.batch, side_copies)
 

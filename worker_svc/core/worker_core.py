@@ -13,12 +13,14 @@ from worker_svc.core.alone.loan import Loan
 from worker_svc.core.alone.steps import author_step
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.batch_builder import build_batch, ready_rows
+from worker_svc.core.changes import apply_changes
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.drafting import Drafting, DraftTotals
 from worker_svc.core.faults.bad_streak import BadStreak
 from worker_svc.core.faults.solo import SoloSteps
 from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.requests.automaton import Automaton
+from worker_svc.core.requests.checkpoints import Checkpoints
 from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.prompt_reading import TOO_MANY_RESULTS, take_readings, unread_gap
 from worker_svc.core.requests.reasoning import ReasoningGuard
@@ -56,6 +58,7 @@ class WorkerCore:
         """bad_row_limit: see `BadStreak`."""
         self.table = RequestTable.of(info, num_slots)
         self.states = StateVersions(num_slots, info.num_state_versions)
+        self.checkpoints = Checkpoints(info.state_group, self.table, self.states)
         self.scheduler_epoch = 0
         """Highest term of a scheduler that was obeyed."""
         self.scheduler_instance = ""
@@ -143,16 +146,18 @@ class WorkerCore:
         """Takes a delta into the table and derives the step's batch; see `has_to_wait`. Raises StepRefusedError."""
         self._check(delta)
         self._settle()
-        self._apply_changes(delta)
         table = self.table
+        state_copies, positions = self.checkpoints.save(delta.checkpoints)
+        state_copies += apply_changes(table, delta, self.states, self.checkpoints, self._clear)
         rows = np.flatnonzero(table.runs & ~table.paused)
-        report = StepReport(delta.step_id, num_decode_rows=len(rows))
+        report = StepReport(delta.step_id, num_decode_rows=len(rows), checkpoint_positions=positions)
         chunks = self._admit_chunks(delta, report)
         ready = ready_rows(table, rows, report, is_skipped=delta.is_skipped)
         drafts = self.drafting.propose(table, delta, ready) if self.drafting is not None else None
         drafts = self._grammars.cut_drafts(ready, drafts)
         batch = build_batch(table, delta.step_id, ready, drafts, chunks)
         self.states.take(batch)
+        self.checkpoints.keep(batch, delta.checkpoints)
         batch.masks = self._grammars.masks(batch.slots, batch.sample_rows, drafts)
         if batch.masks is not None:
             batch.mask_index = batch.masks.index
@@ -160,9 +165,11 @@ class WorkerCore:
         table.num_in_flight[batch.slots] += batch.query_lengths
         refused, self._refused = self._refused, []
         failed, self._failed = self._failed, []
-        return RunningStep(
+        step = RunningStep(
             report, batch, rows, chunks, delta.copies, drafts, refused, failed, ahead, delta.side_copies
         )
+        step.state_copies, step.checkpoints = state_copies, delta.checkpoints
+        return step
 
     def refusal_of(self, delta: StepDelta) -> str | None:
         """Why a delta cannot be for us; None: it can be applied."""
@@ -187,27 +194,6 @@ class WorkerCore:
     def _settle(self) -> None:
         self.table.runs[self._settling] = True
         self._settling = []
-
-    def _apply_changes(self, delta: StepDelta) -> None:
-        """Applies what a delta changes, in the order of the design: finished, preempted, grants, resumed, new; then
-        pauses and limits."""
-        table = self.table
-        for slot in delta.finished_slots:
-            self._clear(slot)
-        for slot in delta.preempted_slots:
-            table.preempt(slot)
-        for slot, block in zip(delta.grant_slots.tolist(), delta.grant_blocks.tolist(), strict=True):
-            table.grant(slot, block)
-        for group, slots, blocks in delta.group_grants:
-            table.grant_group(group, slots, blocks)
-        for start in (*delta.resumed, *delta.started):
-            if table.status[start.slot] in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
-                table.start(start.slot, start.blocks, start.start, start.groups)
-                self.states.reset(start.slot)
-        table.paused[delta.paused_slots] = True
-        table.paused[delta.unpaused_slots] = False
-        for slot, limit in delta.draft_limits:
-            table.max_drafts[slot] = limit
 
     def _admit_chunks(self, delta: StepDelta, report: StepReport) -> list[SlotStart]:
         """The chunks that start where their request stands; the others are reported as not run."""
@@ -263,6 +249,7 @@ class WorkerCore:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
                 table.num_computed[chunk.slot] = chunk.start + chunk.length
         self.states.commit(step.batch, failed)
+        self.checkpoints.commit(step.batch, step.checkpoints, failed, report.checkpoint_positions)
         new = accept(table, self._stops, self._grammars, step, sampled, failed)
         prompts = take_readings(table, step, sampled, failed)
         odd = np.flatnonzero(new.counts != 1)
@@ -353,6 +340,8 @@ class WorkerCore:
         self._grammars.clear(slot)
         self._sorter.remove(slot)
         self.solo.suspects.discard(slot)
+        self.states.reset(slot)
+        self.checkpoints.forget(slot)
         if self.drafting is not None:
             self.drafting.forget(slot)
         self.table.clear(slot)

@@ -20,6 +20,7 @@ from worker_svc.core.requests.pooling import PoolingParams
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
+    CheckpointOrder,
     Failure,
     FrontendOutput,
     NewRequest,
@@ -73,6 +74,7 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         is_solo=message.is_solo,
         aside_slots=columns.unpack(message.aside_slots, columns.U16),
         may_be_skipped=message.may_be_skipped,
+        checkpoints=[CheckpointOrder(*row) for row in columns.CHECKPOINTS.read(message.checkpoints)],
     )
 
 
@@ -123,8 +125,11 @@ def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
         return []
     tables = np.split(blocks, np.cumsum(counts)[:-1])
     groups = [_parse_group(group, len(rows)) for group in message.groups]
+    checkpoints = columns.unpack(message.from_checkpoints, columns.U32) or [0] * len(rows)
+    if len(checkpoints) != len(rows):
+        raise ValueError(f"from_checkpoints are {len(checkpoints)}, and {len(rows)} slots start")
     return [
-        SlotStart(slot, table, start, length, tuple(group[row] for group in groups))
+        SlotStart(slot, table, start, length, tuple(group[row] for group in groups), checkpoints[row] - 1)
         for row, ((slot, _, start, length), table) in enumerate(zip(rows, tables, strict=True))
     ]
 
@@ -222,6 +227,8 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
     message.num_draft_tokens, message.num_accepted_tokens = report.num_drafted, report.num_accepted
     if report.withdrawn_slots:
         message.withdrawn_slots = columns.pack(report.withdrawn_slots, columns.U16)
+    if report.checkpoint_positions:
+        message.checkpoint_positions = columns.pack(report.checkpoint_positions, columns.U32)
     return message
 
 
@@ -300,6 +307,17 @@ def build_groups(info: RunnerInfo) -> list[scheduler_pb2.BlockGroup]:
         )
         for group in info.groups
     ]
+
+
+def build_state_group(info: RunnerInfo) -> scheduler_pb2.StateGroup | None:
+    """The checkpoints of a hello; None: the worker has none."""
+    if info.state_group is None:
+        return None
+    return scheduler_pb2.StateGroup(
+        boundary=info.state_group.boundary,
+        num_checkpoints=info.state_group.num_checkpoints,
+        bytes_per_checkpoint=info.state_group.bytes_per_checkpoint,
+    )
 
 
 def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:

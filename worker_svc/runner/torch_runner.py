@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
-from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, Sampled
+from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
@@ -38,7 +38,7 @@ from worker_svc.runner.model.memory import CacheSize
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
-from worker_svc.runner.recurrent.making import make_store
+from worker_svc.runner.recurrent.making import make_store, state_group_of
 from worker_svc.runner.recurrent.rows import rows_of, scratch_rows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
@@ -79,6 +79,7 @@ class TorchRunner:
         max_num_batched_tokens: int = 8192,
         draft_block_bytes: int = 0,
         num_slots: int | None = None,
+        num_checkpoints: int | None = None,
         mean_request_tokens: int | None = None,
         max_draft_tokens: int = 0,
         has_groups: bool = True,
@@ -92,7 +93,8 @@ class TorchRunner:
         positions of one request; None: what the model was made for, or the whole cache if that is less.
         threads: the most that torch and the kernels use, steps of few tokens perhaps fewer; None leaves their own
         choice. draft_block_bytes: what a draft model takes of each block beside this one. num_slots: requests that may
-        be here at a time, each with its recurrent state; None: as many as usual, or as have room.
+        be here at a time, each with its recurrent state; None: as many as usual, or as have room. num_checkpoints: of
+        recurrent states; None: as have room; 0: prompts begin at their first token.
         mean_request_tokens: length that the cache is divided for, where layers have windows; None: as usual.
         max_draft_tokens: most drafts of a step. has_groups: False: batches have tables of one group alone.
         """
@@ -102,7 +104,9 @@ class TorchRunner:
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
         self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
-        self._states = make_store(self.model, num_slots, num_host_blocks, is_served=self._keeps_states)
+        self._states = make_store(
+            self.model, num_slots, num_host_blocks, num_checkpoints, is_served=self._keeps_states
+        )
         self._head = ModelHead.of(self.model.module)
         head, pooling_mode = self.model.head, None
         if self._head is not None and head is None:
@@ -149,6 +153,7 @@ class TorchRunner:
             groups=self._layout.groups,
             num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
             num_state_versions=self._states.num_versions if self._states else 0,
+            state_group=state_group_of(self._states, block_size),
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
@@ -204,6 +209,12 @@ class TorchRunner:
         """Copies whole blocks of all layers, in order."""
         for copy in copies:
             self._cache.copy_block(copy)
+
+    @torch.inference_mode()
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Copies recurrent states of all layers, in order."""
+        assert self._states is not None, "the model has no recurrent layers"
+        self._states.copy(copies)
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that makes the copies on a stream of their own; see `ModelRunner`."""

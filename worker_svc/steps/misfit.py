@@ -18,6 +18,7 @@ from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import scheduler_pb2
 from worker_svc.core.batch import BlockCopy, RunnerInfo
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.step import SlotStart, StepDelta
 
 MOST_DRAFTS = 255
@@ -36,12 +37,14 @@ class Bounds:
     """Prefill tokens that the runner takes in a step."""
     groups: tuple[int, ...] = ()
     """Blocks of each group but the spine."""
+    num_checkpoints: int = 0
 
     @classmethod
     def of(cls, info: RunnerInfo, num_slots: int, most_tokens: int) -> Bounds:
         """The bounds of a runner with so many slots."""
         groups = tuple(group.num_blocks for group in info.groups)
-        return cls(num_slots, info.num_blocks, info.num_host_blocks, most_tokens, groups)
+        num_checkpoints = info.state_group.num_checkpoints if info.state_group else 0
+        return cls(num_slots, info.num_blocks, info.num_host_blocks, most_tokens, groups, num_checkpoints)
 
 
 def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
@@ -51,6 +54,7 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     lengths = [start.length for start in starts] + [length for _, _, length in delta.chunks]
     slots = [*delta.finished_slots, *delta.preempted_slots, *delta.paused_slots, *delta.unpaused_slots]
     slots += [*delta.aside_slots, *runs, *(slot for slot, _ in delta.draft_limits)]
+    slots += [order.slot for order in delta.checkpoints]
     granted = [delta.grant_slots, *(granted for _, granted, _ in delta.group_grants)]
     largest = max(max(slots, default=0), *(int(named.max(initial=0)) for named in granted))
     if largest >= bounds.num_slots:
@@ -64,7 +68,7 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     named = [delta.grant_blocks, *(start.blocks for start in starts)]
     if any(blocks.min(initial=0) < 0 or blocks.max(initial=0) >= bounds.num_blocks for blocks in named):
         return f"it names a block that is none of {bounds.num_blocks}"
-    misfit = _groups_misfit(delta, starts, bounds)
+    misfit = _groups_misfit(delta, starts, bounds) or _checkpoints_misfit(delta, starts, bounds)
     if misfit is not None:
         return misfit
     copies = [*delta.copies, *(delta.side_copies.copies if delta.side_copies is not None else [])]
@@ -82,6 +86,17 @@ def _groups_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds
         named = [delta.grants_of(number)[1], *(start.blocks_of(number) for start in starts)]
         if any(blocks.min(initial=0) < 0 or blocks.max(initial=0) >= size for blocks in named):
             return f"it names a block of group {number} that is none of {size}"
+    return None
+
+
+def _checkpoints_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds) -> str | None:
+    """Why what it says of checkpoints can fit no worker of these bounds: each is written once, or read."""
+    written = [order.checkpoint for order in delta.checkpoints]
+    read = [start.checkpoint for start in starts if start.checkpoint != NOTHING]
+    if max([*written, *read], default=-1) >= bounds.num_checkpoints:
+        return f"it names a checkpoint that is none of {bounds.num_checkpoints}"
+    if len(set(written)) != len(written) or not set(written).isdisjoint(read):
+        return "it writes a checkpoint twice, or one that a slot is to go on from"
     return None
 
 

@@ -16,3 +16,5 @@ class PrefixWait(NamedTuple):
     """Its request id."""
     end: int
     """Where the block ends, in tokens."""
+    is_state: bool = False
+    """It waits for the state there: the blocks alone are of no use to it."""

@@ -60,6 +60,17 @@ class WindowPool(BlockPool):
         self._is_passed[idle[hashed]] = True
         self._enqueue(self._passed, idle[hashed])
 
+    def demote(self, block: int) -> None:
+        """A block that can be hit has lost its worth, unless several have gone on from it: it is given away before
+        others."""
+        if self.ref_counts[block] or not self._hashed[block] or self._num_hits[block] >= SHARED_HITS:
+            return
+        blocks = np.array([block], np.int32)
+        self._stamps[blocks] = 0
+        self._leave_cached(blocks)
+        self._is_passed[blocks] = True
+        self._enqueue(self._passed, blocks)
+
     def _next_cached(self, count: int) -> Blocks:
         passed = self._passed.peek(count, self._stamps)
         if len(passed) == count:

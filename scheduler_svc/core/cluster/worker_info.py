@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler_svc.core.request import Request
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 
 NAMELESS = b"reuses none"
@@ -36,6 +36,9 @@ class WorkerInfo:
 
     groups: tuple[BlockGroup, ...] = ()
     """Groups of blocks beside the spine, whose blocks are `num_blocks`; in order, the first is group 1."""
+
+    state_group: StateGroup | None = None
+    """Checkpoints of recurrent states; None: there are none."""
 
     @property
     def names_key(self) -> bytes:

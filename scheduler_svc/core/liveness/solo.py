@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
+from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
@@ -91,6 +92,8 @@ def build_solo_step(
     assert not worker.records and not worker.table.aside
     step = StepDecision(worker.next_step_id)
     budget, table = worker.limits.max_num_batched_tokens, worker.table
+    if worker.checkpoints is not None:
+        worker.checkpoints.begin_step()
     # Whoever takes a place from a row takes this step's advance off its bound.
     table.bound += table.advance
     admission = _SoloAdmission(worker, config, step, budget, offers, is_short=bool(table.held), now=now)
@@ -99,7 +102,10 @@ def build_solo_step(
     if not step.is_empty:
         step.is_solo = True
         step.finished_slots = table.name_released()
-        chunks = [*step.chunks, *(start.chunk for start in (*step.resumed, *step.started))]
+        if worker.checkpoints is not None:
+            step.checkpoints += worker.checkpoints.name_leaving()
+        starts = [*step.resumed, *step.started]
+        chunks = [*step.chunks, *(start.chunk for start in starts)]
         table.set_aside(step, chunks[0].slot if chunks else None)
         step.num_prefill_tokens = sum(chunk.length for chunk in chunks)
         worker.records.append(
@@ -113,6 +119,8 @@ def build_solo_step(
                 num_prefill_tokens=step.num_prefill_tokens,
                 released_slots=step.finished_slots,
                 is_solo=True,
+                checkpoints=step.checkpoints,
+                read_checkpoints=[start.checkpoint for start in starts if start.checkpoint != NO_CHECKPOINT],
             )
         )
         worker.next_step_id += 1

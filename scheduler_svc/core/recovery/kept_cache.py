@@ -31,13 +31,20 @@ def keep_cache(worker: Worker, old: Worker, last_step_id: int, written_alone: Se
         before.pool.vacate()
         before.pool.forget(blocks)
         window.pool = before.pool
+    if worker.checkpoints is not None and old.checkpoints is not None:
+        # What was being written has no name, and nobody will say one.
+        old.checkpoints.pool.vacate()
+        worker.checkpoints.pool = old.checkpoints.pool
 
 
 def is_same_cache(worker: Worker, old: Worker) -> bool:
     """Both are one process, with the same blocks."""
     info, other = worker.info, old.info
     is_same = (
-        info.instance == other.instance and info.identity == other.identity and info.groups == other.groups
+        info.instance == other.instance
+        and info.identity == other.identity
+        and info.groups == other.groups
+        and info.state_group == other.state_group
     )
     return is_same and (info.num_blocks, info.num_host_blocks, info.block_size) == (
         other.num_blocks,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks, Hashes
+from scheduler_svc.core.blocks.checkpoints import Checkpoints
 from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.slots.state import SlotState
@@ -48,8 +49,13 @@ def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
         others = {*_readers(worker, slot, first), *_holders(worker, bad)} - seen
         for window in worker.windows:
             others |= {*_holders_in(worker, window, _forget_in(worker, window, slot, first))} - seen
-        seen |= others
         todo += [(other, first) for other in others]
+        if worker.checkpoints is not None:
+            # The blocks ahead of a state may be another's, and good.
+            behind = {*_forget_states(worker, worker.checkpoints, slot, first)} - seen - others
+            todo += [(other, int(worker.table.num_found[other])) for other in behind]
+            others |= behind
+        seen |= others
         spoilt += [other for other in others if _runs(worker, other)]
     return sorted(spoilt)
 
@@ -75,6 +81,15 @@ def _forget_in(worker: Worker, window: WindowBlocks, slot: int, first: int) -> B
     bad = _with_content(window.pool, window.blocks[rows, indexes], hashes, window.still_theirs(rows, indexes))
     window.pool.forget(bad)
     return bad
+
+
+def _forget_states(worker: Worker, checkpoints: Checkpoints, slot: int, first: int) -> list[int]:
+    """Forgets the recurrent states behind the blocks of `slot` from `first` on, and returns the slots that run and have
+    gone on from one of them."""
+    bad = checkpoints.pool.owners(worker.table.hashes(slot, first, int(worker.table.num_hashes[slot])))
+    checkpoints.pool.forget(bad)
+    running = np.flatnonzero(worker.table.num_blocks).tolist()
+    return [other for other in running if checkpoints.origin_of(other) in bad.tolist()]
 
 
 def _published(worker: Worker, slot: int, first: int) -> tuple[Slots, Slots]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.admission.recent_classes import RecentClasses
 from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, BlockPool, Blocks
+from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.blocks.host_cache import HostCache
 from scheduler_svc.core.blocks.loans import Loan
@@ -20,7 +21,7 @@ from scheduler_svc.core.config import WorkerLimits
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.vitals import Vitals
 from scheduler_svc.core.request import BlockNames, Request, RequestStatus
-from scheduler_svc.core.slots.state import ENDED, SUSPENDED, SlotState
+from scheduler_svc.core.slots.state import ENDED, RUNNING, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
@@ -41,6 +42,8 @@ class Worker:
     """Blocks of the spine."""
     windows: list[WindowBlocks] = field(init=False)
     """Blocks and tables of the other groups, in order."""
+    checkpoints: Checkpoints | None = field(init=False)
+    """Checkpoints of recurrent states; None: the model keeps none, or the worker has no room for any."""
     host: HostCache = field(init=False)
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
@@ -88,6 +91,8 @@ class Worker:
         self.pool = BlockPool(self.info.num_blocks)
         sizes = self.info.num_slots, self.info.max_blocks_per_request, block_size
         self.windows = [WindowBlocks(n, group, *sizes) for n, group in enumerate(self.info.groups, SPINE + 1)]
+        states = self.info.state_group
+        self.checkpoints = Checkpoints(states, self.info.num_slots, block_size) if states else None
         self.window_loans = [Loan() for _ in self.windows]
         self.host = HostCache(self.info.num_host_blocks)
         if self.info.num_host_blocks:
@@ -242,16 +247,21 @@ class Worker:
         step: StepDecision,
         window_hits: tuple[Blocks, ...] = (),
         branch: int = 0,
+        checkpoint: int = NO_CHECKPOINT,
+        is_kept: bool = True,
     ) -> Blocks:
         """Gives a slot without blocks its block table: shared `hits` first, then copies of `host_hits`, `num_new` new
         blocks with these. `window_hits` are the last of `hits` in the other groups; `branch` says how many blocks the
-        spine alone had. Returns the table."""
+        spine alone had. `checkpoint` is that of the state behind `hits`; others may go on from its own, if `is_kept`.
+        Returns the table."""
         table, pool = self.table, self.pool
         for number, window in enumerate(self.windows):
             found = window_hits[number] if window_hits else NO_BLOCKS
             window.start(
                 slot, len(hits), found, (branch if branch > len(hits) else 0, self._prompt_blocks(slot))
             )
+        if self.checkpoints is not None:
+            self._start_state(self.checkpoints, slot, len(hits), branch, checkpoint, is_kept=is_kept)
         pool.share(hits)
         fresh = self.take_blocks(num_new, step, frozenset(host_hits))
         blocks = np.concatenate((hits, fresh))
@@ -266,6 +276,35 @@ class Worker:
             pool.publish(copied, table.hashes(slot, len(hits), num_known))
         return blocks
 
+    def _start_state(
+        self,
+        checkpoints: Checkpoints,
+        slot: int,
+        num_found: int,
+        branch: int,
+        checkpoint: int,
+        *,
+        is_kept: bool,
+    ) -> None:
+        """Others may go on from where the prompt ends, and from where the spine's blocks ended without a state: there
+        prompts part."""
+        size, group = self.table.block_size, checkpoints.group
+        num_known = int(self.table.num_prompt[slot] + self.table.num_output[slot])
+        is_resumed = self.request(slot).history.num_preemptions > 0
+        checkpoints.start(slot, num_found * size, checkpoint, is_kept=is_kept, is_resumed=is_resumed)
+        checkpoints.want(slot, group.last_boundary(num_known - 1), is_shared=False)
+        checkpoints.want(slot, min(group.last_boundary(branch * size), num_known - 1), is_shared=True)
+
+    def adopt_state(self, slot: int) -> None:
+        """A slot runs on a worker that was taken over: what its last boundary is worth, nobody knows."""
+        if self.checkpoints is None:
+            return
+        computed, target = int(self.table.num_computed[slot]), int(self.table.target[slot])
+        self.checkpoints.start(slot, 0, NO_CHECKPOINT, is_kept=not self.request(slot).needs_every_position)
+        end = self.checkpoints.group.last_boundary(target - 1)
+        if computed < end:
+            self.checkpoints.want(slot, end, is_shared=False)
+
     def _prompt_blocks(self, slot: int) -> int:
         """Blocks that another request with the prompt of `slot` could go on from."""
         return (int(self.table.num_prompt[slot]) - 1) // self.table.block_size
@@ -274,6 +313,8 @@ class Worker:
         """Forgets all cached content, and what steps in flight and running requests would add to it: they read what was
         computed before. Returns the number of blocks that had some."""
         self.reset_at = self.next_step_id
+        if self.checkpoints is not None:
+            self.checkpoints.pool.reset_cache()
         for window in self.windows:
             window.pool.reset_cache()
         return self.pool.reset_cache() + self.host.clear()
@@ -306,9 +347,14 @@ class Worker:
 
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
+        if self.checkpoints is not None:
+            self.checkpoints.leave(slot, self._confirmed(slot))
         self.pool.release(self.table.preempt(slot, step))
         self._drop_windows(slot)
         self.stats.num_preemptions += 1
+
+    def _confirmed(self, slot: int) -> int:
+        return int(self.table.confirmed(np.array([slot]))[0])
 
     def _drop_windows(self, slot: int) -> None:
         """Releases what `slot` has in groups but the spine. What it has of an output is findable from now on: nobody
@@ -317,7 +363,7 @@ class Worker:
             return
         num_known = min(
             int(self.table.num_hashes[slot]),
-            int(self.table.confirmed(np.array([slot]))[0]) // self.table.block_size,
+            self._confirmed(slot) // self.table.block_size,
         )
         may_publish = self.table.started_at[slot] >= self.reset_at and not self.table.is_spoilt[slot]
         for window in self.windows:
@@ -334,6 +380,9 @@ class Worker:
 
     def release(self, slot: int, status: RequestStatus) -> None:
         """Ends whatever the slot does and returns its blocks: for finish, cancel, error and loss alike. Idempotent."""
+        if self.checkpoints is not None and self.table.state[slot] in RUNNING:
+            has_failed = status is RequestStatus.FINISHED_ERROR
+            self.checkpoints.leave(slot, 0 if has_failed else self._confirmed(slot))
         blocks = self.table.release(slot, status)
         if blocks is not None:
             self.pool.release(blocks)
@@ -356,6 +405,10 @@ class Worker:
         self.pool.check_integrity([table.table(slot) for slot in running])
         for window in self.windows:
             self._check_window(window, running, decoding)
+        if self.checkpoints is not None:
+            written = [order.checkpoint for record in self.records for order in record.checkpoints]
+            read = [each for record in self.records for each in record.read_checkpoints]
+            self.checkpoints.check_integrity(written, read)
         for slot in running:
             blocks = table.table(slot)
             held = table.generations[slot, : len(blocks)]

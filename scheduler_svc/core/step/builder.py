@@ -8,6 +8,7 @@ passes their trigger, prefills and newcomers are looked at one by one.
 from __future__ import annotations
 
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
+from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
@@ -22,6 +23,8 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     """
     step = StepDecision(worker.next_step_id)
     step.finished_slots = worker.table.name_released()
+    if worker.checkpoints is not None:
+        worker.checkpoints.begin_step()
     table = worker.table
     if table.aside:
         table.bring_back(step)
@@ -34,6 +37,8 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     budget = worker.limits.max_num_batched_tokens - table.decode_tokens
     admit_requests(worker, config, step, budget, offers, is_short=short, now=now)
     step.num_decode_rows = len(table.decode_slots)
+    if worker.checkpoints is not None:
+        step.checkpoints += worker.checkpoints.name_leaving()
     if not step.is_empty:
         _record(worker, config, step)
     return step
@@ -45,7 +50,8 @@ def _record(worker: Worker, config: SchedulerConfig, step: StepDecision) -> None
     if step.fence is not None:
         worker.stats.num_block_copies += len(step.fence.copies)
         worker.stats.num_fences += 1
-    chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
+    starts = [*step.resumed, *step.started]
+    chunks = [*step.chunks, *(start.chunk for start in starts)]
     step.num_prefill_tokens = sum(chunk.length for chunk in chunks)
     worker.records.append(
         StepRecord(
@@ -59,6 +65,8 @@ def _record(worker: Worker, config: SchedulerConfig, step: StepDecision) -> None
             released_slots=step.finished_slots,
             is_ahead=0 < len(worker.records) < config.max_inflight_steps,
             copies=step.copies,
+            checkpoints=step.checkpoints,
+            read_checkpoints=[start.checkpoint for start in starts if start.checkpoint != NO_CHECKPOINT],
         )
     )
     worker.next_step_id += 1

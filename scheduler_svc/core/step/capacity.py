@@ -92,6 +92,9 @@ class StepCapacity:
         length = min(lacking, self.num_left, threshold)
         if self.worker.windows:
             length = min(length, self.worker.window_room(slot) - int(table.num_sent[slot]))
+        if self.worker.checkpoints is not None:
+            start, target = int(table.num_sent[slot]), int(table.target[slot])
+            length = self.worker.checkpoints.rounded(start, length, target)
         self.busy.add(slot)
         self.num_left -= length
         return length

@@ -14,6 +14,7 @@ import numpy as np
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.blocks.block_pool import Blocks
 from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
+from scheduler_svc.core.blocks.prefix_wait import PrefixWait
 from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.queue.order import goes_before, resume_key
@@ -263,7 +264,11 @@ class PrefillAdmission(StepCapacity):
         worker, step = self.worker, self._step
         self.look_up(request)
         gate = first_closed(OF_START, self, request)
-        request.history.prefix_wait = find_leader(worker, request, self.prefix) if gate is LEADER else None
+        wait = request.history.prefix_wait = (
+            find_leader(worker, request, self.prefix) if gate is LEADER else None
+        )
+        if wait is not None and wait.is_state:
+            self._want_state(wait)
         if gate is SHARED_COPIES:
             request.history.fence = find_fence(worker, self.prefix)
         if gate is not None:
@@ -276,18 +281,40 @@ class PrefillAdmission(StepCapacity):
             return OWN_COPIES
         return None
 
+    def _want_state(self, wait: PrefixWait) -> None:
+        """The leader keeps its state where the one who waits is to go on: with the chunk that passes there, which may
+        be one of this very step."""
+        checkpoints, slot = self.worker.checkpoints, wait.slot
+        assert checkpoints is not None
+        if checkpoints.is_coming(slot, wait.end):
+            return
+        if wait.end > self.worker.table.num_sent[slot]:
+            checkpoints.want(slot, wait.end, is_shared=True)
+        else:
+            self._step.checkpoints += checkpoints.order(slot, wait.end, is_shared=True)
+
     def _start(self, request: Request) -> Start:
         """Starts a request that has a slot and no blocks, as it was looked up."""
-        worker, slot, (hits, host_hits, _, branch, window_hits) = self.worker, request.slot, self.prefix
+        worker, slot, prefix = self.worker, request.slot, self.prefix
         assert slot is not None
         self._take_place(request)
-        blocks = worker.start(slot, hits, host_hits, self.num_blocks, self._step, window_hits, branch)
+        blocks = worker.start(
+            slot,
+            prefix.hits,
+            prefix.host_hits,
+            self.num_blocks,
+            self._step,
+            prefix.window_hits,
+            prefix.branch,
+            prefix.checkpoint,
+            is_kept=self.config.enable_prefix_caching and not request.needs_every_position,
+        )
         worker.stats.num_prefix_query_tokens += num_known(worker, request)
         worker.stats.num_prefix_hit_tokens += self.prefix.num_blocks * worker.table.block_size
-        worker.stats.num_host_hit_tokens += len(host_hits) * worker.table.block_size
+        worker.stats.num_host_hit_tokens += len(prefix.host_hits) * worker.table.block_size
         chunk, _ = self._send_chunk(slot)
         windows = tuple((int(window.firsts[slot]), window.table(slot).copy()) for window in worker.windows)
-        return Start(blocks, chunk, windows)
+        return Start(blocks, chunk, windows, prefix.checkpoint)
 
     def _make_room(self, request: Request) -> bool:
         """The blocks that `request` lacks are available, if need be after others have made room."""
@@ -317,4 +344,6 @@ class PrefillAdmission(StepCapacity):
     def _send_chunk(self, slot: int) -> tuple[Chunk, list[tuple[int, Blocks]]]:
         """The next chunk, and the blocks that it gets in groups but the spine."""
         chunk = self.worker.table.send_chunk(slot, self.take_chunk(slot))
+        if self.worker.checkpoints is not None:
+            self._step.checkpoints += self.worker.checkpoints.orders_for(chunk)
         return chunk, self.worker.cover(slot, chunk.start + chunk.length)

@@ -44,6 +44,7 @@ def read_report(worker: Worker, report: StepReport) -> list[Finish]:
     num_tokens = _count(worker, record, report)
     _confirm_chunks(worker, record, report)
     _publish_seals(worker, report)
+    _publish_checkpoints(worker, record, report)
     finishes = _finish(worker, report)
     _limit_drafts(worker, report)
     for slot in record.released_slots:
@@ -84,6 +85,11 @@ def _match(worker: Worker, report: StepReport) -> StepRecord:
     if mine != theirs:
         raise DivergenceError(
             f"step {record.step_id}: (decode rows, prefill tokens) are {theirs}, expected {mine}"
+        )
+    if len(report.checkpoint_positions) != len(record.checkpoints):
+        raise DivergenceError(
+            f"step {record.step_id}: it tells of {len(report.checkpoint_positions)} checkpoints, "
+            f"and {len(record.checkpoints)} were ordered"
         )
     worker.records.popleft()
     return record
@@ -144,6 +150,22 @@ def _publish_seals(worker: Worker, report: StepReport) -> None:
     if len(report.sealed_slots):
         worker.table.add_hashes(report.sealed_slots, report.sealed_indexes, report.sealed_hashes)
         _publish(worker, report.sealed_slots, report.sealed_indexes, worker.windows[:0])
+
+
+def _publish_checkpoints(worker: Worker, record: StepRecord, report: StepReport) -> None:
+    """States that were kept can be gone on from, by the name of the last block ahead of them. Those that were gone on
+    from are nobody's."""
+    checkpoints, table = worker.checkpoints, worker.table
+    if checkpoints is None:
+        return
+    for checkpoint in record.read_checkpoints:
+        checkpoints.release(checkpoint)
+    for order, position in zip(record.checkpoints, report.checkpoint_positions, strict=True):
+        slot, index = order.slot, position // table.block_size - 1
+        is_known = 0 <= index < table.num_hashes[slot] and not position % checkpoints.group.boundary
+        counts = table.started_at[slot] >= worker.reset_at and not table.is_spoilt[slot]
+        name = table.hashes(slot, index, index + 1) if is_known and counts else None
+        checkpoints.take_report(order, position, name)
 
 
 def _publish(

@@ -27,6 +27,16 @@ class Chunk(NamedTuple):
     """It ends at the prefill target and samples one token; that of a pooling request, reported as 0 tokens, ends it."""
 
 
+class CheckpointOrder(NamedTuple):
+    """A recurrent state that is to be kept."""
+
+    slot: int
+    checkpoint: int
+    position: int
+    """Behind so many tokens, the last of which a chunk of the step computes; 0: behind the last boundary that the slot
+    has passed."""
+
+
 class Start(NamedTuple):
     """A slot that runs for the first time, or again after a preemption, with its whole block table."""
 
@@ -34,6 +44,8 @@ class Start(NamedTuple):
     chunk: Chunk
     windows: tuple[tuple[int, Blocks], ...] = ()
     """Its table in each group but the spine: index of the first block, and the blocks."""
+    checkpoint: int = -1
+    """The checkpoint of the recurrent state that it goes on from; -1: there is none."""
 
 
 @dataclass
@@ -62,6 +74,7 @@ class StepDecision:
     """Limits that slots ask for: (slot, drafts that it wants to be allowed)."""
     copies: list[tuple[int, int]] = field(default_factory=list)
     """(source, target) blocks, in order, ahead of the step's work; host blocks carry HOST_BIT."""
+    checkpoints: list[CheckpointOrder] = field(default_factory=list)
     fence: Fence | None = None
     """Copies that begin behind these and run beside the steps."""
     num_decode_rows: int = 0
@@ -106,6 +119,7 @@ class StepDecision:
             + len(self.paused_slots)
             + len(self.unpaused_slots)
             + len(self.draft_limits)
+            + len(self.checkpoints)
         )
 
     @property
@@ -143,6 +157,10 @@ class StepRecord:
     """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
     copies: list[tuple[int, int]] = field(default_factory=list)
     """The block copies of the decision."""
+    checkpoints: list[CheckpointOrder] = field(default_factory=list)
+    """Recurrent states that it is to keep."""
+    read_checkpoints: list[int] = field(default_factory=list)
+    """Checkpoints that slots go on from in it."""
 
 
 @dataclass
@@ -167,6 +185,8 @@ class StepReport:
     """(slot, drafts that it wants to be allowed)"""
     withdrawn: list[int] = field(default_factory=list)
     """Slots that failed because their numbers were not finite."""
+    checkpoint_positions: list[int] = field(default_factory=list)
+    """Positions of the states that were kept, one for each order of the step; 0: there is none."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     execute_us: int = 0

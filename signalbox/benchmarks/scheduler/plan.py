@@ -23,7 +23,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import shortage
 from signalbox.benchmarks.scheduler.planning import MODEL, CountingWorker, Plan, Timing, Workload
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 
 
@@ -76,7 +76,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
     for number in range(args.workers):
         info = WorkerInfo(
             f"w{number}", "i", "a:1", MODEL, args.max_num_seqs * 4, args.blocks, 16, args.max_model_len,
-            args.max_num_batched_tokens, 0, args.host_blocks, groups=tuple(args.group),
+            args.max_num_batched_tokens, 0, args.host_blocks, groups=tuple(args.group), state_group=args.states,
         )  # fmt: skip
         check_offer(info)
         scheduler.attach_worker(info, None, 0.0)
@@ -99,6 +99,12 @@ def parse_group(text: str) -> BlockGroup:
     return BlockGroup(BlockGroupKind.WINDOW, int(reach), int(blocks))
 
 
+def parse_states(text: str) -> StateGroup:
+    """`BOUNDARY:CHECKPOINTS` of recurrent states. Raises ValueError."""
+    boundary, _, checkpoints = text.partition(":")
+    return StateGroup(int(boundary), int(checkpoints))
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="signalbox bench plan", description=__doc__)
@@ -113,6 +119,12 @@ def make_parser() -> argparse.ArgumentParser:
         default=[],
         metavar="REACH:BLOCKS",
         help="layers that look back so many positions have so many blocks of their own",
+    )
+    add(
+        "--states",
+        type=parse_states,
+        metavar="BOUNDARY:CHECKPOINTS",
+        help="the model keeps recurrent states, with so many checkpoints at multiples of so many positions",
     )
     add("--requests", type=int, default=2000, help="requests in all")
     add("--rate", type=float, default=10.0, help="conversations that begin per second")

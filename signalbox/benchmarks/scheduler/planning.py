@@ -65,6 +65,9 @@ class CountingWorker:
         self._tokens: dict[int, int] = {}
         """Prompt plus output by slot."""
         self._sealed: dict[int, int] = {}
+        self._computed: dict[int, int] = {}
+        """Tokens behind the recurrent state of each slot, and those behind its last boundary, where there are any."""
+        self._boundaries: dict[int, int] = {}
         self._rows: set[int] = set()
         self._paused: set[int] = set()
         self._settling: list[int] = []
@@ -91,6 +94,7 @@ class CountingWorker:
     ) -> tuple[float, StepReport]:
         """Applies a step. Returns when it ends and what it will report; then comes `end`."""
         self._is_busy = True
+        kept = [order.position or self._last_boundary(order.slot) for order in step.checkpoints]
         self._rows |= set(self._settling)
         self._settling = []
         for slot in step.finished_slots:
@@ -107,6 +111,8 @@ class CountingWorker:
         rows = self._rows - self._paused
         report = StepReport(step.step_id, len(rows), sum(chunk.length for chunk in chunks))
         report.queued_us = int((now - arrived) * 1e6)
+        report.checkpoint_positions = kept
+        self._boundaries.update((start.chunk.slot, 0) for start in (*step.resumed, *step.started))
         if step.may_be_skipped and any(waiting.num_prefill_tokens for waiting, _ in self._waiting):
             report.decode_counts = np.zeros(len(rows), np.uint8)
             return now, report
@@ -124,6 +130,12 @@ class CountingWorker:
         self._tokens[slot] = turn.num_prompt
         self._sealed[slot] = turn.num_prompt // self.info.block_size
 
+    def _last_boundary(self, slot: int) -> int:
+        """The last boundary that a slot is known to have passed; 0: none."""
+        assert self.info.state_group is not None
+        computed = self._computed.get(slot, 0)
+        return self._boundaries.get(slot, 0) if computed % self.info.state_group.boundary else computed
+
     def _seconds_of(self, rows: set[int], chunks: list[Chunk], copies: int) -> float:
         tokens = len(rows) + sum(chunk.length for chunk in chunks)
         context = sum(self._tokens[slot] for slot in rows) if self._timing.per_context else 0
@@ -139,6 +151,7 @@ class CountingWorker:
             turn = self._turns[chunk.slot]
             ended = chunk.slot in self._ended
             turn.prefilled += 0 if ended else chunk.length
+            self._computed[chunk.slot] = chunk.start + chunk.length
             if chunk.is_final:
                 self._settling.append(chunk.slot)
                 (exceptions if ended else made).append(chunk.slot)
@@ -155,6 +168,10 @@ class CountingWorker:
     def _make_token(self, slot: int, report: StepReport, seals: list[tuple[int, int, bytes]]) -> None:
         turn = self._turns[slot]
         self._tokens[slot] += 1
+        states, computed = self.info.state_group, self._tokens[slot] - 1
+        if states is not None and computed > self._computed[slot] and not computed % states.boundary:
+            self._boundaries[slot] = computed
+        self._computed[slot] = computed
         while (self._sealed[slot] + 1) * self.info.block_size <= self._tokens[slot] - 1:
             index = self._sealed[slot]
             seals.append((slot, index, content_hash(turn, index, self.info.block_size)))

@@ -123,6 +123,10 @@ BURSTS = Profile(
 WINDOWS = Profile("windows", requests=(6, 16), again=0.4, has_groups=True)
 WINDOWS_APART = replace(APART, name="windows apart", has_groups=True)
 WINDOWS_NAN = replace(NAN, name="windows nan", requests=(8, 16), again=0.6, has_groups=True)
+STATES = Profile("states", requests=(6, 16), again=0.4, drafts=(0,), has_states=True)
+STATES_APART = replace(APART, name="states apart", drafts=(0,), has_states=True)
+STATES_NAN = replace(NAN, name="states nan", requests=(8, 16), again=0.6, drafts=(0,), has_states=True)
+STATES_AND_WINDOWS = replace(STATES, name="states and windows", has_groups=True)
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
 _ALL = (
     ANY,
@@ -138,6 +142,10 @@ _ALL = (
     WINDOWS,
     WINDOWS_APART,
     WINDOWS_NAN,
+    STATES,
+    STATES_APART,
+    STATES_NAN,
+    STATES_AND_WINDOWS,
     *_LINKS,
 )
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

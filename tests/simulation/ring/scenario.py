@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from signalbox.protocol.model_identity import ModelIdentity
-from tests.simulation.groups import draw_groups
+from tests.simulation.groups import draw_groups, draw_states
 from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.model import FAILING, NAN, POISON
 from tests.simulation.ring.request import RingRequest
@@ -72,6 +72,9 @@ class Profile:
     """Of the workers' weights; 0: they say none."""
     has_groups: bool = False
     """Whether layers of the model look back so far and no farther; then there is no host tier."""
+    has_states: bool = False
+    """Whether the model keeps recurrent states, with checkpoints of them; then there are no drafts, no host tier, and
+    steps run in turn."""
 
 
 ANY = Profile()
@@ -89,6 +92,9 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
         dice = random.Random(f"{name} groups")
         groups = draw_groups(dice, setup.block_size, setup.max_draft_tokens)
         setup = replace(setup, groups=groups, num_host_blocks=0)
+    if profile.has_states:
+        states = draw_states(random.Random(f"{name} states"), setup.block_size)
+        setup = replace(setup, state_group=states, num_host_blocks=0, max_draft_tokens=0, runs_ahead=False)
     requests = _draw_requests(rng, setup, profile)
     if profile.identities:
         setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.ring.request import RingRequest
@@ -33,6 +33,8 @@ class RingSetup:
     num_host_blocks: int = 0
     groups: tuple[BlockGroup, ...] = ()
     """Groups of blocks beside the spine."""
+    state_group: StateGroup | None = None
+    """Checkpoints of recurrent states; None: the model has none of either."""
     runs_ahead: bool = False
     identities: tuple[ModelIdentity, ...] = ()
     """The workers' in turn; a worker that starts again has the next one. Empty: they say none."""
@@ -85,6 +87,8 @@ class RingSetup:
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
             groups=self.groups,
+            num_state_versions=2 if self.state_group is not None else 0,
+            state_group=self.state_group,
         )
 
     @property

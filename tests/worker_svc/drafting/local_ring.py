@@ -17,7 +17,7 @@ from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
-from worker_svc.core.faults.isolation import run_step
+from worker_svc.core.faults.isolation import copy_states, run_step
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
@@ -94,6 +94,8 @@ class LocalRing:
             max_draft_tokens=info.max_draft_tokens,
             num_host_blocks=info.num_host_blocks,
             groups=worker_delta.build_groups(info),
+            reuses_no_blocks=info.num_state_versions > 0,
+            state_group=worker_delta.build_state_group(info),
         )
         self.scheduler.attach_worker(*scheduler_delta.parse_hello(hello), now=0.0)
         self.worker = self.scheduler.workers[WORKER]
@@ -169,6 +171,7 @@ class LocalRing:
             step.batch.masks.fill_with(self._masking)
         group = step.side_copies
         aside = None if group is None else self._runner.copies_aside(group.copies)
+        copy_states(self._runner, step.state_copies)
         sampled, failed = run_step(self._runner, step.copies, step.batch, aside)
         assert not failed
         report, outputs = self.core.commit(step, sampled, failed)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, Sampled, StateCopy
 
 logger = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -42,6 +42,17 @@ def _copy(runner: ModelRunner, copies: list[BlockCopy]) -> str | None:
         logger.exception("block copies failed")
         return f"block copies failed ({_text(error)})"
     return None
+
+
+def copy_states(runner: ModelRunner, copies: list[StateCopy]) -> None:
+    """Makes the copies of recurrent states. RunnerBrokenError when one fails: their memory is there from the start, and
+    what reads it next would go on from nobody's state."""
+    if not copies:
+        return
+    try:
+        runner.copy_states(copies)
+    except Exception as error:
+        raise RunnerBrokenError(f"recurrent states cannot be copied ({_text(error)})") from error
 
 
 def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[int, str]]:

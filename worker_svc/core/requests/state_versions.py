@@ -34,6 +34,11 @@ class StateVersions:
         """The slot has no state: its next sequence begins."""
         self.num_tokens[slot] = 0
 
+    def resume(self, slot: int, num_tokens: int) -> int:
+        """The slot goes on from a state with so many tokens behind it, which is copied to the version returned."""
+        self.num_tokens[slot] = num_tokens
+        return int(self.version[slot])
+
     def gap_ahead_of(self, slot: int, start: int) -> str:
         """Why no row of the slot can go on from position `start`; empty: one can."""
         num_tokens = int(self.num_tokens[slot])

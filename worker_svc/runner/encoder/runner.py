@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from signalbox.protocol.enums import ModelTask
-from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.requests.pooling import LABEL_TASKS, TOKEN_TASKS, PoolingMode, PoolingParams
 from worker_svc.runner.encoder.loading import LoadedEncoder, load_encoder
 from worker_svc.runner.errors import ModelLoadError
@@ -121,6 +121,9 @@ class EncoderRunner:
 
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies nothing: there is nothing in a block."""
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Never called: there are no recurrent states."""
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that copies nothing."""

@@ -77,16 +77,31 @@ class RecurrentForward:
             states = CarriedStates(*(part[rows.step_sources] for part in stored))
             out[0, rows.step_index] = self._advance(hidden_states[0, rows.step_index][:, None], states)[:, 0]
             put(stored, rows.step_targets, states)
-        for row, start, end in rows.scans:
-            source, target = rows.sources[row], slice(rows.targets[row], rows.targets[row] + 1)
+        for row, start, _ in rows.scans:
+            source = rows.sources[row]
             begins = source == NOTHING
             states = CarriedStates(*(() if begins else (part[source][None].clone() for part in stored)))
-            width = end - start if begins or self._kind.scans_on else 1
-            for first in range(start, end, width):
-                tokens = slice(first, first + width)
-                out[:, tokens] = self._advance(hidden_states[:, tokens], states)
-            put(stored, target, states)
+            for first, last, target in rows.parts_of(row):
+                self._scan(hidden_states, out, (first, last), states, begins=begins and first == start)
+                put(stored, slice(target, target + 1), states)
+        rows.keep_ends(stored)
         return out
+
+    def _scan(
+        self,
+        hidden_states: torch.Tensor,
+        out: torch.Tensor,
+        span: tuple[int, int],
+        states: CarriedStates,
+        *,
+        begins: bool,
+    ) -> None:
+        """Runs query tokens `[start, end)`, all of one sequence, which `begins` with them or goes on."""
+        start, end = span
+        width = end - start if begins or self._kind.scans_on else 1
+        for first in range(start, end, width):
+            tokens = slice(first, first + width)
+            out[:, tokens] = self._advance(hidden_states[:, tokens], states)
 
     def _advance(self, hidden_states: torch.Tensor, states: CarriedStates) -> torch.Tensor:
         """Runs `[B, T, H]`, sequences of one length, and moves their states behind them."""

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import logging
+import math
 
+from signalbox.protocol.block_groups import StateGroup
 from worker_svc.core.batch import DEFAULT_SLOTS
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.model.memory import CPU_MEMORY_SHARE, available_bytes, in_gib
-from worker_svc.runner.recurrent.store import StateStore
+from worker_svc.runner.recurrent.store import StateStore, rows_per_slot
 
 logger = logging.getLogger(__name__)
 NUM_VERSIONS = 2
 """A step reads one version of a state and writes the other; there is one step at a time."""
+SCAN_TOKENS = 64
+"""A scan that is cut at multiples of it gives the states of one that is not (SG6)."""
+CHECKPOINT_SHARE = 0.2
+"""Share of the memory that is free beside the model and the states of all slots that checkpoints take at most."""
+CHECKPOINTS_PER_SLOT = 2
+"""Checkpoints for each slot at most, where no setting says so."""
 
 
 def make_store(
-    model: LoadedModel, num_slots: int | None, num_host_blocks: int, *, is_served: bool
+    model: LoadedModel,
+    num_slots: int | None,
+    num_host_blocks: int,
+    num_checkpoints: int | None = None,
+    *,
+    is_served: bool,
 ) -> StateStore | None:
-    """The states of `num_slots` requests, and one more for what no request asks; None: the model has none.
+    """The states of `num_slots` requests, and one more for what no request asks, and `num_checkpoints`; None: the model
+    has no states.
 
-    num_slots None: the usual number, or as many as `CPU_MEMORY_SHARE` of the free memory holds. `is_served`: the runner
-    serves recurrent layers. ModelLoadError, too, where something was asked for that they do not go with, or where
-    memory is short.
+    num_slots None: the usual number, or as many as `CPU_MEMORY_SHARE` of the free memory holds. num_checkpoints None:
+    as many as usual, or as `CHECKPOINT_SHARE` of what is free then holds. `is_served`: the runner serves recurrent
+    layers. ModelLoadError, too, where something was asked for that they do not go with, or where memory is short.
     """
     layout = model.state_layout
     if not layout:
@@ -37,10 +51,49 @@ def make_store(
             f"num_host_blocks is {num_host_blocks}, but model_type {family!r} has recurrent layers, whose states "
             f"blocks do not hold."
         )
-    count = slots_that_fit(num_slots, layout.bytes_per_row * NUM_VERSIONS, available_bytes(model.device))
+    available = available_bytes(model.device)
+    slot_bytes = layout.bytes_per_row * rows_per_slot(NUM_VERSIONS, 1)
+    if num_checkpoints is None and ((num_slots or 1) + 1) * slot_bytes > available:
+        num_checkpoints = 0  # what was asked for goes before
+    if num_checkpoints == 0:
+        slot_bytes = layout.bytes_per_row * NUM_VERSIONS
+    count = slots_that_fit(num_slots, slot_bytes, available)
     if num_slots is None and count < DEFAULT_SLOTS:
         logger.info("%d requests may be here at a time: each takes memory for its states", count)
-    return StateStore(layout, num_slots=count + 1, num_versions=NUM_VERSIONS, device=model.device)
+    left = available - (count + 1) * slot_bytes
+    num_checkpoints = checkpoints_that_fit(num_checkpoints, count, layout.bytes_per_row, left)
+    if num_checkpoints:
+        size = in_gib(num_checkpoints * layout.bytes_per_row)
+        logger.info("%d checkpoints of recurrent states take %s", num_checkpoints, size)
+    return StateStore(
+        layout,
+        num_slots=count + 1,
+        num_versions=NUM_VERSIONS,
+        num_checkpoints=num_checkpoints,
+        device=model.device,
+    )
+
+
+def checkpoints_that_fit(wanted: int | None, num_slots: int, state_bytes: int, available: int) -> int:
+    """How many checkpoints there are to be, of `state_bytes` each; 0: none were wanted, or there is no room.
+    ModelLoadError where so many as were asked for do not fit into the memory that is available beside the slots."""
+    most = max(available, 0) // state_bytes
+    if wanted is None:
+        return min(CHECKPOINTS_PER_SLOT * num_slots, int(most * CHECKPOINT_SHARE))
+    if wanted > most:
+        raise ModelLoadError(
+            f"num_checkpoints is {wanted}: so many recurrent states take {in_gib(wanted * state_bytes)}, but only "
+            f"{in_gib(available)} of memory are available beside those of {num_slots} requests, enough for {most}."
+        )
+    return wanted
+
+
+def state_group_of(store: StateStore | None, block_size: int) -> StateGroup | None:
+    """The checkpoints of a store for a hello; None: there are none."""
+    if store is None or not store.num_checkpoints:
+        return None
+    boundary = math.lcm(block_size, SCAN_TOKENS)
+    return StateGroup(boundary, store.num_checkpoints, store.layout.bytes_per_row)
 
 
 def slots_that_fit(num_slots: int | None, slot_bytes: int, available: int) -> int:

@@ -24,11 +24,16 @@ class StateRows:
     """[R] rows of the store with the states ahead of the query tokens; NOTHING: the sequence begins."""
     targets: I32
     """[R] rows of the store for the states behind the query tokens."""
+    keeps: tuple[tuple[int, int, int], ...] = ()
+    """(row, end, target): the state behind the query tokens up to `end`, one of the row's, goes to that row of the
+    store besides."""
 
     def __post_init__(self) -> None:
         assert len(self.sources) == len(self.targets) == len(self.query_starts) - 1
         assert (self.targets >= 0).all()
         assert not np.isin(self.targets, self.sources).any(), "a state would be updated in place"
+        kept = [target for _, _, target in self.keeps]
+        assert not np.isin(kept, (*self.sources, *self.targets)).any(), "a kept state would be written over"
 
     @cached_property
     def steps(self) -> I32:
@@ -46,6 +51,48 @@ class StateRows:
             for row in range(len(self.sources))
             if row not in steps and starts[row] < starts[row + 1]
         ]
+
+    def parts_of(self, row: int) -> list[tuple[int, int, int]]:
+        """(start, end, target) of the parts that a row is run in: all but the last end where a state is kept on its
+        way, and go to that row of the store, from which the next one goes on."""
+        start, end = self.query_starts[row : row + 2].tolist()
+        inner = sorted((at, target) for r, at, target in self.keeps if r == row and at != end)
+        ends, targets = [at for at, _ in inner] + [end], [target for _, target in inner]
+        assert start < ends[0] and ends == sorted(set(ends)), "a state is kept outside of its row"
+        return list(zip([start, *ends], ends, [*targets, int(self.targets[row])], strict=False))
+
+    @cached_property
+    def runs(self) -> list[tuple[I32, I32, I32]]:
+        """(query_starts, sources, targets) of rows that can run at once, in order: all of them, where no state is kept
+        on the way of a row."""
+        cut = sorted({row for row, end, _ in self.keeps if end != self.query_starts[row + 1]})
+        runs, first = [], 0
+        for row in (*cut, len(self.sources)):
+            if first < row:
+                starts = self.query_starts[first : row + 1]
+                runs.append((starts, self.sources[first:row], self.targets[first:row]))
+            first, source = row + 1, self.sources[row : row + 1]
+            for start, end, target in self.parts_of(row) if row in cut else ():
+                goal = np.array([target], np.int32)
+                runs.append((np.array([start, end], np.int32), source, goal))
+                source = goal
+        return runs
+
+    def keep_ends(self, stored: tuple[torch.Tensor, ...]) -> None:
+        """Copies the states of a layer behind the last query tokens of rows, which have run, to where they are kept
+        besides."""
+        written, copies = self._end_keeps
+        if len(copies):
+            for part in stored:
+                part[copies] = part[written]
+
+    @cached_property
+    def _end_keeps(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """[K] rows of the store that rows write, and [K] rows for copies of them."""
+        ends = self.query_starts[1:]
+        pairs = [(int(self.targets[row]), target) for row, end, target in self.keeps if end == ends[row]]
+        written, copies = np.array(pairs, np.int32).reshape(-1, 2).T
+        return self._on_device(written), self._on_device(copies)
 
     @cached_property
     def step_index(self) -> torch.Tensor:
@@ -75,6 +122,10 @@ def rows_of(store: StateStore | None, batch: Batch) -> StateRows | None:
         batch.query_starts,
         store.rows_of(batch.slots, batch.state_reads),
         store.rows_of(batch.slots, batch.state_writes),
+        tuple(
+            (keep.row, keep.end, store.row_of_keep(int(batch.slots[keep.row]), keep.checkpoint))
+            for keep in batch.state_keeps
+        ),
     )
 
 
@@ -82,5 +133,5 @@ def scratch_rows(store: StateStore | None) -> StateRows | None:
     """A row of one token that begins, and leaves its state with the last slot, which no request has."""
     if store is None:
         return None
-    last = np.array([store.num_slots * store.num_versions - 1], np.int32)
+    last = store.rows_of(np.array([store.num_slots - 1], np.int32), np.array([0], np.int32))
     return StateRows(store, np.array([0, 1], np.int32), np.array([NOTHING], np.int32), last)

@@ -1,14 +1,19 @@
-"""The memory of recurrent states: so many versions of each slot's, and checkpoints of some."""
+"""The memory of recurrent states: so many versions of each slot's, its last boundary's, and checkpoints."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from worker_svc.core.batch import I32
+from worker_svc.core.batch import I32, StateCopy
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.cpu.huge_pages import allocate
 from worker_svc.runner.recurrent.layout import StateLayout
+
+
+def rows_per_slot(num_versions: int, num_checkpoints: int) -> int:
+    """States that each slot takes memory for: its versions and, where there are checkpoints, its last boundary's."""
+    return num_versions + (num_checkpoints > 0)
 
 
 class StateStore:
@@ -25,9 +30,10 @@ class StateStore:
     ) -> None:
         """Takes the memory of all rows, and touches it: what is missing is missed now, not in a step."""
         self.layout, self.num_slots, self.num_versions = layout, num_slots, num_versions
-        self._first_checkpoint = num_slots * num_versions
+        self.num_checkpoints = num_checkpoints
+        self._rows_per_slot = rows_per_slot(num_versions, num_checkpoints)
+        self._first_checkpoint = num_slots * self._rows_per_slot
         self.device = torch.device(device)
-        self._is_written = np.zeros(num_checkpoints, np.bool_)
         num_rows = self._first_checkpoint + num_checkpoints
         self.layers: dict[int, tuple[torch.Tensor, ...]] = {
             number: tuple(allocate((num_rows, *part.shape), part.dtype, device) for part in layer.parts)
@@ -36,25 +42,25 @@ class StateStore:
         self.fill(0)
 
     def rows_of(self, slots: I32, versions: I32) -> I32:
-        """[R] rows of such versions of the slots; `NOTHING` stays `NOTHING`."""
-        assert (versions < self.num_versions).all() and (slots < self.num_slots).all()
-        rows = slots * np.int32(self.num_versions) + versions
+        """[R] rows of such versions of the slots; `NOTHING` stays `NOTHING`, and the version behind the last is that of
+        the last boundary, where there are checkpoints."""
+        assert (versions < self._rows_per_slot).all() and (slots < self.num_slots).all()
+        rows = slots * np.int32(self._rows_per_slot) + versions
         return np.asarray(np.where(versions == NOTHING, NOTHING, rows), np.int32)
 
-    def save(self, slot: int, version: int, checkpoint: int) -> None:
-        """Copies a state into a checkpoint, which is written once until it is `forgotten`."""
-        assert not self._is_written[checkpoint], f"checkpoint {checkpoint} is written already"
-        self._is_written[checkpoint] = True
-        self._copy(self._row(slot, version), self._first_checkpoint + checkpoint)
+    def row_of_keep(self, slot: int, checkpoint: int) -> int:
+        """The row that a state is kept in: a checkpoint's; `NOTHING`: that of the slot's last boundary."""
+        if checkpoint == NOTHING:
+            return self._row(slot, self.num_versions)
+        assert checkpoint < self.num_checkpoints
+        return self._first_checkpoint + checkpoint
 
-    def restore(self, checkpoint: int, slot: int, version: int) -> None:
-        """Copies a checkpoint into a slot's version."""
-        assert self._is_written[checkpoint], f"checkpoint {checkpoint} has no state"
-        self._copy(self._first_checkpoint + checkpoint, self._row(slot, version))
-
-    def forget(self, checkpoint: int) -> None:
-        """Gives a checkpoint free for another state."""
-        self._is_written[checkpoint] = False
+    def copy(self, copies: list[StateCopy]) -> None:
+        """Makes the copies, in order."""
+        for slot, version, checkpoint, is_restored in copies:
+            row, kept = self._row(slot, version), self._first_checkpoint + checkpoint
+            assert 0 <= checkpoint < self.num_checkpoints
+            self._copy(*((kept, row) if is_restored else (row, kept)))
 
     def fill(self, value: float) -> None:
         """Sets every element of every row, so that a read of a row that was never written shows."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
-from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.sim.failures import FailingModel, SimFailures
@@ -97,6 +97,8 @@ class SimRunner:
         ]
         self._states: dict[tuple[int, int], U64] = {}
         """By slot and version: the sum of all contents that it has behind it, in an array of one element."""
+        self._checkpoints: dict[int, U64] = {}
+        """Such states, by checkpoint."""
 
     def execute(self, batch: Batch) -> Sampled:
         """Writes the contents of all query tokens, reads each sample's whole sequence back, and hashes it."""
@@ -150,6 +152,12 @@ class SimRunner:
             before = 0 if begins else self._states[slot, int(batch.state_reads[row])]
             states[tokens] = np.cumsum(contents[tokens], dtype=np.uint64) + before
             self._states[slot, int(batch.state_writes[row])] = states[tokens][-1:].copy()
+        for row, end, checkpoint in batch.state_keeps:
+            state = states[end - 1 : end].copy()
+            if checkpoint == NOTHING:
+                self._states[int(batch.slots[row]), self.info.num_state_versions] = state
+            else:
+                self._checkpoints[checkpoint] = state
         return states
 
     def check(self) -> None:
@@ -169,6 +177,19 @@ class SimRunner:
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that makes the copies beside the steps; nothing is given ahead."""
         return partial(self.copy_blocks, copies)
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Copies states, in order."""
+        for slot, version, checkpoint, is_restored in copies:
+            if is_restored:
+                self._states[slot, version] = self._checkpoints[checkpoint]
+            else:
+                self._checkpoints[checkpoint] = self._states[slot, version]
+
+    def poison_checkpoints(self, checkpoints: list[int]) -> None:
+        """Fills checkpoints with what no tokens leave behind, for tests."""
+        for checkpoint in checkpoints:
+            self._checkpoints[checkpoint] = np.array([_GOLDEN])
 
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies whole blocks, in order."""

@@ -20,6 +20,7 @@ from tests.worker_svc.runner.reference import (
 )
 from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
 from tools.hybrid_families import HYBRID_PRESETS
+from worker_svc.core.batch import StateCopy
 from worker_svc.runner.recurrent.store import StateStore
 
 ModelDir = Callable[[str], Path]
@@ -126,11 +127,13 @@ def test_a_preempted_request_goes_on_from_a_checkpoint(model_dir: ModelDir, pres
     for length in (kept, 150 - kept):
         driver.step({request.slot: length})
         if request.num_computed == kept:
-            runner._states.save(request.slot, int(states.version[request.slot]), 0)
+            version = int(states.version[request.slot])
+            runner.copy_states([StateCopy(request.slot, version, 0, is_restored=False)])
     for _ in range(5):
         driver.step({})
-    runner._states.layers[0][0][: 17 * 2] = GARBAGE
-    runner._states.restore(0, request.slot, int(states.version[request.slot]))
+    runner._states.layers[0][0][: 17 * 3] = GARBAGE
+    version = int(states.version[request.slot])
+    runner.copy_states([StateCopy(request.slot, version, 0, is_restored=True)])
     states.num_tokens[request.slot] = request.num_computed = kept
     driver.run(chunk_size=64)
     assert assert_same_but_for_ties(request.output, *generate(path, tuple(prompt), 12)) == 0

@@ -11,7 +11,7 @@ import torch
 
 from tests.worker_svc.runner.reference import generate, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
-from worker_svc.core.batch import Batch
+from worker_svc.core.batch import Batch, StateCopy
 from worker_svc.core.requests.sampling import SamplingTable
 from worker_svc.core.requests.state_versions import NOTHING, StateVersions
 from worker_svc.runner.recurrent import rows
@@ -129,23 +129,20 @@ def rows_at(start: int, length: int) -> Batch:
     )  # fmt: skip
 
 
-def test_a_checkpoint_is_written_once_and_read_whole() -> None:
-    """SG5."""
+def test_a_checkpoint_is_read_whole() -> None:
+    """SG5. Three states of each of three slots: two versions and the last boundary's."""
     store = StateStore(LAYOUT, num_slots=3, num_versions=2, num_checkpoints=2)
     for parts in store.layers.values():
         for part in parts:
             part.copy_(torch.randn(part.shape))
     before = {number: [part.clone() for part in parts] for number, parts in store.layers.items()}
-    store.save(2, 1, 0)
-    store.restore(0, 1, 0)
+    store.copy([StateCopy(2, 1, 0, is_restored=False), StateCopy(1, 0, 0, is_restored=True)])
+    store.copy([StateCopy(0, store.num_versions, 1, is_restored=False)])
     for number, parts in store.layers.items():
         for part, was in zip(parts, before[number], strict=True):
-            assert torch.equal(part[2], was[5]) and torch.equal(part[6], was[5])
-            untouched = [0, 1, 3, 4, 5, 7]
+            assert torch.equal(part[3], was[7]) and torch.equal(part[9], was[7])
+            assert torch.equal(part[10], was[2])
+            untouched = [0, 1, 2, 4, 5, 6, 7, 8]
             assert torch.equal(part[untouched], was[untouched])
-    with pytest.raises(AssertionError, match="written already"):
-        store.save(0, 0, 0)
-    with pytest.raises(AssertionError, match="has no state"):
-        store.restore(1, 0, 0)
-    store.forget(0)
-    store.save(0, 0, 0)
+    with pytest.raises(AssertionError):
+        store.copy([StateCopy(0, 0, 2, is_restored=True)])

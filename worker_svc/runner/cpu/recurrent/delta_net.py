@@ -116,13 +116,15 @@ class NativeDeltaNet(nn.Module):
     def mix(self, projected: torch.Tensor, rows: StateRows) -> torch.Tensor:
         """`[T, value heads * value dim]` for what the products ahead give `[T, ...]`. Writes the rows' targets."""
         out = projected.new_empty(len(projected), self._width)
-        columns = [np.ascontiguousarray(each) for each in (rows.query_starts, rows.sources, rows.targets)]
-        call, (inputs, states) = self._call, rows.store.layers[self.layer_idx]
+        call, stored = self._call, rows.store.layers[self.layer_idx]
         call.projected, call.out = projected.data_ptr(), out.data_ptr()
-        call.inputs, call.states = inputs.data_ptr(), states.data_ptr()
-        call.query_starts, call.sources, call.targets = (column.ctypes.data for column in columns)
-        call.num_rows = len(rows.sources)
-        self._kernels.run_delta_net(call)
+        call.inputs, call.states = (part.data_ptr() for part in stored)
+        for run in rows.runs:
+            columns = [np.ascontiguousarray(each) for each in run]
+            call.query_starts, call.sources, call.targets = (column.ctypes.data for column in columns)
+            call.num_rows = len(columns[1])
+            self._kernels.run_delta_net(call)
+        rows.keep_ends(stored)
         return out
 
 

@@ -1,0 +1,174 @@
+"""Workers that keep checkpoints of recurrent states: clients see what they see of workers without, and a state that is
+not that of the tokens ahead of it shows as a wrong token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from scheduler_svc.core.blocks.block_pool import Hashes
+from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step import report
+from scheduler_svc.core.step.step import StepDecision, StepRecord, StepReport
+from tests.simulation.random_scenario import Scenario
+from worker_svc.core.batch import Batch
+from worker_svc.core.faults.isolation import RunnerBrokenError
+from worker_svc.core.requests import checkpoints as kept
+from worker_svc.core.requests.state_versions import NOTHING, StateVersions
+from worker_svc.core.step import CheckpointOrder
+
+SEEDS = 16
+BUDGET = 100
+"""Scenarios within which a planted bug has to show."""
+
+Patch = pytest.MonkeyPatch
+
+
+def scenario(seed: int, inflight: int, *, has_groups: bool = False) -> Scenario:
+    return Scenario(seed, inflight, 0, num_state_versions=2, has_checkpoints=True, has_groups=has_groups)
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_every_scenario_keeps_every_rule(has_groups: bool) -> None:
+    """CK1, CK2, CK6, SG3, Y1. Beside windows, too."""
+    outcomes = [
+        scenario(seed, inflight, has_groups=has_groups).run()
+        for inflight in (1, 2, 4)
+        for seed in range(SEEDS)
+    ]
+    assert sum(outcome.num_preemptions for outcome in outcomes)
+    assert sum(outcome.num_hit_tokens for outcome in outcomes)
+    assert sum(outcome.num_attempts - outcome.num_requests for outcome in outcomes), "nothing was replayed"
+
+
+def kept_a_token_early(patch: Patch) -> None:
+    """CK2: of a chunk, the state behind one token less is kept."""
+    keep = kept.Checkpoints.keep
+
+    def early(self: kept.Checkpoints, batch: Batch, orders: Sequence[CheckpointOrder]) -> None:
+        keep(self, batch, orders)
+        first = batch.query_starts
+        batch.state_keeps = [
+            each._replace(end=each.end - 1) if each.end - 1 > first[each.row] else each
+            for each in batch.state_keeps
+        ]
+
+    patch.setattr(kept.Checkpoints, "keep", early)
+
+
+def kept_where_the_row_is(patch: Patch) -> None:
+    """CK3: what is said to be the last boundary's state is the one of now."""
+    last = kept.Checkpoints._last_boundary
+
+    def now(self: kept.Checkpoints, slot: int) -> tuple[int, int]:
+        return int(self._states.version[slot]), last(self, slot)[1]
+
+    patch.setattr(kept.Checkpoints, "_last_boundary", now)
+
+
+def given_away_while_it_is_read(patch: Patch) -> None:
+    """CK7: who goes on from a checkpoint does not hold it."""
+
+    def start(
+        self: Checkpoints, slot: int, position: int, checkpoint: int, *, is_kept: bool, **_: bool
+    ) -> None:
+        self.forget_slot(slot)
+        self.is_kept[slot], self.kept[slot] = is_kept, position
+
+    patch.setattr(Checkpoints, "start", start)
+    patch.setattr(Checkpoints, "release", lambda *_: None)
+    patch.setattr(Checkpoints, "check_integrity", lambda *_: None)
+
+
+def given_to_a_victim_of_the_start(patch: Patch) -> None:
+    """CK7: a start has found a checkpoint, and whoever gives up its blocks for it gets that to be written."""
+    preempt = Worker.preempt
+
+    def at_once(self: Worker, slot: int, step: StepDecision) -> None:
+        preempt(self, slot, step)
+        assert self.checkpoints is not None
+        step.checkpoints += self.checkpoints.name_leaving()
+
+    patch.setattr(Worker, "preempt", at_once)
+
+
+def blocks_without_a_state(patch: Patch) -> None:
+    """CK5: a prefix is gone on from at whose end there is no state."""
+
+    def longest(self: Checkpoints, hashes: Hashes) -> tuple[int, int]:
+        return len(hashes) // self.stride * self.stride, NO_CHECKPOINT
+
+    patch.setattr(Checkpoints, "longest", longest)
+    patch.setattr(StateVersions, "gap_ahead_of", lambda *_: "")
+
+
+def named_by_the_next_boundary(patch: Patch) -> None:
+    """CK1: a state is found by the name of a longer prefix, and the worker does not look."""
+    publish = report._publish_checkpoints
+
+    def further(worker: Worker, record: StepRecord, told: StepReport) -> None:
+        assert worker.checkpoints is not None
+        boundary = worker.checkpoints.group.boundary
+        told.checkpoint_positions = [each and each + boundary for each in told.checkpoint_positions]
+        publish(worker, record, told)
+
+    patch.setattr(report, "_publish_checkpoints", further)
+    patch.setattr(kept.KeptState, "__ne__", lambda *_: False)
+
+
+def never_told(patch: Patch) -> None:
+    """CK8: orders are reported that nobody takes back."""
+    patch.setattr(Checkpoints, "take_report", lambda *_: None)
+
+
+def restored_to_another_version(patch: Patch) -> None:
+    """CK6: the state is copied where the row does not read."""
+
+    def resume(self: StateVersions, slot: int, num_tokens: int) -> int:
+        self.num_tokens[slot] = num_tokens
+        return (int(self.version[slot]) + 1) % self.num_versions
+
+    patch.setattr(StateVersions, "resume", resume)
+
+
+def a_boundary_that_is_not_written(patch: Patch) -> None:
+    """CK3: a row passes a boundary, and its state there is not kept."""
+    keep = kept.Checkpoints.keep
+
+    def forgotten(self: kept.Checkpoints, batch: Batch, orders: Sequence[CheckpointOrder]) -> None:
+        keep(self, batch, orders)
+        assert self.group is not None
+        batch.state_keeps = [each for each in batch.state_keeps if each.checkpoint != NOTHING]
+        rows = np.arange(batch.num_decode_rows)
+        at = batch.seq_lens[rows] % self.group.boundary == 0
+        self.boundaries[batch.slots[rows[at]]] = batch.seq_lens[rows[at]]
+
+    patch.setattr(kept.Checkpoints, "keep", forgotten)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        kept_a_token_early,
+        kept_where_the_row_is,
+        given_away_while_it_is_read,
+        given_to_a_victim_of_the_start,
+        blocks_without_a_state,
+        named_by_the_next_boundary,
+        never_told,
+        restored_to_another_version,
+        a_boundary_that_is_not_written,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    for number in range(BUDGET):
+        try:
+            scenario(number, (2, 4, 1)[number % 3]).run()
+        except (AssertionError, RunnerBrokenError) as found:  # any other error would be the plant's own
+            print(f"found in scenario {number + 1}: {found}")
+            return
+    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")

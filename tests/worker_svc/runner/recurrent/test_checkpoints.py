@@ -1,0 +1,100 @@
+"""Prompts go on from checkpoints of recurrent states: outputs are those of prompts that were computed whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker_svc.drafting.local_ring import LocalRing
+from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
+from tests.worker_svc.runner.runner_harness import GARBAGE
+from tools.hybrid_families import HYBRID_PRESETS
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.recurrent import making
+
+ModelDir = Callable[[str], Path]
+PRESET = "hybrid-qwen3-5"
+NUM_TOKENS = 70
+"""Each output passes a boundary."""
+
+
+def ring_of(path: Path, num_blocks: int, **settings: int) -> LocalRing:
+    runner = make_runner(path, num_blocks=num_blocks, num_slots=12, **settings)
+    assert runner._states is not None and runner.info.state_group is not None
+    runner._states.fill(GARBAGE)
+    return LocalRing(runner, None, num_seqs=4)
+
+
+def run(ring: LocalRing, prompts: list[list[int]]) -> list[list[int]]:
+    clients = [ring.submit(prompt, NUM_TOKENS) for prompt in prompts]
+    ring.run()
+    if ring.worker.checkpoints is not None:
+        pool = ring.worker.checkpoints.pool
+        assert pool.num_available == pool.num_blocks, "checkpoints are left behind"
+    return [client.output for client in clients]
+
+
+def check(path: Path, ring: LocalRing, prompts: list[list[int]]) -> list[list[int]]:
+    outputs = run(ring, prompts)
+    for output, prompt in zip(outputs, prompts, strict=True):
+        assert_same_but_for_ties(output, *generate(path, tuple(prompt), NUM_TOKENS))
+    return outputs
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("preset", HYBRID_PRESETS)
+def test_conversations_and_preemptions_go_on_from_checkpoints(model_dir: ModelDir, preset: str) -> None:
+    """CK2, CK5, CK6. Float32, chunks, memory for half of the requests; the second turn begins where the first ended,
+    and is what it is without checkpoints. (Not `generate` there: of three families that choose experts a near tie of
+    the choice goes the other way in chunks, with checkpoints or without.)"""
+    path = model_dir(preset)
+    ring = ring_of(path, num_blocks=88)
+    system = make_prompts((130,))[0]
+    first = [[*system, *own] for own in make_prompts((40, 9, 75, 33))]
+    outputs = check(path, ring, first)
+    stats = ring.worker.stats
+    assert stats.num_preemptions >= 4 and stats.num_prefix_hit_tokens
+    before = stats.num_prefix_hit_tokens
+    second = [[*prompt, *output, 7, 8, 9] for prompt, output in zip(first, outputs, strict=True)]
+    plain = LocalRing(make_runner(path, num_blocks=600, num_slots=12, num_checkpoints=0), None, num_seqs=4)
+    assert run(ring, second[:2]) == run(plain, second)[:2]
+    assert stats.num_prefix_hit_tokens - before >= 2 * 192
+
+
+def test_the_longest_of_two_prefixes_is_gone_on_from(model_dir: ModelDir) -> None:
+    """CK4, CK5: of all that begin alike the first computes it, and the others wait for the state where they part."""
+    path = model_dir(PRESET)
+    ring = ring_of(path, num_blocks=600)
+    system = make_prompts((140,))[0]
+    check(path, ring, [[*system, *own] for own in make_prompts((20, 21, 22, 23))])
+    stats = ring.worker.stats
+    assert (stats.num_prefix_hit_tokens, stats.num_prefill_tokens) == (3 * 128, 4 * 140 + 86 - 3 * 128)
+
+
+def test_one_checkpoint_is_enough_to_be_right(model_dir: ModelDir) -> None:
+    """CK7. It is always another's."""
+    path = model_dir(PRESET)
+    ring = ring_of(path, num_blocks=150, num_checkpoints=1)
+    check(path, ring, make_prompts((140, 90, 75, 70, 129)))
+
+
+def test_without_checkpoints_prompts_begin_at_their_first_token(model_dir: ModelDir) -> None:
+    """SG7."""
+    runner = make_runner(model_dir(PRESET), num_blocks=150, num_checkpoints=0)
+    assert runner.info.state_group is None
+    ring = LocalRing(runner, None, num_seqs=4)
+    ring.submit(make_prompts((140,))[0], 4)
+    ring.run()
+    assert ring.worker.checkpoints is None and not ring.worker.stats.num_prefix_hit_tokens
+
+
+def test_more_checkpoints_than_memory_holds_are_refused() -> None:
+    """SG8. Where nobody says how many, there are as many as have room."""
+    with pytest.raises(ModelLoadError, match=r"num_checkpoints is 5: .* of 3 requests, enough for 4"):
+        making.checkpoints_that_fit(5, 3, 10, 49)
+    assert making.checkpoints_that_fit(4, 3, 10, 49) == 4
+    assert making.checkpoints_that_fit(None, 3, 10, 49) == 0
+    assert making.checkpoints_that_fit(None, 3, 10, 10**6) == 6
+    assert making.checkpoints_that_fit(None, 3, 10, -5) == 0

@@ -1,0 +1,41 @@
+"""Applies what a delta changes to the worker's table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from worker_svc.core.batch import StateCopy
+from worker_svc.core.requests.checkpoints import Checkpoints
+from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.state_versions import StateVersions
+from worker_svc.core.step import StepDelta
+
+
+def apply_changes(
+    table: RequestTable,
+    delta: StepDelta,
+    states: StateVersions,
+    checkpoints: Checkpoints,
+    clear: Callable[[int], None],
+) -> list[StateCopy]:
+    """In the order of the design: finished, which `clear` forgets, preempted, grants, resumed, new; then pauses and
+    limits. Returns the copies with which slots go on from checkpoints."""
+    state_copies: list[StateCopy] = []
+    for slot in delta.finished_slots:
+        clear(slot)
+    for slot in delta.preempted_slots:
+        table.preempt(slot)
+    for slot, block in zip(delta.grant_slots.tolist(), delta.grant_blocks.tolist(), strict=True):
+        table.grant(slot, block)
+    for group, slots, blocks in delta.group_grants:
+        table.grant_group(group, slots, blocks)
+    for start in (*delta.resumed, *delta.started):
+        if table.status[start.slot] in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
+            table.start(start.slot, start.blocks, start.start, start.groups)
+            states.reset(start.slot)
+            state_copies += checkpoints.restore(start)
+    table.paused[delta.paused_slots] = True
+    table.paused[delta.unpaused_slots] = False
+    for slot, limit in delta.draft_limits:
+        table.max_drafts[slot] = limit
+    return state_copies
