@@ -41,9 +41,10 @@ class Reference:
         numbers = np.random.default_rng(1)
         vocab = self._model.config.vocab_size
         self.prompts = [numbers.integers(10, vocab, length).tolist() for length in LENGTHS]
-        self._outputs = [self._generate(prompt) for prompt in self.prompts]
+        self.outputs = [self.generate(prompt) for prompt in self.prompts]
 
-    def _generate(self, prompt: list[int]) -> list[int]:
+    def generate(self, prompt: list[int]) -> list[int]:
+        """Greedy output of OUTPUT_TOKENS."""
         ids = torch.tensor([prompt])
         with torch.inference_mode():
             output = self._model.generate(
@@ -60,7 +61,7 @@ class Reference:
     def near_ties(self, outputs: list[list[int]]) -> int:
         """Counts the outputs that leave the reference at a near tie; asserts that none leaves it elsewhere."""
         count = 0
-        for prompt, expected, output in zip(self.prompts, self._outputs, outputs, strict=True):
+        for prompt, expected, output in zip(self.prompts, self.outputs, outputs, strict=True):
             assert len(output) == OUTPUT_TOKENS
             if output == expected:
                 continue
@@ -158,3 +159,20 @@ async def test_greedy_output_equals_generate(
     assert preempted > 0 or num_workers == "2"
     sampled = await sample_all(ring.grpc, reference.prompts)
     assert SAMPLED.setdefault(name, sampled) == sampled, "penalties and seeds give the same at every depth"
+
+
+@pytest.mark.timeout(120)
+async def test_a_conversation_with_a_hybrid_goes_on_from_its_last_boundary(
+    launch_ring: Launch, references: References
+) -> None:
+    """CK5, CK8. 134 tokens were said, and the state behind 128 of them is there."""
+    model_dir, reference = references("hybrid-qwen3-next")
+    ring = launch_ring("--no-proof", *SMALL, "--model", str(model_dir), "--served-model-name", "m")
+    ring.wait_for("signalbox is up")
+    prompt, expected = reference.prompts[-1], reference.outputs[-1]
+    async with Client(ring.grpc) as client:
+        for said, cached in ((prompt, 0), ([*prompt, *expected], 128)):
+            stream = client.generate(said, max_tokens=OUTPUT_TOKENS, temperature=0, ignore_eos=True)
+            result = await stream.result()
+            assert result.finished.num_cached_tokens == cached
+            assert list(result.token_ids) == reference.generate(said)
