@@ -4,7 +4,7 @@ memory of all others (docs/liveness.md, W1)."""
 from __future__ import annotations
 
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 
 MAX_SLOTS = 1 << 16
@@ -45,6 +45,8 @@ def check_offer(info: WorkerInfo) -> None:
         _check_group(f"hello.groups[{number}]", group, info)
     if len(info.groups) > MAX_GROUPS:
         raise OfferError("hello.groups", f"are {len(info.groups)}; {MAX_GROUPS} are allowed")
+    if info.state_group is not None:
+        _check_states("hello.state_group", info.state_group, info)
     longest = info.max_blocks_per_request * (1 + len(info.groups))
     if info.num_slots * longest > MAX_TABLE_BLOCKS:
         problem = f"is {info.num_slots}, and the longest request has {longest} blocks; "
@@ -61,6 +63,14 @@ def _check_group(field: str, group: BlockGroup, info: WorkerInfo) -> None:
     if group.kind == BlockGroupKind.CHUNK and group.reach % info.block_size:
         problem = f"is {group.reach}; chunks are in whole blocks of {info.block_size}"
         raise OfferError(f"{field}.reach", problem)
+
+
+def _check_states(field: str, states: StateGroup, info: WorkerInfo) -> None:
+    _check(f"{field}.boundary", states.boundary, info.block_size, MAX_TOKENS)
+    _check(f"{field}.num_checkpoints", states.num_checkpoints, 1, MAX_BLOCKS)
+    if states.boundary % info.block_size:
+        problem = f"is {states.boundary}; boundaries are at whole blocks of {info.block_size}"
+        raise OfferError(f"{field}.boundary", problem)
 
 
 def _check(field: str, value: int, least: int, most: int) -> None:

@@ -293,7 +293,7 @@ class Worker:
         is_resumed = self.request(slot).history.num_preemptions > 0
         checkpoints.start(slot, num_found * size, checkpoint, is_kept=is_kept, is_resumed=is_resumed)
         checkpoints.want(slot, group.last_boundary(num_known - 1), is_shared=False)
-        checkpoints.want(slot, min(group.last_boundary(branch * size), num_known - 1), is_shared=True)
+        checkpoints.want(slot, group.last_boundary(branch * size), is_shared=True)
 
     def adopt_state(self, slot: int) -> None:
         """A slot runs on a worker that was taken over: what its last boundary is worth, nobody knows."""

@@ -226,3 +226,24 @@ def test_a_new_pool_gives_its_blocks_in_order() -> None:
     pool = BlockPool(64)
     pool.check_integrity([])
     assert pool.take(3).tolist() == [0, 1, 2] and pool.num_free == 61
+
+
+@pytest.mark.parametrize(
+    ("states", "field"),
+    [
+        ({"boundary": 0, "num_checkpoints": 4}, "boundary"),
+        ({"boundary": 24, "num_checkpoints": 4}, "boundary"),
+        ({"boundary": 1 << 31, "num_checkpoints": 4}, "boundary"),
+        ({"boundary": 64}, "num_checkpoints"),
+        ({"boundary": 64, "num_checkpoints": 1 << 30}, "num_checkpoints"),
+    ],
+)
+def test_checkpoints_that_no_worker_has_are_refused(states: dict[str, int], field: str) -> None:
+    """CK1: blocks of 16."""
+    message = make_hello("w", model=scheduler_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
+    message.hello.state_group.CopyFrom(scheduler_pb2.StateGroup(boundary=64, num_checkpoints=4))
+    Peer().dial(message)
+    message.hello.state_group.CopyFrom(scheduler_pb2.StateGroup(**states))
+    with pytest.raises(InvalidRequestError) as refusal:
+        Peer().dial(message)
+    assert refusal.value.field == f"hello.state_group.{field}"
