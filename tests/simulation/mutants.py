@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,6 @@ from worker_svc.core.alone.terms import Terms
 from worker_svc.core.batch_builder import ready_rows
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import I64, StepDelta, StepReport
-from worker_svc.core.worker_core import WorkerCore
 
 Patch = pytest.MonkeyPatch
 NOTHING = np.empty(0, np.int32)
@@ -147,14 +147,14 @@ def skipped_rows_count(patch: Patch) -> None:
 
 def grants_of_skipped_steps_are_lost(patch: Patch) -> None:
     """K12: skips the whole of a step, and not its rows alone."""
-    apply_changes = WorkerCore._apply_changes
+    apply_changes = worker_core.apply_changes
 
-    def apply(core: WorkerCore, delta: StepDelta) -> None:
+    def apply(table: RequestTable, delta: StepDelta, *others: Any) -> Any:
         if delta.is_skipped:
             delta = replace(delta, grant_slots=delta.grant_slots[:0], grant_blocks=delta.grant_blocks[:0])
-        apply_changes(core, delta)
+        return apply_changes(table, delta, *others)
 
-    patch.setattr(WorkerCore, "_apply_changes", apply)
+    patch.setattr(worker_core, "apply_changes", apply)
 
 
 # -- of links and graces --

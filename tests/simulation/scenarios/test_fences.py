@@ -189,9 +189,9 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
         most.append(waits[name])
         copy_aside(worker, request, prefix, num_new, step)
 
-    def count_start(worker: Worker, slot: int, *args):  # type: ignore[no-untyped-def]
+    def count_start(worker: Worker, slot: int, *args, **options):  # type: ignore[no-untyped-def]
         waits[worker.request(slot).key.request_id] = 0
-        return start(worker, slot, *args)
+        return start(worker, slot, *args, **options)
 
     monkeypatch.setattr(maker, "build_step", watch)
     monkeypatch.setattr(prefill_admission, "copy_aside", count_wait)
