@@ -60,7 +60,7 @@ def released_a_block_early(patch: Patch) -> None:
         leave_behind(window, slots, positions + window.block_size)
 
     patch.setattr(WindowBlocks, "leave_behind", too_far)
-    patch.setattr(Worker, "_check_window", lambda *_: None)
+    patch.setattr(WindowBlocks, "check_slots", lambda *_: None)
 
 
 def hit_without_its_window(patch: Patch) -> None:

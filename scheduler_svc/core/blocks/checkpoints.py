@@ -69,7 +69,6 @@ class Checkpoints:
         self._num_prompts = 0
         self.leaving: list[int] = []
         """Slots that have ended, or were preempted, whose last boundary is to be kept with the delta that says so."""
-
         self.making: dict[int, Chunk] = {}
         """By slot: its chunk of the step that is being made."""
 
@@ -79,11 +78,12 @@ class Checkpoints:
         """How many of the blocks with these contents, which are there, can be gone on from, and with which
         checkpoint."""
         at_boundaries = hashes[self.stride - 1 :: self.stride]
-        found = np.flatnonzero(self.pool.find(at_boundaries) >= 0)
+        checkpoints = self.pool.find(at_boundaries)
+        found = np.flatnonzero(checkpoints >= 0)
         if not len(found):
             return 0, NO_CHECKPOINT
         last = int(found[-1])
-        return (last + 1) * self.stride, int(self.pool.find(at_boundaries[last : last + 1])[0])
+        return (last + 1) * self.stride, int(checkpoints[last])
 
     def is_coming(self, slot: int, position: int) -> bool:
         """The state of `slot` behind so many tokens will be reported, unless something happens to it."""
@@ -134,6 +134,25 @@ class Checkpoints:
         if position > self.kept[slot] and self.is_kept[slot]:
             wanted = self.wanted.setdefault(slot, {})
             wanted[position] = wanted.get(position, False) or is_shared
+
+    def want_ends(self, slot: int, num_known: int, num_spine_blocks: int) -> None:
+        """Others may go on from where the prompt of `num_known` tokens ends, and from where the spine's blocks ended
+        without a state: there prompts part."""
+        self.want(slot, self.group.last_boundary(num_known - 1), is_shared=False)
+        self.want(slot, self.group.last_boundary(num_spine_blocks * self.block_size), is_shared=True)
+
+    def adopt(self, slot: int, num_computed: int, target: int, *, is_kept: bool) -> None:
+        """A slot runs on a worker that was taken over: where its last checkpoint is, nobody knows."""
+        self.start(slot, 0, NO_CHECKPOINT, is_kept=is_kept)
+        end = self.group.last_boundary(target - 1)
+        if end > num_computed:
+            self.want(slot, end, is_shared=False)
+
+    def keep_from(self, old: Checkpoints) -> None:
+        """The process has its checkpoints yet, and nobody holds one. What was being written has no name, and nobody
+        will say one."""
+        old.pool.vacate()
+        self.pool, self._kinds, self._num_hits = old.pool, old._kinds, old._num_hits
 
     def orders_for(self, chunk: Chunk) -> list[CheckpointOrder]:
         """The orders that go with a chunk of the step that is being made."""

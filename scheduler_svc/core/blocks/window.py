@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
 from scheduler_svc.core.blocks.window_pool import WindowPool
-from scheduler_svc.core.slots.columns import cells
+from scheduler_svc.core.slots.columns import SlotColumns, cells
 from scheduler_svc.core.step.step import Slots
 from signalbox.protocol.block_groups import BlockGroup
 
@@ -155,6 +155,18 @@ class WindowBlocks:
         others = np.ones(len(self.ends), np.bool_)
         others[slots] = False
         assert not (self.ends[others] - self.firsts[others]).any(), "a slot without blocks has some"
+
+    def check_slots(self, columns: SlotColumns, running: list[int], decoding: list[int]) -> None:
+        """Asserts that each slot that runs has what its queries write and look at; `decoding` are rows among them."""
+        self.check_integrity(running)
+        for slot in running:
+            assert self.ends[slot] * self.block_size >= columns.num_sent[slot], (
+                f"group {self.number}: a chunk lacks a block"
+            )
+            first = self.first_block(int(columns.confirmed(np.array([slot]))[0]))
+            assert self.firsts[slot] <= first, f"group {self.number}: released too early"
+        for slot in decoding:
+            assert self.ends[slot] == columns.num_blocks[slot], f"group {self.number}: a row lacks a block"
 
 
 def longest_hit(windows: list[WindowBlocks], hashes: Hashes) -> tuple[int, tuple[Blocks, ...]]:

@@ -164,8 +164,11 @@ def _take_blocks(worker: Worker, running: list[SlotSnapshot]) -> None:
     written = np.where(decodes, table.bound[slots] - 1, table.num_computed[slots])
     counts = np.minimum(written // table.block_size, table.num_hashes[slots])
     _restate(worker, pool, slots, lengths, blocks, counts)
-    for slot in slots.tolist() if worker.checkpoints is not None else ():
-        worker.adopt_state(slot)
+    if worker.checkpoints is not None:
+        for slot in slots.tolist():
+            is_kept = not worker.request(slot).needs_every_position
+            computed, target = int(table.num_computed[slot]), int(table.target[slot])
+            worker.checkpoints.adopt(slot, computed, target, is_kept=is_kept)
     for number, window in enumerate(worker.windows):
         tables = [each.group_tables[number] for each in running]
         firsts = np.array([first for first, _ in tables])

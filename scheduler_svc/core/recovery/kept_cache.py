@@ -32,9 +32,7 @@ def keep_cache(worker: Worker, old: Worker, last_step_id: int, written_alone: Se
         before.pool.forget(blocks)
         window.pool = before.pool
     if worker.checkpoints is not None and old.checkpoints is not None:
-        # What was being written has no name, and nobody will say one.
-        old.checkpoints.pool.vacate()
-        worker.checkpoints.pool = old.checkpoints.pool
+        worker.checkpoints.keep_from(old.checkpoints)
 
 
 def is_same_cache(worker: Worker, old: Worker) -> bool:

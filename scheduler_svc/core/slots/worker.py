@@ -261,7 +261,11 @@ class Worker:
                 slot, len(hits), found, (branch if branch > len(hits) else 0, self._prompt_blocks(slot))
             )
         if self.checkpoints is not None:
-            self._start_state(self.checkpoints, slot, len(hits), branch, checkpoint, is_kept=is_kept)
+            position = len(hits) * table.block_size
+            is_resumed = self.request(slot).history.num_preemptions > 0
+            self.checkpoints.start(slot, position, checkpoint, is_kept=is_kept, is_resumed=is_resumed)
+            num_known = int(table.num_prompt[slot] + table.num_output[slot])
+            self.checkpoints.want_ends(slot, num_known, branch)
         pool.share(hits)
         fresh = self.take_blocks(num_new, step, frozenset(host_hits))
         blocks = np.concatenate((hits, fresh))
@@ -275,35 +279,6 @@ class Worker:
             # The copies come before all work of the step, so whoever starts in it may share these blocks already.
             pool.publish(copied, table.hashes(slot, len(hits), num_known))
         return blocks
-
-    def _start_state(
-        self,
-        checkpoints: Checkpoints,
-        slot: int,
-        num_found: int,
-        branch: int,
-        checkpoint: int,
-        *,
-        is_kept: bool,
-    ) -> None:
-        """Others may go on from where the prompt ends, and from where the spine's blocks ended without a state: there
-        prompts part."""
-        size, group = self.table.block_size, checkpoints.group
-        num_known = int(self.table.num_prompt[slot] + self.table.num_output[slot])
-        is_resumed = self.request(slot).history.num_preemptions > 0
-        checkpoints.start(slot, num_found * size, checkpoint, is_kept=is_kept, is_resumed=is_resumed)
-        checkpoints.want(slot, group.last_boundary(num_known - 1), is_shared=False)
-        checkpoints.want(slot, group.last_boundary(branch * size), is_shared=True)
-
-    def adopt_state(self, slot: int) -> None:
-        """A slot runs on a worker that was taken over: what its last boundary is worth, nobody knows."""
-        if self.checkpoints is None:
-            return
-        computed, target = int(self.table.num_computed[slot]), int(self.table.target[slot])
-        self.checkpoints.start(slot, 0, NO_CHECKPOINT, is_kept=not self.request(slot).needs_every_position)
-        end = self.checkpoints.group.last_boundary(target - 1)
-        if computed < end:
-            self.checkpoints.want(slot, end, is_shared=False)
 
     def _prompt_blocks(self, slot: int) -> int:
         """Blocks that another request with the prompt of `slot` could go on from."""
@@ -404,7 +379,7 @@ class Worker:
         running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
         self.pool.check_integrity([table.table(slot) for slot in running])
         for window in self.windows:
-            self._check_window(window, running, decoding)
+            window.check_slots(table, running, decoding)
         if self.checkpoints is not None:
             written = [order.checkpoint for record in self.records for order in record.checkpoints]
             read = [each for record in self.records for each in record.read_checkpoints]
@@ -421,15 +396,3 @@ class Worker:
         for record in self.records if len(self.records) > 1 else ():
             has_ended = not record.chunks or states[record.chunks[0].slot] in ENDED
             assert not record.is_solo or has_ended, "a suspect has company"
-
-    def _check_window(self, window: WindowBlocks, running: list[int], decoding: list[int]) -> None:
-        table, size = self.table, self.table.block_size
-        window.check_integrity(running)
-        for slot in running:
-            assert window.ends[slot] * size >= table.num_sent[slot], (
-                f"group {window.number}: a chunk lacks a block"
-            )
-            first = window.first_block(int(table.confirmed(np.array([slot]))[0]))
-            assert window.firsts[slot] <= first, f"group {window.number}: released too early"
-        for slot in decoding:
-            assert window.ends[slot] == table.num_blocks[slot], f"group {window.number}: a row lacks a block"

@@ -296,21 +296,26 @@ def packed_bytes(module: nn.Module) -> int:
     return sum(sizes)
 
 
-def run_bench(options: argparse.Namespace) -> list[Result]:
-    """All lines: for each number of streams the runner, then transformers if asked for."""
+def load_runner(options: argparse.Namespace, device: str = "cpu") -> TorchRunner:
+    """The runner, with a cache for as many streams as are asked for."""
     width = -(-(options.prompt_tokens + options.output_tokens) // BLOCK_SIZE)
-    runner = TorchRunner(
+    return TorchRunner(
         options.model,
         served_model_name=options.model.name,
         dtype=options.dtype,
         quantization=Quantization(options.quantization),
-        device=options.device,
+        device=device,
         has_groups=False,
         num_slots=max(options.streams),
         num_blocks=max(options.streams) * width,
         block_size=BLOCK_SIZE,
         threads=options.threads,
     )
+
+
+def run_bench(options: argparse.Namespace) -> list[Result]:
+    """All lines: for each number of streams the runner, then transformers if asked for."""
+    runner = load_runner(options, options.device)
     weight_bytes = packed_bytes(runner.model.module) or weight_bytes_of(options.model)
     sampling = SamplingParams(
         temperature=options.temperature,

@@ -20,9 +20,8 @@ from typing import Any
 
 import torch
 
-from signalbox.benchmarks.runner.bench import BLOCK_SIZE, Streams, add_load
+from signalbox.benchmarks.runner.bench import Streams, add_load, load_runner
 from worker_svc.core.requests.sampling import SamplingParams
-from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.torch_runner import TorchRunner
 
 
@@ -120,18 +119,7 @@ def load_transformers(options: argparse.Namespace, dtype: torch.dtype) -> Any:
 
 def compare(options: argparse.Namespace) -> list[Line]:
     """A line for each number of streams."""
-    width = -(-(options.prompt_tokens + options.output_tokens) // BLOCK_SIZE)
-    runner = TorchRunner(
-        options.model,
-        served_model_name=options.model.name,
-        dtype=options.dtype,
-        quantization=Quantization(options.quantization),
-        has_groups=False,
-        num_slots=max(options.streams),
-        num_blocks=max(options.streams) * width,
-        block_size=BLOCK_SIZE,
-        threads=options.threads,
-    )
+    runner = load_runner(options)
     dtype = runner.model.dtype
     rounds = (
         runner_round(runner, options),

@@ -267,6 +267,9 @@ def test_a_process_that_says_hello_again_has_its_checkpoints_yet() -> None:
     pool = states_of(new).pool
     pool.check_integrity([])
     assert (pool.num_cached, pool.num_free) == (1, 7)
+    assert states_of(new)._num_hits[Kind.PROMPT] == 1, "the second's"
+    states_of(new).start(0, BOUNDARY, 0, is_kept=True)
+    assert states_of(new)._num_hits[Kind.PROMPT] == 2, "it is known where it was made"
 
 
 def kept(states: Checkpoints, slot: int, position: int, number: int, *, is_shared: bool = False) -> int:

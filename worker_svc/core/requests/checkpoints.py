@@ -93,7 +93,7 @@ class Checkpoints:
         batch.state_keeps = [
             StateKeep(row, int(batch.query_starts[row + 1]), NOTHING) for row in rows.tolist()
         ]
-        row_of = {slot: row for row, slot in enumerate(batch.slots.tolist()) if row >= num_decode}
+        row_of = {slot: row for row, slot in enumerate(batch.slots[num_decode:].tolist(), num_decode)}
         for slot, checkpoint, position in orders:
             row = row_of.get(slot)
             if row is None or not position:
