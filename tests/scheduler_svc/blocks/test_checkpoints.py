@@ -72,6 +72,12 @@ def cache(worker: Worker, *numbers: int) -> None:
     worker.pool.release(blocks)
 
 
+def say(worker: Worker, num_output: int, *numbers: int) -> None:
+    """Slot 0 has made so many tokens, which filled blocks of this content."""
+    worker.table.extend_hashes(0, hashes(*numbers))
+    worker.table.num_output[0] = worker.table.bound[0] = num_output
+
+
 def positions(made: StepDecision) -> list[int]:
     return [order.position for order in made.checkpoints]
 
@@ -159,8 +165,7 @@ def test_a_conversation_goes_on_from_the_end_of_its_last_turn() -> None:
     scheduler, worker = make_ring()
     submit(scheduler, "turn", 9, 1, 2)
     step(scheduler)
-    worker.table.extend_hashes(0, hashes(3, 4))
-    worker.table.num_output[0] = worker.table.bound[0] = 8
+    say(worker, 8, 3, 4)
     made = end(scheduler, 0)
     assert made.finished_slots == [0] and made.checkpoints == [CheckpointOrder(0, 1, 0)]
     report = report_for(scheduler)
@@ -186,8 +191,7 @@ def test_a_preempted_request_goes_on_from_its_last_boundary() -> None:
     scheduler, worker = make_ring()
     submit(scheduler, "r", 9, 1, 2)
     step(scheduler)
-    worker.table.extend_hashes(0, hashes(3, 4))
-    worker.table.num_output[0] = worker.table.bound[0] = 10
+    say(worker, 10, 3, 4)
     worker.table.refused.append(0)
     made = scheduler.schedule(WORKER, 0.0)
     assert made is not None and made.preempted_slots == [0] and positions(made) == [0]
