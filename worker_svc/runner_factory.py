@@ -134,8 +134,6 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         raise StartupError(str(error)) from None
     if speculation is None:
         return runner, None
-    if runner.info.num_state_versions:
-        raise StartupError("--speculative is not served for models with recurrent layers")
     runner.info = replace(runner.info, max_draft_tokens=speculation.num_drafts)
     if draft is None:
         return runner, NgramDrafter(settings.ngram_min, settings.ngram_max)

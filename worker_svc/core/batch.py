@@ -34,7 +34,8 @@ class StateKeep(NamedTuple):
 
     row: int
     end: int
-    """Behind the query tokens of the batch up to this number."""
+    """Behind the query tokens of the batch up to this number; of a row with a tail (`Batch.state_tails`), perhaps
+    ahead of its first one by so many."""
     checkpoint: int
     """Where it is kept; -1: as the last boundary's of the row's slot."""
 
@@ -92,8 +93,11 @@ class Batch:
     """[R] version of its slot's recurrent state that each row goes on from, -1: it begins. Empty: the model keeps
     none."""
     state_writes: I32 = field(default_factory=lambda: np.empty(0, np.int32))
-    """[R] version that each row leaves behind its last query token; never one that it, or a step before it that may
-    have to run again, reads."""
+    """[R] version that each row leaves behind its last query token that is no draft; never one that it, or a step
+    before it that may have to run again, reads. With it goes what its drafts give to the recurrent layers, and the
+    version behind it is nobody's: states behind drafts may be written there."""
+    state_tails: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    """[R] right drafts that the version read does not have behind it: they are run again ahead of the row."""
     state_keeps: list[StateKeep] = field(default_factory=list)
     """States that are kept besides; no row of the batch reads what they write."""
 
@@ -101,6 +105,13 @@ class Batch:
     def query_lengths(self) -> I32:
         """[R] query tokens of each row."""
         return self.query_starts[1:] - self.query_starts[:-1]
+
+    @property
+    def known_lengths(self) -> I32:
+        """[R] query tokens of each row that are no drafts."""
+        lengths = self.query_lengths
+        lengths[: self.num_decode_rows] = 1
+        return lengths
 
     def rows(self, first: int, end: int) -> Batch:
         """The part of the batch that consists of rows `[first, end)`."""
@@ -122,6 +133,7 @@ class Batch:
             mask_index=self.mask_index[samples],
             state_reads=self.state_reads[first:end],
             state_writes=self.state_writes[first:end],
+            state_tails=self.state_tails[first:end],
             state_keeps=[
                 StateKeep(keep.row - first, keep.end - query.start, keep.checkpoint)
                 for keep in self.state_keeps
@@ -229,8 +241,9 @@ class RunnerInfo:
     """Groups of layers that do not look back to the first position: their blocks are counted by themselves. Layers of
     `num_blocks` are the spine's."""
     num_state_versions: int = 0
-    """Versions of each slot's recurrent state, one more than the steps that it has in flight; 0: the model has no
-    recurrent layers. With them no row goes on from cached blocks alone: there is no state at their end."""
+    """Versions of each slot's recurrent state, one more than the steps that it has in flight, and with drafts another;
+    0: the model has no recurrent layers. With them no row goes on from cached blocks alone: there is no state at their
+    end."""
     state_group: StateGroup | None = None
     """Checkpoints of these states; None: there are none, and rows begin at position 0."""
 

@@ -248,9 +248,9 @@ class WorkerCore:
         for chunk in step.chunks:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
                 table.num_computed[chunk.slot] = chunk.start + chunk.length
-        self.states.commit(step.batch, failed)
-        self.checkpoints.commit(step.batch, step.checkpoints, failed, report.checkpoint_positions)
         new = accept(table, self._stops, self._grammars, step, sampled, failed)
+        self.states.commit(step.batch, failed, new.matched)
+        self.checkpoints.commit(step.batch, step.checkpoints, failed, report.checkpoint_positions)
         prompts = take_readings(table, step, sampled, failed)
         odd = np.flatnonzero(new.counts != 1)
         report.exceptions += zip(new.slots[odd].tolist(), new.counts[odd].tolist(), strict=True)

@@ -38,8 +38,9 @@ from worker_svc.runner.model.memory import CacheSize
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
+from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.making import make_store, state_group_of
-from worker_svc.runner.recurrent.rows import rows_of, scratch_rows
+from worker_svc.runner.recurrent.rows import scratch_rows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
@@ -105,7 +106,12 @@ class TorchRunner:
         path = Path(model_dir)
         self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
         self._states = make_store(
-            self.model, num_slots, num_host_blocks, num_checkpoints, is_served=self._keeps_states
+            self.model,
+            num_slots,
+            num_host_blocks,
+            num_checkpoints,
+            max_draft_tokens,
+            is_served=self._keeps_states,
         )
         self._head = ModelHead.of(self.model.module)
         head, pooling_mode = self.model.head, None

@@ -127,6 +127,8 @@ STATES = Profile("states", requests=(6, 16), again=0.4, drafts=(0,), has_states=
 STATES_APART = replace(APART, name="states apart", drafts=(0,), has_states=True)
 STATES_NAN = replace(NAN, name="states nan", requests=(8, 16), again=0.6, drafts=(0,), has_states=True)
 STATES_AND_WINDOWS = replace(STATES, name="states and windows", has_groups=True)
+STATES_AND_DRAFTS = replace(STATES, name="states and drafts", drafts=(1, 2, 4))
+STATES_WINDOWS_DRAFTS = replace(STATES_AND_DRAFTS, name="states, windows and drafts", has_groups=True)
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
 _ALL = (
     ANY,
@@ -146,6 +148,8 @@ _ALL = (
     STATES_APART,
     STATES_NAN,
     STATES_AND_WINDOWS,
+    STATES_AND_DRAFTS,
+    STATES_WINDOWS_DRAFTS,
     *_LINKS,
 )
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

@@ -73,8 +73,8 @@ class Profile:
     has_groups: bool = False
     """Whether layers of the model look back so far and no farther; then there is no host tier."""
     has_states: bool = False
-    """Whether the model keeps recurrent states, with checkpoints of them; then there are no drafts, no host tier, and
-    steps run in turn."""
+    """Whether the model keeps recurrent states, with checkpoints of them; then there is no host tier, and steps run in
+    turn."""
 
 
 ANY = Profile()
@@ -94,7 +94,7 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
         setup = replace(setup, groups=groups, num_host_blocks=0)
     if profile.has_states:
         states = draw_states(random.Random(f"{name} states"), setup.block_size)
-        setup = replace(setup, state_group=states, num_host_blocks=0, max_draft_tokens=0, runs_ahead=False)
+        setup = replace(setup, state_group=states, num_host_blocks=0, runs_ahead=False)
     requests = _draw_requests(rng, setup, profile)
     if profile.identities:
         setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))

@@ -87,7 +87,7 @@ class RingSetup:
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
             embedding_size=1,
             groups=self.groups,
-            num_state_versions=2 if self.state_group is not None else 0,
+            num_state_versions=2 + (self.max_draft_tokens > 0) if self.state_group is not None else 0,
             state_group=self.state_group,
         )
 

@@ -85,13 +85,14 @@ class Checkpoints:
         if self.group is None:
             return
         num_decode = batch.num_decode_rows
-        at_boundary = (batch.seq_lens[:num_decode] % self.group.boundary == 0) & (
-            batch.query_lengths[:num_decode] == 1
-        )
-        rows = np.flatnonzero(at_boundary)
+        starts = batch.query_starts[:num_decode]
+        # A row's last boundary may lie in its tail, but not in its drafts: nobody knows yet that they are right.
+        behind = (batch.positions[starts] + 1) % self.group.boundary
+        rows = np.flatnonzero(behind <= batch.state_tails[:num_decode])
         self.boundaries[batch.slots[rows]] = 0  # until it is written
+        ends = (starts[rows] + 1 - behind[rows]).tolist()
         batch.state_keeps = [
-            StateKeep(row, int(batch.query_starts[row + 1]), NOTHING) for row in rows.tolist()
+            StateKeep(row, end, NOTHING) for row, end in zip(rows.tolist(), ends, strict=True)
         ]
         row_of = {slot: row for row, slot in enumerate(batch.slots[num_decode:].tolist(), num_decode)}
         for slot, checkpoint, position in orders:
@@ -118,7 +119,10 @@ class Checkpoints:
                 self._note(slot, checkpoint, position)
         for keep in batch.state_keeps:
             if keep.checkpoint == NOTHING and keep.row not in failed:
-                self.boundaries[batch.slots[keep.row]] = batch.seq_lens[keep.row]
+                behind = batch.query_starts[keep.row] - keep.end
+                self.boundaries[batch.slots[keep.row]] = (
+                    batch.positions[batch.query_starts[keep.row]] - behind
+                )
 
     def position_of(self, checkpoint: int) -> int:
         """Tokens that a checkpoint has behind it; 0: it holds nothing."""

@@ -1,4 +1,8 @@
-"""Which version of each slot's recurrent state counts. A step reads one and writes the next; its commit flips them."""
+"""Which version of each slot's recurrent state counts. A step reads one and writes the next; its commit flips them.
+
+Of a row with drafts the state is written behind the token that is known, and with it what the drafts give to the
+recurrent layers. Those that were right are the version's tail: the next row runs them again ahead of its own tokens.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from worker_svc.core.batch import Batch
@@ -21,22 +26,25 @@ class StateVersions:
     """
 
     def __init__(self, num_slots: int, num_versions: int) -> None:
-        """num_versions: one more than the steps that can be in flight; 0: none."""
+        """num_versions: one more than the steps that can be in flight; with drafts one more than that, for states
+        behind drafts, which nobody reads; 0: none."""
         self.num_versions = num_versions
         self.version = np.zeros(num_slots, np.int32)
         """The version that the last committed step wrote."""
         self.num_tokens = np.zeros(num_slots, np.int32)
         """Tokens that this version has behind it; 0: there is no state."""
+        self.num_tail = np.zeros(num_slots, np.int32)
+        """Drafts behind those that were right."""
         self.num_in_flight = np.zeros(num_slots, np.int32)
         """Steps that write a version and are not committed."""
 
     def reset(self, slot: int) -> None:
         """The slot has no state: its next sequence begins."""
-        self.num_tokens[slot] = 0
+        self.num_tokens[slot] = self.num_tail[slot] = 0
 
     def resume(self, slot: int, num_tokens: int) -> int:
         """The slot goes on from a state with so many tokens behind it, which is copied to the version returned."""
-        self.num_tokens[slot] = num_tokens
+        self.num_tokens[slot], self.num_tail[slot] = num_tokens, 0
         return int(self.version[slot])
 
     def gap_ahead_of(self, slot: int, start: int) -> str:
@@ -51,18 +59,29 @@ class StateVersions:
         if not self.num_versions:
             return
         slots, starts = batch.slots, batch.positions[batch.query_starts[:-1]]
-        assert (self.num_in_flight[slots] + 1 < self.num_versions).all(), "too many steps are in flight"
-        versions = (self.version[slots] + self.num_in_flight[slots]) % self.num_versions
+        in_flight = self.num_in_flight[slots]
+        has_drafts = batch.query_lengths > batch.known_lengths
+        assert (in_flight + 2 + has_drafts <= self.num_versions).all(), "too many steps are in flight"
+        versions = (self.version[slots] + in_flight) % self.num_versions
+        batch.state_tails = np.where((in_flight > 0) | (starts == 0), 0, self.num_tail[slots]).astype(
+            np.int32
+        )
         self.num_in_flight[slots] += 1
         batch.state_reads = np.where(starts == 0, np.int32(NOTHING), versions)
         batch.state_writes = (versions + 1) % self.num_versions
 
-    def commit(self, batch: Batch, failed: Collection[int]) -> None:
-        """A step is committed: what its rows wrote are the slots' states, but for the `failed` rows."""
+    def commit(self, batch: Batch, failed: Collection[int], matched: NDArray[np.int64] | None = None) -> None:
+        """A step is committed: what its rows wrote are the slots' states, but for the `failed` rows. matched: `[D]`
+        right drafts of each decode row, or empty, as None is: no row had any."""
         if not self.num_versions:
             return
         self.num_in_flight[batch.slots] -= 1
         counts = ~np.isin(np.arange(len(batch.slots)), list(failed))
         slots = batch.slots[counts]
         self.version[slots] = batch.state_writes[counts]
-        self.num_tokens[slots] = batch.seq_lens[counts]
+        drafted = batch.query_lengths - batch.known_lengths
+        self.num_tokens[slots] = (batch.seq_lens - drafted)[counts]
+        tails = np.zeros(len(batch.slots), np.int32)
+        if matched is not None:
+            tails[: len(matched)] = matched
+        self.num_tail[slots] = tails[counts]

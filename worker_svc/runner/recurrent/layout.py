@@ -50,3 +50,7 @@ class StateLayout:
     def bytes_per_row(self) -> int:
         """Bytes of the state of one sequence, in one version."""
         return sum(part.num_bytes for layer in self.layers.values() for part in layer.parts)
+
+    def bytes_of_drafts(self, num_drafts: int, width: int) -> int:
+        """Bytes of what so many drafts give to all layers, `width` numbers each."""
+        return sum(num_drafts * width * layer.conv.dtype.itemsize for layer in self.layers.values())

@@ -14,7 +14,8 @@ from worker_svc.runner.recurrent.store import StateStore, rows_per_slot
 
 logger = logging.getLogger(__name__)
 NUM_VERSIONS = 2
-"""A step reads one version of a state and writes the other; there is one step at a time."""
+"""A step reads one version of a state and writes the other; there is one step at a time. With drafts there is one more,
+for states that nobody reads."""
 SCAN_TOKENS = 64
 """A scan that is cut at multiples of it gives the states of one that is not (SG6)."""
 CHECKPOINT_SHARE = 0.2
@@ -28,6 +29,7 @@ def make_store(
     num_slots: int | None,
     num_host_blocks: int,
     num_checkpoints: int | None = None,
+    num_drafts: int = 0,
     *,
     is_served: bool,
 ) -> StateStore | None:
@@ -35,8 +37,9 @@ def make_store(
     has no states.
 
     num_slots None: the usual number, or as many as `CPU_MEMORY_SHARE` of the free memory holds. num_checkpoints None:
-    as many as usual, or as `CHECKPOINT_SHARE` of what is free then holds. `is_served`: the runner serves recurrent
-    layers. ModelLoadError, too, where something was asked for that they do not go with, or where memory is short.
+    as many as usual, or as `CHECKPOINT_SHARE` of what is free then holds. num_drafts: the most that a request has in a
+    step. `is_served`: the runner serves recurrent layers. ModelLoadError, too, where something was asked for that they
+    do not go with, or where memory is short.
     """
     layout = model.state_layout
     if not layout:
@@ -52,11 +55,14 @@ def make_store(
             f"blocks do not hold."
         )
     available = available_bytes(model.device)
-    slot_bytes = layout.bytes_per_row * rows_per_slot(NUM_VERSIONS, 1)
+    width = int(model.module.config.get_text_config().hidden_size)
+    num_versions = NUM_VERSIONS + (num_drafts > 0)
+    row_bytes = layout.bytes_per_row + layout.bytes_of_drafts(num_drafts, width)
+    slot_bytes = row_bytes * rows_per_slot(num_versions, 1)
     if num_checkpoints is None and ((num_slots or 1) + 1) * slot_bytes > available:
         num_checkpoints = 0  # what was asked for goes before
     if num_checkpoints == 0:
-        slot_bytes = layout.bytes_per_row * NUM_VERSIONS
+        slot_bytes = row_bytes * num_versions
     count = slots_that_fit(num_slots, slot_bytes, available)
     if num_slots is None and count < DEFAULT_SLOTS:
         logger.info("%d requests may be here at a time: each takes memory for its states", count)
@@ -68,8 +74,10 @@ def make_store(
     return StateStore(
         layout,
         num_slots=count + 1,
-        num_versions=NUM_VERSIONS,
+        num_versions=num_versions,
         num_checkpoints=num_checkpoints,
+        num_drafts=num_drafts,
+        width=width,
         device=model.device,
     )
 

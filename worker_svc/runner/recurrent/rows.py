@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from worker_svc.core.batch import I32, Batch
+from worker_svc.core.batch import I32
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.recurrent.store import StateStore
 
 
 @dataclass(frozen=True)
 class StateRows:
-    """R rows of a batch, in its order. No row of the store is read and written in the same forward."""
+    """R rows of a batch, in its order. No row of the store is read and written in the same forward, but for those that
+    drafts go on from."""
 
     store: StateStore
     query_starts: I32
@@ -27,19 +29,31 @@ class StateRows:
     keeps: tuple[tuple[int, int, int], ...] = ()
     """(row, end, target): the state behind the query tokens up to `end`, one of the row's, goes to that row of the
     store besides."""
+    first_draft: int | None = None
+    """Rows from this one on are drafts: they begin behind all others, and read what these write; None: there are
+    none."""
 
     def __post_init__(self) -> None:
         assert len(self.sources) == len(self.targets) == len(self.query_starts) - 1
         assert (self.targets >= 0).all()
-        assert not np.isin(self.targets, self.sources).any(), "a state would be updated in place"
+        known = self.targets[: self.first_draft]
+        assert not np.isin(known, self.sources[: self.first_draft]).any(), "a state would be updated in place"
+        spares = self.targets[len(known) :]
+        assert not np.isin(spares, (*self.sources, *known)).any(), "a draft would be in a state"
         kept = [target for _, _, target in self.keeps]
         assert not np.isin(kept, (*self.sources, *self.targets)).any(), "a kept state would be written over"
 
+    def advance(
+        self, layer: int, run: Callable[[torch.Tensor, StateRows], torch.Tensor], hidden_states: torch.Tensor
+    ) -> torch.Tensor:
+        """`[1, T, H]` of the batch; the same, of what `run` makes of it."""
+        return run(hidden_states, self)
+
     @cached_property
     def steps(self) -> I32:
-        """Rows of one query token that go on from a state: they run at once."""
+        """Rows of one query token that go on from a state, and are no drafts: they run at once, ahead of all others."""
         is_step = (np.diff(self.query_starts) == 1) & (self.sources != NOTHING)
-        return np.flatnonzero(is_step).astype(np.int32)
+        return np.flatnonzero(is_step[: self.first_draft]).astype(np.int32)
 
     @cached_property
     def scans(self) -> list[tuple[int, int, int]]:
@@ -64,14 +78,16 @@ class StateRows:
     @cached_property
     def runs(self) -> list[tuple[I32, I32, I32]]:
         """(query_starts, sources, targets) of rows that can run at once, in order: all of them, where no state is kept
-        on the way of a row."""
-        cut = sorted({row for row, end, _ in self.keeps if end != self.query_starts[row + 1]})
+        on the way of a row and none has drafts."""
+        cut = {row for row, end, _ in self.keeps if end != self.query_starts[row + 1]}
+        num_rows = len(self.sources)
+        first_draft = num_rows if self.first_draft is None else self.first_draft
         runs, first = [], 0
-        for row in (*cut, len(self.sources)):
+        for row in sorted({*cut, first_draft, num_rows}):
             if first < row:
                 starts = self.query_starts[first : row + 1]
                 runs.append((starts, self.sources[first:row], self.targets[first:row]))
-            first, source = row + 1, self.sources[row : row + 1]
+            first, source = row + (row in cut), self.sources[row : row + 1]
             for start, end, target in self.parts_of(row) if row in cut else ():
                 goal = np.array([target], np.int32)
                 runs.append((np.array([start, end], np.int32), source, goal))
@@ -111,22 +127,6 @@ class StateRows:
 
     def _on_device(self, values: I32) -> torch.Tensor:
         return torch.from_numpy(values).to(self.store.device, torch.int64)
-
-
-def rows_of(store: StateStore | None, batch: Batch) -> StateRows | None:
-    """What the rows of a batch read and write; None without a store."""
-    if store is None:
-        return None
-    return StateRows(
-        store,
-        batch.query_starts,
-        store.rows_of(batch.slots, batch.state_reads),
-        store.rows_of(batch.slots, batch.state_writes),
-        tuple(
-            (keep.row, keep.end, store.row_of_keep(int(batch.slots[keep.row]), keep.checkpoint))
-            for keep in batch.state_keeps
-        ),
-    )
 
 
 def scratch_rows(store: StateStore | None) -> StateRows | None:

@@ -26,9 +26,12 @@ class StateStore:
         num_slots: int,
         num_versions: int,
         num_checkpoints: int = 0,
+        num_drafts: int = 0,
+        width: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Takes the memory of all rows, and touches it: what is missing is missed now, not in a step."""
+        """Takes the memory of all rows, and touches it: what is missing is missed now, not in a step. num_drafts: the
+        most that a row has; of each a layer is given `width` numbers."""
         self.layout, self.num_slots, self.num_versions = layout, num_slots, num_versions
         self.num_checkpoints = num_checkpoints
         self._rows_per_slot = rows_per_slot(num_versions, num_checkpoints)
@@ -39,6 +42,12 @@ class StateStore:
             number: tuple(allocate((num_rows, *part.shape), part.dtype, device) for part in layer.parts)
             for number, layer in layout.layers.items()
         }
+        self.drafts: dict[int, torch.Tensor] = {
+            number: allocate((self._first_checkpoint, num_drafts, width), layer.conv.dtype, device)
+            for number, layer in layout.layers.items()
+            if num_drafts
+        }
+        """[rows, K, H] by layer: what it was given for the drafts behind each state of a slot."""
         self.fill(0)
 
     def rows_of(self, slots: I32, versions: I32) -> I32:
@@ -67,6 +76,8 @@ class StateStore:
         for parts in self.layers.values():
             for part in parts:
                 part.fill_(value)
+        for inputs in self.drafts.values():
+            inputs.fill_(value)
 
     def _row(self, slot: int, version: int) -> int:
         return int(self.rows_of(np.array([slot], np.int32), np.array([version], np.int32))[0])

@@ -97,6 +97,8 @@ class SimRunner:
         ]
         self._states: dict[tuple[int, int], U64] = {}
         """By slot and version: the sum of all contents that it has behind it, in an array of one element."""
+        self._drafts: dict[tuple[int, int], U64] = {}
+        """By slot and version: the contents of the drafts behind it."""
         self._checkpoints: dict[int, U64] = {}
         """Such states, by checkpoint."""
 
@@ -144,20 +146,33 @@ class SimRunner:
         return total
 
     def _move_states(self, batch: Batch, contents: U64) -> U64:
-        """`[T]` the states behind each query token; those behind each row's last are kept in the version it writes."""
-        states = np.empty_like(contents)
+        """`[T]` the states behind each query token; the one behind a row's last that is no draft is kept in the version
+        that it writes, with its drafts."""
+        states, versions = np.empty_like(contents), self.info.num_state_versions
+        keeps = {
+            row: [keep for keep in batch.state_keeps if keep.row == row] for row, _, _ in batch.state_keeps
+        }
         for row, slot in enumerate(batch.slots.tolist()):
-            tokens = slice(batch.query_starts[row], batch.query_starts[row + 1])
-            begins = batch.state_reads[row] == NOTHING
-            before = 0 if begins else self._states[slot, int(batch.state_reads[row])]
-            states[tokens] = np.cumsum(contents[tokens], dtype=np.uint64) + before
-            self._states[slot, int(batch.state_writes[row])] = states[tokens][-1:].copy()
-        for row, end, checkpoint in batch.state_keeps:
-            state = states[end - 1 : end].copy()
-            if checkpoint == NOTHING:
-                self._states[int(batch.slots[row]), self.info.num_state_versions] = state
-            else:
-                self._checkpoints[checkpoint] = state
+            read, written = (slot, int(batch.state_reads[row])), (slot, int(batch.state_writes[row]))
+            start, end = batch.query_starts[row : row + 2].tolist()
+            known, num_tail = start + int(batch.known_lengths[row]), int(batch.state_tails[row])
+            tail: U64 = self._drafts[read][:num_tail] if num_tail else contents[:0]
+            before = np.zeros(1, np.uint64) if read[1] == NOTHING else self._states[read]
+            walked: U64 = np.concatenate((tail, contents[start:end]))
+            behind = np.cumsum(walked, dtype=np.uint64) + before
+            states[start:end] = behind[num_tail:]
+            for _, at, checkpoint in keeps.get(row, ()):
+                state = behind[at - start + num_tail - 1 :][:1].copy()
+                if checkpoint == NOTHING:
+                    self._states[slot, versions] = state
+                else:
+                    self._checkpoints[checkpoint] = state
+            self._states[written], self._drafts[written] = (
+                states[known - 1 : known].copy(),
+                contents[known:end],
+            )
+            if known < end:
+                self._states[slot, (written[1] + 1) % versions] = np.array([_GOLDEN])
         return states
 
     def check(self) -> None:

@@ -18,6 +18,9 @@ from signalbox.protocol.hash_chain import root_hash
 from tests.worker_svc.runner.reference import generate, make_prompts, make_runner
 from tools.hybrid_families import HYBRID_PRESETS
 from worker_svc.config import WorkerSettings
+from worker_svc.core.batch import ModelRunner
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import NewRequest, RequestRef, SlotStart, StepDelta
@@ -32,21 +35,23 @@ ModelDir = Callable[[str], Path]
 PRESET = "hybrid-qwen3-next"
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"num_host_blocks": 4}, "num_host_blocks is 4, but model_type 'qwen3_next' has recurrent layers"),
-        ({"speculative": "ngram:2"}, "--speculative is not served for models with recurrent layers"),
-    ],
-)
-def test_what_does_not_go_with_states_is_refused(
-    model_dir: ModelDir, settings: dict[str, Any], reason: str
-) -> None:
-    """SG8."""
+def make_with(model_dir: ModelDir, **settings: Any) -> tuple[ModelRunner, Drafter | None]:
     options = {"num_blocks": 8, "threads": 1, "dtype": "float32", "num_slots": 4} | settings
-    served = WorkerSettings(model=model_dir(PRESET), worker_id="w", **options)
+    return make_served(WorkerSettings(model=model_dir(PRESET), worker_id="w", **options))
+
+
+def test_what_does_not_go_with_states_is_refused(model_dir: ModelDir) -> None:
+    """SG8."""
+    reason = "num_host_blocks is 4, but model_type 'qwen3_next' has recurrent layers"
     with pytest.raises(StartupError, match=reason):
-        make_served(served)
+        make_with(model_dir, num_host_blocks=4)
+
+
+def test_drafts_take_a_version_more(model_dir: ModelDir) -> None:
+    """SG10."""
+    (plain, _), (drafting, drafter) = make_with(model_dir), make_with(model_dir, speculative="ngram:2")
+    assert isinstance(drafter, NgramDrafter) and drafting.info.max_draft_tokens == 2
+    assert drafting.info.num_state_versions == plain.info.num_state_versions + 1
 
 
 def test_the_runner_of_gpus_refuses_them(model_dir: ModelDir) -> None:

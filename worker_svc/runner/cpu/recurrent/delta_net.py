@@ -106,7 +106,7 @@ class NativeDeltaNet(nn.Module):
         batch = attention.current()
         assert batch.states is not None, "the model has recurrent layers"
         batch.layers_called.add(self.layer_idx)
-        return self.run(hidden_states, batch.states)
+        return batch.states.advance(self.layer_idx, self.run, hidden_states)
 
     def run(self, hidden_states: torch.Tensor, rows: StateRows) -> torch.Tensor:
         """`[1, T, H]` of these rows."""
