@@ -16,7 +16,13 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    GraniteMoeHybridConfig,
+    PreTrainedConfig,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+)
 
 from tools.hybrid_families import HYBRID_PRESETS
 from tools.tiny_families import EOS_TOKEN_ID, TINY, TINY_PRESETS
@@ -77,6 +83,27 @@ PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = (
                     "partial_rotary_factor": 0.25,
                     "mrope_section": [11, 11, 10],
                 },
+            },
+        ),
+        "granite-4-h-350m": (
+            GraniteMoeHybridConfig,
+            TINY
+            | {
+                "vocab_size": 100352,
+                "hidden_size": 768,
+                "num_hidden_layers": 32,
+                "layer_types": ["attention" if i in (10, 13, 17, 27) else "mamba" for i in range(32)],
+                "num_attention_heads": 12,
+                "num_key_value_heads": 4,
+                "shared_intermediate_size": 2048,
+                "num_local_experts": 0,
+                "num_experts_per_tok": 0,
+                "mamba_n_heads": 48,
+                "mamba_d_head": 32,
+                "mamba_n_groups": 1,
+                "mamba_d_state": 128,
+                "max_position_embeddings": 32768,
+                "tie_word_embeddings": True,
             },
         ),
         "qwen3-8b": (

@@ -17,14 +17,18 @@ from tests.worker_svc.runner.reference import (
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.hybrid_families import HYBRID_PRESETS
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.cpu.recurrent import delta_net
-from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
+from worker_svc.runner.cpu.recurrent import delta_net, state_space
+from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
 from worker_svc.runner.recurrent.layers import RecurrentForward
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
 NATIVE = (
-    {preset for preset in HYBRID_PRESETS if preset.startswith(("hybrid-qwen", "hybrid-olmo"))}
+    {
+        preset
+        for preset in HYBRID_PRESETS
+        if preset.split("-")[1] in ("qwen3", "olmo", "bamba", "granite", "nemotron")
+    }
     if native_kernels()
     else set()
 )
@@ -53,8 +57,9 @@ def test_greedy_output_without_native_states(
 ) -> None:
     """SG1. As on machines that have no kernels."""
     monkeypatch.setattr(delta_net, "FAMILIES", {})
+    monkeypatch.setattr(state_space, "FAMILIES", ())
     runner = make_runner(model_dir(preset))
-    assert not any(isinstance(module, NativeDeltaNet) for module in runner.model.module.modules())
+    assert not any(isinstance(module, NativeLayer) for module in runner.model.module.modules())
     check_outputs(runner, model_dir(preset))
 
 
@@ -81,7 +86,7 @@ def test_the_layout_says_which_layers_keep_what(model_dir: ModelDir, preset: str
     attending = {i for i, kind in enumerate(kinds) if kind in ("full_attention", "hybrid")}
     assert model.state_layout.layers.keys() == recurrent
     assert {i for i, shape in enumerate(model.layer_shapes) if shape.elements} == attending
-    ours = [m for m in model.module.modules() if isinstance(m, NativeDeltaNet)]
+    ours = [m for m in model.module.modules() if isinstance(m, NativeLayer)]
     others = [m for m in model.module.modules() if isinstance(m.forward, RecurrentForward)]
     assert len(ours) + len(others) == len(recurrent)
     for layer in model.state_layout.layers.values():

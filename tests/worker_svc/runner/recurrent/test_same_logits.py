@@ -17,7 +17,17 @@ kernels = native_kernels()
 
 
 @pytest.mark.skipif(kernels is None or not kernels.has_dot, reason="there is no bfloat16 dot product")
-@pytest.mark.parametrize("preset", ["hybrid-qwen3-5", "hybrid-qwen3-next", "hybrid-olmo"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "hybrid-qwen3-5",
+        "hybrid-qwen3-next",
+        "hybrid-olmo",
+        "hybrid-bamba",
+        "hybrid-granite",
+        "hybrid-nemotron-h",
+    ],
+)
 def test_logits_in_bfloat16(model_dir: ModelDir, preset: str) -> None:
     """SG9. Products, attention and states are our own kernels there. Pieces of a prompt have 16 tokens or more, as
     attention rounds otherwise below."""

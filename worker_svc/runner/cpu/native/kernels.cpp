@@ -15,6 +15,7 @@
 #include "sampling/draw.h"
 #include "sampling/philox.h"
 #include "states/delta_net.h"
+#include "states/state_space.h"
 
 #include <cstddef>
 
@@ -95,6 +96,7 @@ constexpr Layout LAYOUTS[] = {
     {"Groups", sizeof(Groups), offsetof(Groups, num_threads)},
     {"Packing", sizeof(Packing), offsetof(Packing, num_threads)},
     {"DeltaNet", sizeof(DeltaNet), offsetof(DeltaNet, num_threads)},
+    {"StateSpace", sizeof(StateSpace), offsetof(StateSpace, num_threads)},
     {nullptr, 0, 0},
 };
 
@@ -177,6 +179,11 @@ void signalbox_pack_rows(const Packing* r) { pack_rows(*r); }
 
 // Gated delta nets of all rows, between their projections.
 void signalbox_run_delta_net(const DeltaNet* d) { d->is_bf16 ? run_delta_net<bf16>(*d) : run_delta_net<float>(*d); }
+
+// Mamba 2 layers of all rows, between their projections.
+void signalbox_run_state_space(const StateSpace* d) {
+    d->is_bf16 ? run_state_space<bf16>(*d) : run_state_space<float>(*d);
+}
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {

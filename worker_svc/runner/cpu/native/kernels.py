@@ -25,6 +25,7 @@ from worker_svc.runner.cpu.native.structs import (
     PackedCall,
     PackingCall,
     RopeCall,
+    StateSpaceCall,
     check_layouts,
 )
 
@@ -61,6 +62,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_round_to_bytes": [POINTER(GroupsCall)],
     "signalbox_pack_rows": [POINTER(PackingCall)],
     "signalbox_run_delta_net": [POINTER(DeltaNetCall)],
+    "signalbox_run_state_space": [POINTER(StateSpaceCall)],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
     "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
@@ -275,10 +277,10 @@ class Kernels:
         call.num_threads = torch.get_num_threads()
         self._functions["decode"](call)
 
-    def run_delta_net(self, call: DeltaNetCall) -> None:
-        """Runs a gated delta net between its projections; see recurrent/delta_net.py."""
+    def run_states(self, kind: str, call: DeltaNetCall | StateSpaceCall) -> None:
+        """Runs a recurrent layer between its projections: `delta_net` or `state_space`; see cpu/recurrent/."""
         call.num_threads = torch.get_num_threads()
-        self._functions["run_delta_net"](call)
+        self._functions[f"run_{kind}"](call)
 
     def round_groups(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Codes int8 -8 to 7 `[outputs, inputs]` of `numbers`, and scales and offsets float32

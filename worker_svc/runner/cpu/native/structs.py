@@ -131,6 +131,26 @@ class DeltaNetCall(ctypes.Structure):
     )
 
 
+class StateSpaceCall(ctypes.Structure):
+    """Mirror of `StateSpace` in states/state_space.h."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in ("projected", "conv_weight", "conv_bias", "rates", "step_bias", "skips")
+        ),
+        *(
+            (name, c_void_p)
+            for name in ("norm_weight", "inputs", "states", "query_starts", "sources", "targets")
+        ),
+        *((name, c_void_p) for name in ("convolved", "out")),
+        *((name, c_int64) for name in ("num_rows", "num_heads", "num_groups", "head_dim", "state_dim")),
+        *((name, c_int64) for name in ("kernel", "norm_dim")),
+        *((name, c_float) for name in ("epsilon", "least_step")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+    )
+
+
 MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Attention": AttentionCall,
     "Rope": RopeCall,
@@ -142,6 +162,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Groups": GroupsCall,
     "Packing": PackingCall,
     "DeltaNet": DeltaNetCall,
+    "StateSpace": StateSpaceCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""
 

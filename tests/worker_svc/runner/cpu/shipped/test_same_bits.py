@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.cpu.shipped.conftest import HERE, needs_compiler
-from tests.worker_svc.runner.cpu.test_delta_net import Shape, make_layer, make_rows
+from tests.worker_svc.runner.cpu.state_layers import Shape, make_layer, make_native, make_rows
 from tests.worker_svc.runner.cpu.test_kept_linear import make_matrix, random_rows
 from tests.worker_svc.runner.cpu.test_native_choice import LIMITS, choices_of, rows_of
 from tests.worker_svc.runner.reference import make_prompts, make_runner
@@ -29,7 +29,6 @@ from worker_svc.runner.cpu.native.kernels import TILE, Activation, Kernels
 from worker_svc.runner.cpu.native.library import open_shipped
 from worker_svc.runner.cpu.native_linear import PackedWeight
 from worker_svc.runner.cpu.packed_codes import PackedCodes
-from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
 from worker_svc.runner.cpu.shipped.isas import Isa, runnable
 from worker_svc.runner.cpu.shipped.manifest import read_manifest
 from worker_svc.runner.sampling import sampler
@@ -115,7 +114,12 @@ def recurrent_states(kernels: Kernels) -> Iterator[torch.Tensor]:
             layer = make_layer("qwen3.5", shape, dtype)
             rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])
             width = 2 * shape.key_heads * shape.key_dim + shape.value_heads * (2 * shape.value_dim + 2)
-            yield NativeDeltaNet(layer, kernels).mix(random_rows(43, dtype, width), rows)
+            yield make_native(layer, kernels).mix(random_rows(43, dtype, width), rows)
+            yield from rows.store.layers[0]
+        for shape in (Shape(1, 4, 128, 64, 4), Shape(2, 8, 64, 24, 3)):
+            layer = make_layer("bamba", shape, dtype)
+            rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])
+            yield make_native(layer, kernels).mix(random_rows(43, dtype, layer.in_proj.out_features), rows)
             yield from rows.store.layers[0]
 
 

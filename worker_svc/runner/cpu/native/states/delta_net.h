@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convolution.h"
+#include "past.h"
 
 // Fields as in structs.py. No row of the states is read and written in one call.
 struct DeltaNet {
@@ -44,20 +45,6 @@ struct Token {
     float decay, update, match;  // match: query times key
     float* out;
 };
-
-// Past the caches: nobody reads it before the next step.
-inline void store_past(float* p, vec v) {
-#ifdef __AVX512F__
-    _mm512_stream_ps(p, (__m512)v);
-#else
-    store(p, v);
-#endif
-}
-inline void end_stores_past() {
-#ifdef __AVX512F__
-    _mm_sfence();
-#endif
-}
 
 // N vectors of columns of a head's state, which the numbers of a row's tokens meet one after the other.
 template <int N>

@@ -1,90 +1,53 @@
-"""The native delta net against transformers' own code, and what its results do not depend on."""
+"""The native recurrent layers against transformers' own code, and what their results do not depend on."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from transformers import OlmoHybridConfig, Qwen3_5TextConfig, Qwen3NextConfig
-from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
-from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
-from tools.make_random_model import fill_weights
+from tests.worker_svc.runner.cpu.state_layers import (
+    DELTA_NETS,
+    STATE_SPACES,
+    Shape,
+    make_layer,
+    make_native,
+    make_rows,
+    random_hidden,
+)
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.cpu.fused import NotFusableError
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_linear import relative_error
-from worker_svc.runner.cpu.recurrent import delta_net
-from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
-from worker_svc.runner.recurrent.layers import RecurrentForward, serve_recurrent
-from worker_svc.runner.recurrent.layout import StateLayout
+from worker_svc.runner.cpu.recurrent import delta_net, state_space
+from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
+from worker_svc.runner.recurrent.layers import RecurrentForward
 from worker_svc.runner.recurrent.rows import StateRows
-from worker_svc.runner.recurrent.store import StateStore
 
-HIDDEN = 64
 GARBAGE = 1e4
 TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES)
-FAMILIES: dict[str, tuple[Any, Any]] = {
-    "qwen3.5": (Qwen3_5TextConfig, Qwen3_5GatedDeltaNet),
-    "qwen3-next": (Qwen3NextConfig, Qwen3NextGatedDeltaNet),
-    "olmo": (OlmoHybridConfig, OlmoHybridGatedDeltaNet),
-}
-
-
-class Shape(NamedTuple):
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    kernel: int
-
-
-SMALL = Shape(2, 4, 8, 16, 4)
-SHAPES = [SMALL, Shape(2, 2, 128, 128, 4), Shape(1, 3, 24, 80, 3), Shape(2, 2, 40, 48, 2)]
+NET_SHAPES = [
+    Shape(2, 4, 8, 16, 4),
+    Shape(2, 2, 128, 128, 4),
+    Shape(1, 3, 24, 80, 3),
+    Shape(2, 2, 40, 48, 2),
+]
 """Keys that fill no vector, values that fill no group of vectors, and all lengths of convolutions."""
-
-
-@torch.inference_mode()
-def make_layer(family: str, shape: Shape, dtype: torch.dtype) -> Any:
-    """A layer with random weights, served by transformers' code."""
-    make_config, make = FAMILIES[family]
-    config = make_config(
-        hidden_size=HIDDEN,
-        num_hidden_layers=2,
-        layer_types=["linear_attention", "full_attention"],
-        linear_num_key_heads=shape.key_heads,
-        linear_num_value_heads=shape.value_heads,
-        linear_key_head_dim=shape.key_dim,
-        linear_value_head_dim=shape.value_dim,
-        linear_conv_kernel_dim=shape.kernel,
-    )
-    layer = make(config, 0)
-    fill_weights(nn.ModuleDict({"mixer": layer}), torch.Generator().manual_seed(1))
-    layer = layer.to(dtype).eval()
-    serve_recurrent(nn.ModuleList([layer]))
-    layer(torch.zeros(1, 1, HIDDEN, dtype=dtype))
-    return layer
-
-
-def make_rows(layer: Any, lengths: list[int], sources: list[int], targets: list[int]) -> StateRows:
-    """Rows of so many tokens on a store of random states, the same at each call."""
-    torch.manual_seed(2)
-    kept = layer.forward.kept
-    store = StateStore(StateLayout({0: kept}), num_slots=1 + max(sources + targets) // 2, num_versions=2)
-    for part in store.layers[0]:
-        part.copy_(torch.randn(part.shape) * 0.5)
-    starts = np.cumsum([0, *lengths]).astype(np.int32)
-    return StateRows(store, starts, np.array(sources, np.int32), np.array(targets, np.int32))
-
-
-def random_hidden(tokens: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.randn(1, tokens, HIDDEN, generator=torch.Generator().manual_seed(3)).to(dtype)
-
+SPACE_SHAPES = [
+    Shape(2, 8, 16, 16, 4),
+    Shape(1, 4, 128, 64, 4),
+    Shape(2, 8, 64, 24, 3),
+    Shape(4, 4, 32, 48, 2),
+    Shape(1, 8, 256, 40, 4),
+]
+"""States of all sizes, heads that no group of rows fills, and channels that fill no vector."""
+CASES = [
+    *((family, shape) for family in DELTA_NETS for shape in NET_SHAPES),
+    *((family, shape) for family in STATE_SPACES for shape in SPACE_SHAPES),
+]
 
 MIXED = ([1, 1, 70, 0, 33, 1, 2], [0, NOTHING, NOTHING, 4, 5, 6, 8], [1, 3, 10, 11, 12, 7, 9])
 """Rows that go on and rows that begin, of one token, of some, of more than are scanned at a time, and of none."""
@@ -92,8 +55,7 @@ MIXED = ([1, 1, 70, 0, 33, 1, 2], [0, NOTHING, NOTHING, 4, 5, 6, 8], [1, 3, 10, 
 
 @torch.inference_mode()
 @DTYPES
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "shape"), CASES, ids=str)
 def test_rows_are_those_of_transformers(
     kernels: Kernels, family: str, shape: Shape, dtype: torch.dtype
 ) -> None:
@@ -103,7 +65,7 @@ def test_rows_are_those_of_transformers(
     layer = make_layer(family, shape, dtype)
     expected, ours = (make_rows(layer, *MIXED) for _ in range(2))
     hidden = random_hidden(sum(MIXED[0]), dtype)
-    native = NativeDeltaNet(layer, kernels)
+    native = make_native(layer, kernels)
     results = zip(
         (layer.forward.run(hidden, expected), *expected.store.layers[0]),
         (native.run(hidden, ours), *ours.store.layers[0]),
@@ -116,18 +78,19 @@ def test_rows_are_those_of_transformers(
         assert torch.equal(actual[untouched], wanted[untouched])
 
 
-@pytest.fixture
-def native(kernels: Kernels) -> tuple[Any, NativeDeltaNet]:
+@pytest.fixture(params=[("qwen3.5", Shape(2, 4, 24, 80, 4)), ("bamba", Shape(2, 8, 64, 24, 4))], ids=str)
+def native(kernels: Kernels, request: pytest.FixtureRequest) -> tuple[Any, NativeLayer]:
     """A layer as transformers has it, and ours for it."""
+    family, shape = request.param
     with torch.inference_mode():
-        layer = make_layer("qwen3.5", Shape(2, 4, 24, 80, 4), torch.bfloat16)
-        return layer, NativeDeltaNet(layer, kernels)
+        layer = make_layer(family, shape, torch.bfloat16)
+        return layer, make_native(layer, kernels)
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("cuts", [[69], [1, 68], [31, 1, 1, 36], [1] * 69])
 def test_a_sequence_is_the_same_bit_for_bit_wherever_it_is_cut(
-    native: tuple[Any, NativeDeltaNet], cuts: list[int]
+    native: tuple[Any, NativeLayer], cuts: list[int]
 ) -> None:
     """SG9. The states that decoding makes are those of a prompt."""
     layer, ours = native
@@ -148,7 +111,7 @@ def test_a_sequence_is_the_same_bit_for_bit_wherever_it_is_cut(
 
 @torch.inference_mode()
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_row_does_not_depend_on_the_others(native: tuple[Any, NativeDeltaNet], threads: int) -> None:
+def test_a_row_does_not_depend_on_the_others(native: tuple[Any, NativeLayer], threads: int) -> None:
     """SG9. Bit for bit, on any number of threads."""
     layer, ours = native
     lengths, sources, targets = MIXED
@@ -171,7 +134,7 @@ def test_a_row_does_not_depend_on_the_others(native: tuple[Any, NativeDeltaNet],
 
 
 @torch.inference_mode()
-def test_a_row_that_begins_reads_no_state(native: tuple[Any, NativeDeltaNet]) -> None:
+def test_a_row_that_begins_reads_no_state(native: tuple[Any, NativeLayer]) -> None:
     """SG4. Whatever lies where it writes."""
     layer, ours = native
     hidden = random_hidden(40, torch.bfloat16)
@@ -185,7 +148,7 @@ def test_a_row_that_begins_reads_no_state(native: tuple[Any, NativeDeltaNet]) ->
 
 @torch.inference_mode()
 @pytest.mark.parametrize("fault", ["update_scale", "epsilon", "key_dim"])
-def test_one_that_gives_something_else_is_not_taken(
+def test_a_delta_net_that_gives_something_else_is_not_taken(
     kernels: Kernels, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SG9. The layer stays as it was."""
@@ -198,14 +161,53 @@ def test_one_that_gives_something_else_is_not_taken(
         return call, tensors
 
     monkeypatch.setattr(delta_net, "make_call", wrong)
-    with pytest.raises(NotFusableError, match="gives other results"):
-        NativeDeltaNet(layer, kernels)
+    with pytest.raises(NotFusableError, match="delta net gives other results"):
+        make_native(layer, kernels)
     assert isinstance(layer.forward, RecurrentForward) and layer.in_proj_qkv.weight is not None
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("shape", [Shape(2, 2, 16, 24, 4), Shape(2, 2, 16, 16, 5)], ids=str)
-def test_shapes_that_the_kernel_does_not_take_are_told(kernels: Kernels, shape: Shape) -> None:
+@pytest.mark.parametrize("fault", ["least_step", "epsilon", "norm_dim", "num_groups"])
+def test_a_state_space_that_gives_something_else_is_not_taken(
+    kernels: Kernels, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SG9."""
+    layer = make_layer("bamba", Shape(2, 4, 32, 32, 4), torch.float32)
+    make = state_space.make_call
+
+    def wrong(layer: Any) -> Any:
+        call, tensors = make(layer)
+        setattr(call, fault, {"least_step": 2.0, "epsilon": 1e-2, "norm_dim": 32, "num_groups": 1}[fault])
+        return call, tensors
+
+    monkeypatch.setattr(state_space, "make_call", wrong)
+    with pytest.raises(NotFusableError, match="state space gives other results"):
+        make_native(layer, kernels)
+    assert isinstance(layer.forward, RecurrentForward) and layer.in_proj.weight is not None
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    [
+        ("qwen3.5", Shape(2, 2, 16, 24, 4)),
+        ("qwen3.5", Shape(2, 2, 16, 16, 5)),
+        ("bamba", Shape(2, 4, 48, 16, 4)),
+        ("bamba", Shape(2, 4, 32, 16, 5)),
+        ("granite", Shape(8, 8, 32, 8, 4)),
+    ],
+    ids=str,
+)
+def test_shapes_that_the_kernel_does_not_take_are_told(kernels: Kernels, family: str, shape: Shape) -> None:
     """SG9."""
     with pytest.raises(NotFusableError, match=r"that the kernel (takes|knows)"):
-        NativeDeltaNet(make_layer("qwen3.5", shape, torch.float32), kernels)
+        make_native(make_layer(family, shape, torch.float32), kernels)
+
+
+@torch.inference_mode()
+def test_steps_that_are_bounded_above_are_told(kernels: Kernels) -> None:
+    """SG9."""
+    layer = make_layer("bamba", SPACE_SHAPES[0], torch.float32)
+    layer.time_step_limit = (0.0, 0.1)
+    with pytest.raises(NotFusableError, match=r"bounds its steps by 0\.1"):
+        make_native(layer, kernels)

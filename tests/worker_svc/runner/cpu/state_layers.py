@@ -1,0 +1,128 @@
+"""Recurrent layers with random weights, and rows of states for them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import (
+    BambaConfig,
+    GraniteMoeHybridConfig,
+    NemotronHConfig,
+    OlmoHybridConfig,
+    Qwen3_5TextConfig,
+    Qwen3NextConfig,
+)
+from transformers.models.bamba.modeling_bamba import BambaMixer
+from transformers.models.granitemoehybrid.modeling_granitemoehybrid import GraniteMoeHybridMambaLayer
+from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMamba2Mixer
+from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
+
+from tools.make_random_model import fill_weights
+from worker_svc.runner.cpu.native.kernels import Kernels
+from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
+from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
+from worker_svc.runner.cpu.recurrent.state_space import NativeStateSpace
+from worker_svc.runner.recurrent.layers import serve_recurrent
+from worker_svc.runner.recurrent.layout import StateLayout
+from worker_svc.runner.recurrent.rows import StateRows
+from worker_svc.runner.recurrent.store import StateStore
+
+HIDDEN = 64
+
+
+class Shape(NamedTuple):
+    """A layer's shape. For state spaces: groups, heads, size of a state, size of a head."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+
+DELTA_NETS: dict[str, tuple[Any, Any]] = {
+    "qwen3.5": (Qwen3_5TextConfig, Qwen3_5GatedDeltaNet),
+    "qwen3-next": (Qwen3NextConfig, Qwen3NextGatedDeltaNet),
+    "olmo": (OlmoHybridConfig, OlmoHybridGatedDeltaNet),
+}
+STATE_SPACES: dict[str, tuple[Any, Any]] = {
+    "bamba": (BambaConfig, BambaMixer),
+    "granite": (GraniteMoeHybridConfig, GraniteMoeHybridMambaLayer),
+    "nemotron": (NemotronHConfig, NemotronHMamba2Mixer),
+}
+
+
+def make_config(family: str, shape: Shape) -> Any:
+    """The config of a family with layers of this shape."""
+    if family in DELTA_NETS:
+        return DELTA_NETS[family][0](
+            hidden_size=HIDDEN,
+            num_hidden_layers=2,
+            layer_types=["linear_attention", "full_attention"],
+            linear_num_key_heads=shape.key_heads,
+            linear_num_value_heads=shape.value_heads,
+            linear_key_head_dim=shape.key_dim,
+            linear_value_head_dim=shape.value_dim,
+            linear_conv_kernel_dim=shape.kernel,
+        )
+    if family == "nemotron":
+        return NemotronHConfig(
+            hidden_size=HIDDEN,
+            mamba_num_heads=shape.value_heads,
+            mamba_head_dim=shape.value_dim,
+            n_groups=shape.key_heads,
+            ssm_state_size=shape.key_dim,
+            conv_kernel=shape.kernel,
+        )
+    layers: dict[str, Any] = {"layer_types": ["mamba", "attention"]}
+    if family == "bamba":
+        layers = {"attn_layer_indices": [1]}
+    return STATE_SPACES[family][0](
+        **layers,
+        hidden_size=HIDDEN,
+        num_hidden_layers=2,
+        mamba_n_heads=shape.value_heads,
+        mamba_d_head=shape.value_dim,
+        mamba_n_groups=shape.key_heads,
+        mamba_d_state=shape.key_dim,
+        mamba_d_conv=shape.kernel,
+        mamba_expand=shape.value_heads * shape.value_dim // HIDDEN,
+    )
+
+
+@torch.inference_mode()
+def make_layer(family: str, shape: Shape, dtype: torch.dtype) -> Any:
+    """A layer with random weights, served by transformers' code."""
+    _, make = (DELTA_NETS | STATE_SPACES)[family]
+    layer = make(make_config(family, shape), 0)
+    fill_weights(nn.ModuleDict({"mixer": layer}), torch.Generator().manual_seed(1))
+    layer = layer.to(dtype).eval()
+    serve_recurrent(nn.ModuleList([layer]))
+    layer(torch.zeros(1, 1, HIDDEN, dtype=dtype))
+    return layer
+
+
+def make_native(layer: Any, kernels: Kernels) -> NativeLayer:
+    """What takes its place."""
+    make = NativeDeltaNet if hasattr(layer, "num_v_heads") else NativeStateSpace
+    return make(layer, kernels)
+
+
+def make_rows(layer: Any, lengths: list[int], sources: list[int], targets: list[int]) -> StateRows:
+    """Rows of so many tokens on a store of random states, the same at each call."""
+    torch.manual_seed(2)
+    kept = layer.forward.kept
+    store = StateStore(StateLayout({0: kept}), num_slots=1 + max(sources + targets) // 2, num_versions=2)
+    for part in store.layers[0]:
+        part.copy_(torch.randn(part.shape) * 0.5)
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    return StateRows(store, starts, np.array(sources, np.int32), np.array(targets, np.int32))
+
+
+def random_hidden(tokens: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(1, tokens, HIDDEN, generator=torch.Generator().manual_seed(3)).to(dtype)
