@@ -99,11 +99,7 @@ def truncate_prompt(request: ClientRequest, token_ids: Sequence[int], model: Mod
 
 def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits) -> None:
     """Raises RequestTooLargeError for a prompt above what this server takes, whatever the model could."""
-    if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
-        raise RequestTooLargeError(
-            f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",
-            field=request.names.prompt,
-        )
+    _check_most(num_tokens, limits, request.names.prompt)
 
 
 def check_text_length(
@@ -111,16 +107,32 @@ def check_text_length(
 ) -> None:
     """Raises ContextLengthError or RequestTooLargeError, ahead of the tokenizer's work, for a text that has too many
     tokens whatever they are. `longest_token`: characters that one can stand for; None: any number."""
-    is_whole = isinstance(request.prompt, str) and request.truncate_prompt_tokens is None
-    if longest_token is None or not is_whole:
+    if isinstance(request.prompt, str) and request.truncate_prompt_tokens is None:
+        check_num_chars(len(request.prompt), longest_token, model, limits, request.names.prompt)
+
+
+def check_num_chars(
+    num_chars: int, longest_token: int | None, model: Model, limits: Limits, field: str
+) -> None:
+    """As `check_text_length`, of a text that is no request's."""
+    if longest_token is None:
         return
-    least = -(-len(request.prompt) // longest_token)
-    check_prompt_length(request, least, limits)
+    least = -(-num_chars // longest_token)
+    _check_most(least, limits, field)
     if least > model.max_tokens:
         raise ContextLengthError(
-            f"{_describe_context(model)}, but the prompt has {len(request.prompt)} characters, which are at least "
+            f"{_describe_context(model)}, but the prompt has {num_chars} characters, which are at least "
             f"{least} tokens",
-            field=request.names.prompt,
+            field=field,
+        )
+
+
+def check_num_tokens(num_tokens: int, model: Model, limits: Limits, field: str) -> None:
+    """Raises ContextLengthError or RequestTooLargeError for more tokens than any prompt may have."""
+    _check_most(num_tokens, limits, field)
+    if num_tokens > model.max_tokens:
+        raise ContextLengthError(
+            f"{_describe_context(model)}, but {field} has {num_tokens} tokens", field=field
         )
 
 
@@ -173,11 +185,19 @@ def resolve_max_tokens(request: ClientRequest, num_prompt_tokens: int, model: Mo
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
     """Raises InvalidRequestError for a token that the model does not have."""
-    for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise InvalidRequestError(
-                f"{field} has the id {token_id}, the model's are 0 to {vocab_size - 1}", field=field
-            )
+    if token_ids and (min(token_ids) < 0 or max(token_ids) >= vocab_size):
+        wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
+        raise InvalidRequestError(
+            f"{field} has the id {wrong}, the model's are 0 to {vocab_size - 1}", field=field
+        )
+
+
+def _check_most(num_tokens: int, limits: Limits, field: str) -> None:
+    if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
+        raise RequestTooLargeError(
+            f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",
+            field=field,
+        )
 
 
 def _check_strings(

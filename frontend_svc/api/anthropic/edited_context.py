@@ -53,4 +53,4 @@ async def _count(
 ) -> int:
     """Tokens of the prompt that these messages make."""
     prompt = await render_chat(body.conversation(messages), body.toolbox, prompts)
-    return len(await tokenizer.encode(prompt, add_special_tokens=False))
+    return len(await tokenizer.encoding_of(prompt, add_special_tokens=False))

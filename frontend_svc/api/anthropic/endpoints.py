@@ -56,7 +56,7 @@ class AnthropicApi:
                 context = await edit_context(body, services.prompts, tokenizer)
                 conversation = body.conversation(context.messages)
                 prompt = await render_chat(conversation, body.toolbox, services.prompts)
-                count = len(await tokenizer.encode(prompt, add_special_tokens=False))
+                count = len(await tokenizer.encoding_of(prompt, add_special_tokens=False))
         told: dict[str, Any] = {"input_tokens": count}
         if body.context_management is not None:
             told["context_management"] = {"original_input_tokens": context.num_original_tokens or count}

@@ -9,7 +9,7 @@ from frontend_svc.api.grpc.request import read_embed, read_generate, refuse_unkn
 from frontend_svc.api.grpc.response import make_accepted, make_embeddings, make_responses
 from frontend_svc.requests.choices import open_choices
 from frontend_svc.requests.request import ClientRequest
-from frontend_svc.requests.validation import check_token_ids
+from frontend_svc.requests.token_calls import TokenCalls
 from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError
 from signalbox.links import rpc
@@ -64,10 +64,10 @@ class GenerationServicer(GenerationServiceServicer):
 
         async def tokenize() -> frontend.TokenizeResponse:
             refuse_unknown_fields(request)
-            self._processor.model_of(request.model)
-            tokenizer = self._processor.require_tokenizer("text")
+            calls = self._token_calls(request.model, "text")
             async with self._processor.access.admitted():
-                token_ids = await tokenizer.encode(request.text, add_special_tokens=not request.raw)
+                special = not request.raw
+                token_ids = await calls.tokenize(request.text, "text", add_special_tokens=special)
             return frontend.TokenizeResponse(token_ids=token_ids)
 
         return await rpc.answer(context, tokenize)
@@ -79,11 +79,10 @@ class GenerationServicer(GenerationServiceServicer):
 
         async def detokenize() -> frontend.DetokenizeResponse:
             refuse_unknown_fields(request)
-            model = self._processor.model_of(request.model)
-            tokenizer = self._processor.require_tokenizer("token_ids")
+            calls = self._token_calls(request.model, "token_ids")
             async with self._processor.access.admitted():
-                check_token_ids(request.token_ids, model.vocab_size, "token_ids")
-            return frontend.DetokenizeResponse(text=tokenizer.decode(list(request.token_ids)))
+                text = await calls.detokenize(request.token_ids, "token_ids")
+            return frontend.DetokenizeResponse(text=text)
 
         return await rpc.answer(context, detokenize)
 
@@ -99,6 +98,11 @@ class GenerationServicer(GenerationServiceServicer):
                 for model in self._directory.models
             ]
         )
+
+    def _token_calls(self, model: str, field: str) -> TokenCalls:
+        """Raises UnsupportedError, which names `field`, without a tokenizer, and what `model_of` raises."""
+        named = self._processor.model_of(model)
+        return TokenCalls(self._processor.require_tokenizer(field), named, self._processor.limits)
 
     def _check_count(self, inputs: list[ClientRequest]) -> None:
         most = self._processor.limits.max_choices

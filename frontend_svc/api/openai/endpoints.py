@@ -25,6 +25,7 @@ from frontend_svc.api.openapi.reads import reads
 from frontend_svc.api.responses.body import ResponsesBody
 from frontend_svc.api.responses.renderer import ResponsesRenderer
 from frontend_svc.models import Model
+from frontend_svc.requests.token_calls import TokenCalls
 from frontend_svc.services import Services
 from signalbox.errors import UnknownModelError
 
@@ -136,8 +137,9 @@ class OpenAIApi:
             body = await read_body(services, request, TokenizeBody)
             model = services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("prompt")
+            calls = TokenCalls(tokenizer, model, services.processor.limits)
             async with services.access.admitted():
-                told = await body.answer(tokenizer, services.prompts, model)
+                told = await body.answer(tokenizer, services.prompts, calls)
             return Response(told, media_type=JSON)
 
     @reads(DetokenizeBody, {"tokens": [5, 6]}, runs=False)
@@ -148,8 +150,9 @@ class OpenAIApi:
             body = await read_body(services, request, DetokenizeBody)
             model = services.processor.model_of(body.model or "")
             tokenizer = services.processor.require_tokenizer("tokens")
+            calls = TokenCalls(tokenizer, model, services.processor.limits)
             async with services.access.admitted():
-                told = body.answer(tokenizer, model)
+                told = await body.answer(calls)
             return Response(told, media_type=JSON)
 
     def _make_model(self, model: Model) -> dict[str, Any]:

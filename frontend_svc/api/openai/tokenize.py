@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import orjson
@@ -10,11 +11,10 @@ from pydantic import Field
 from frontend_svc.api.openai.messages import Message, plain_messages
 from frontend_svc.api.openai.schema import Body
 from frontend_svc.api.openai.tools import Tool, Toolbox
-from frontend_svc.models import Model
-from frontend_svc.requests.validation import check_token_ids
+from frontend_svc.requests.token_calls import TokenCalls
 from frontend_svc.templates.conversation import Conversation
 from frontend_svc.templates.prompts import ChatPrompts
-from frontend_svc.text.tokenizer import Tokenizer
+from frontend_svc.text.tokenizer import LONG_TOKENS, Tokenizer
 from signalbox.errors import InvalidRequestError
 
 
@@ -32,17 +32,23 @@ class TokenizeBody(Body):
     chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool = False
 
-    async def answer(self, tokenizer: Tokenizer, prompts: ChatPrompts, model: Model) -> bytes:
-        """The body of the answer. Raises InvalidRequestError or UnsupportedError."""
+    async def answer(self, tokenizer: Tokenizer, prompts: ChatPrompts, calls: TokenCalls) -> bytes:
+        """The body of the answer. Raises what rendering and TokenCalls raise."""
         special = self.messages is None if self.add_special_tokens is None else self.add_special_tokens
-        tokens = await tokenizer.encode(await self._text(prompts), add_special_tokens=special)
+        field = "prompt" if self.messages is None else "messages"
+        tokens = await calls.tokenize(await self._text(prompts), field, add_special_tokens=special)
+        if len(tokens) < LONG_TOKENS:
+            return self._render(tokens, tokenizer, calls.model.max_tokens)
+        return await asyncio.to_thread(self._render, tokens, tokenizer, calls.model.max_tokens)
+
+    def _render(self, tokens: list[int], tokenizer: Tokenizer, max_model_len: int) -> bytes:
         strings = None
         if self.return_token_strs:
             strings = [tokenizer.fast.id_to_token(token) for token in tokens]
         return orjson.dumps(
             {
                 "count": len(tokens),
-                "max_model_len": model.max_tokens,
+                "max_model_len": max_model_len,
                 "tokens": tokens,
                 "token_strs": strings,
             }
@@ -73,7 +79,6 @@ class DetokenizeBody(Body):
     model: str | None = None
     tokens: list[int]
 
-    def answer(self, tokenizer: Tokenizer, model: Model) -> bytes:
-        """The body of the answer. Raises InvalidRequestError or UnsupportedError."""
-        check_token_ids(self.tokens, model.vocab_size, "tokens")
-        return orjson.dumps({"prompt": tokenizer.decode(self.tokens)})
+    async def answer(self, calls: TokenCalls) -> bytes:
+        """The body of the answer. Raises what TokenCalls raise."""
+        return orjson.dumps({"prompt": await calls.detokenize(self.tokens, "tokens")})
