@@ -83,7 +83,7 @@ async def run_in_the_end(client: Client, prompt: list[int]) -> Result:
 @pytest_asyncio.fixture
 async def siege(tmp_path: Path) -> AsyncIterator[Siege]:
     dialled = f"127.0.0.1:{free_ports(1)[0]}"
-    ring = RelayedRing(tmp_path, dialled=dialled)
+    ring = RelayedRing(tmp_path, fronts={"scheduler": dialled})
     between = SchedulerBetween(ring.scheduler)
     async with between.serve(dialled):
         for name in SERVICES:

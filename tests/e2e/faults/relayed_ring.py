@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 
@@ -21,31 +23,39 @@ from tests.e2e.conftest import MODEL, START_TIMEOUT_S
 from tests.ports import free_ports
 
 WORKERS = ("worker-0", "worker-1")
+NOWHERE_ELSE: Mapping[str, str] = MappingProxyType({})
 STEP_MS = 10
 
 
 class RelayedRing:
     """Names of services are `scheduler`, `relay`, `worker-0`, `worker-1`, `frontend`."""
 
-    def __init__(self, log_dir: Path, certificates: Path | None = None, dialled: str = "") -> None:
-        """certificates: folder of `signalbox certs`; None: plaintext. dialled: address at which the others look for the
-        scheduler, and worker-1 does, too, which has no relay then; empty: its own."""
+    def __init__(
+        self, log_dir: Path, certificates: Path | None = None, fronts: Mapping[str, str] = NOWHERE_ELSE
+    ) -> None:
+        """certificates: folder of `signalbox certs`; None: plaintext. fronts: addresses at which the others look for
+        services, by name; those that are not there: their own. Where the scheduler has one worker-1 looks for it there,
+        too, and has no relay."""
         addresses = [f"127.0.0.1:{port}" for port in free_ports(7)]
         self.scheduler, self.relay, self.grpc, http, self.relay_metrics = addresses[:5]
+        names = ("scheduler", "relay", *WORKERS)
+        self.listening = dict(zip(names, (self.scheduler, self.relay, *addresses[5:]), strict=True))
+        """Where those with links between services really are."""
         self._log_dir = log_dir
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        dialled = fronts.get("scheduler", self.scheduler)
         worker = {"model": MODEL, "served_model_name": "demo", "runner": "sim", "sim_base_ms": STEP_MS}
-        worker |= {"block_size": 4, "num_blocks": 1024, "scheduler": self.relay}
+        worker |= {"block_size": 4, "num_blocks": 4096, "scheduler": fronts.get("relay", self.relay)}
         self._commands = {
             "scheduler": ("scheduler_svc", flags(listen=self.scheduler)),
             "relay": (
                 "worker_svc.relay",
-                flags(listen=self.relay, scheduler=dialled or self.scheduler, metrics=self.relay_metrics),
+                flags(listen=self.relay, scheduler=dialled, metrics=self.relay_metrics),
             ),
             "frontend": (
                 "frontend_svc",
                 flags(
-                    scheduler=dialled or self.scheduler,
+                    scheduler=dialled,
                     grpc=self.grpc,
                     http=http,
                     model=MODEL,
@@ -53,20 +63,21 @@ class RelayedRing:
                 ),
             ),
         }
-        for name, address in zip(WORKERS, addresses[5:], strict=True):
-            if name == WORKERS[1] and dialled:
-                worker["scheduler"] = dialled
-            self._commands[name] = ("worker_svc", flags(**worker, worker_id=name, listen=address))
+        direct = {WORKERS[1]} if "scheduler" in fronts else set()
+        for name in WORKERS:
+            address = self.listening[name]
+            own = worker | ({"scheduler": dialled} if name in direct else {})
+            own |= {"worker_id": name, "listen": address, "advertise": fronts.get(name, address)}
+            self._commands[name] = ("worker_svc", flags(**own))
 
         if certificates is not None:
             for name, (module, options) in self._commands.items():
                 role = name.partition("-")[0]
                 cert, key, ca = files_of(certificates, role)
-                own = flags(tls_cert=cert, tls_key=key, tls_ca=ca)
-                self._commands[name] = (
-                    module,
-                    (*options, *own, *(["--behind-relay"] if role == "worker" else [])),
-                )
+                more = list(flags(tls_cert=cert, tls_key=key, tls_ca=ca))
+                if role == "worker" and name not in direct:
+                    more.append("--behind-relay")
+                self._commands[name] = (module, (*options, *more))
 
     def start(self, name: str) -> None:
         """Starts a service; the log of an earlier one of the name goes on."""
