@@ -40,6 +40,8 @@ class Proxy:
 
     def __init__(self, port: int, target: int) -> None:
         self._port, self._target = port, target
+        self.num_dials = 0
+        """Connections so far."""
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._up, self._down = asyncio.Event(), asyncio.Event()
@@ -78,6 +80,7 @@ class Proxy:
             writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_dials += 1
         with self._counted(writer):
             try:
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)

@@ -34,8 +34,8 @@ class RelayedRing:
         self, log_dir: Path, certificates: Path | None = None, fronts: Mapping[str, str] = NOWHERE_ELSE
     ) -> None:
         """certificates: folder of `signalbox certs`; None: plaintext. fronts: addresses at which the others look for
-        services, by name; those that are not there: their own. Where the scheduler has one worker-1 looks for it there,
-        too, and has no relay."""
+        services, by name; `{own}` in one is the service's own, as is that of those that are not there. Where the
+        scheduler has one worker-1 looks for it there, too, and has no relay."""
         addresses = [f"127.0.0.1:{port}" for port in free_ports(7)]
         self.scheduler, self.relay, self.grpc, http, self.relay_metrics = addresses[:5]
         names = ("scheduler", "relay", *WORKERS)
@@ -43,9 +43,10 @@ class RelayedRing:
         """Where those with links between services really are."""
         self._log_dir = log_dir
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        dialled = fronts.get("scheduler", self.scheduler)
+        at = {name: fronts.get(name, "{own}").format(own=own) for name, own in self.listening.items()}
+        dialled = at["scheduler"]
         worker = {"model": MODEL, "served_model_name": "demo", "runner": "sim", "sim_base_ms": STEP_MS}
-        worker |= {"block_size": 4, "num_blocks": 4096, "scheduler": fronts.get("relay", self.relay)}
+        worker |= {"block_size": 4, "num_blocks": 4096, "scheduler": at["relay"]}
         self._commands = {
             "scheduler": ("scheduler_svc", flags(listen=self.scheduler)),
             "relay": (
@@ -65,9 +66,8 @@ class RelayedRing:
         }
         direct = {WORKERS[1]} if "scheduler" in fronts else set()
         for name in WORKERS:
-            address = self.listening[name]
             own = worker | ({"scheduler": dialled} if name in direct else {})
-            own |= {"worker_id": name, "listen": address, "advertise": fronts.get(name, address)}
+            own |= {"worker_id": name, "listen": self.listening[name], "advertise": at[name]}
             self._commands[name] = ("worker_svc", flags(**own))
 
         if certificates is not None:
