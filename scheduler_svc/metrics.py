@@ -105,8 +105,12 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
     yield gauge(names.METRIC_BLOCKS, "KV blocks by state.", blocks)
     others = [sample for labels, worker in workers for sample in _group_blocks(labels, worker)]
     yield gauge(
-        names.METRIC_GROUP_BLOCKS, "KV blocks of layers that look back so far and no farther.", others
+        names.METRIC_GROUP_BLOCKS,
+        "Blocks of layers that look back so far and no farther, and checkpoints of recurrent states, by state.",
+        others,
     )
+    made = [sample for labels, worker in workers for sample in _checkpoints(labels, worker)]
+    yield counter(names.METRIC_CHECKPOINTS, "Checkpoints of recurrent states, by what became of them.", made)
     for name, documentation, total in _COUNTERS:
         yield counter(name, documentation, [(labels, total(worker.stats)) for labels, worker in workers])
     yield span_counts(spans)
@@ -152,6 +156,14 @@ def _group_blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, floa
         of_states = labels | {"group": "states", "reach": str(worker.checkpoints.group.boundary)}
         for state, count in _states(worker.checkpoints.pool):
             yield of_states | {"state": state}, count
+
+
+def _checkpoints(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
+    if worker.checkpoints is not None:
+        counts = worker.checkpoints.counts
+        yield labels | {"event": "made"}, counts.num_made
+        yield labels | {"event": "used"}, counts.num_used
+        yield labels | {"event": "evicted"}, counts.num_evicted
 
 
 def _states(pool: BlockPool) -> Iterator[tuple[str, int]]:

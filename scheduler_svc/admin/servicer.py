@@ -11,6 +11,7 @@ import grpc
 from scheduler_svc.admin.board_feed import BoardFeed
 from scheduler_svc.admin.board_snapshot import HEALTH
 from scheduler_svc.admin.explanation_message import make_explanation
+from scheduler_svc.admin.group_status import checkpoint_status, group_statuses
 from scheduler_svc.admin.tenant_file import Limits
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
@@ -139,6 +140,8 @@ def worker_status(worker: Worker) -> admin_pb2.WorkerStatus:
         num_accepted_tokens=stats.num_accepted_tokens,
         health=HEALTH[worker.health],
         num_unheard_by=len(worker.vitals.unheard_by),
+        groups=group_statuses(worker),
+        checkpoints=checkpoint_status(worker),
         worker_instance=worker.info.instance,
         num_lent_blocks=worker.loan.num_left(worker.pool),
     )

@@ -8,11 +8,20 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from signalbox.board.snapshot import Board, Percentiles, Queue, Request, Times, Worker
+from signalbox.board.snapshot import (
+    Board,
+    Checkpoints,
+    Group,
+    Percentiles,
+    Queue,
+    Request,
+    Times,
+    Worker,
+)
 from signalbox.cli.safe_mode import SafeMode
 from signalbox.links.leader import leader_search
 from signalbox.links.rpc_errors import error_of
-from signalbox.v1 import admin_pb2, admin_pb2_grpc
+from signalbox.v1 import admin_pb2, admin_pb2_grpc, scheduler_pb2
 
 T = TypeVar("T")
 _HEALTHS = {
@@ -20,6 +29,10 @@ _HEALTHS = {
     admin_pb2.WORKER_HEALTH_HUNG: "hung",
     admin_pb2.WORKER_HEALTH_SLOW: "slow",
     admin_pb2.WORKER_HEALTH_AWAY: "away",
+}
+_KINDS = {
+    number: name.removeprefix("BLOCK_GROUP_KIND_").lower()
+    for name, number in scheduler_pb2.BlockGroupKind.items()
 }
 _PHASES = {number: name.removeprefix("BOARD_PHASE_").lower() for name, number in admin_pb2.BoardPhase.items()}
 
@@ -48,9 +61,7 @@ def read_board(snapshot: admin_pb2.WatchBoardResponse) -> Board:
         num_waiting=snapshot.num_waiting,
         num_frontends=snapshot.num_frontends,
         queues=tuple(_values(Queue, queue) for queue in snapshot.queues),
-        workers=tuple(
-            _values(Worker, worker, health=health_of(worker.health)) for worker in snapshot.workers
-        ),
+        workers=tuple(map(_read_worker, snapshot.workers)),
         requests=tuple(
             _values(Request, request, phase=_PHASES[request.phase]) for request in snapshot.requests
         ),
@@ -59,6 +70,28 @@ def read_board(snapshot: admin_pb2.WatchBoardResponse) -> Board:
         ),
         safe_mode=read_safe_mode(snapshot.safe_mode),
     )
+
+
+def _read_worker(worker: admin_pb2.BoardWorker) -> Worker:
+    return _values(
+        Worker,
+        worker,
+        health=health_of(worker.health),
+        groups=read_groups(worker),
+        checkpoints=read_checkpoints(worker),
+    )
+
+
+def read_groups(worker: admin_pb2.BoardWorker | admin_pb2.WorkerStatus) -> tuple[Group, ...]:
+    """The groups of a worker as values, in order."""
+    return tuple(
+        _values(Group, group, kind=_KINDS.get(group.kind, f"kind {group.kind}")) for group in worker.groups
+    )
+
+
+def read_checkpoints(worker: admin_pb2.BoardWorker | admin_pb2.WorkerStatus) -> Checkpoints | None:
+    """The checkpoints of a worker as values; None: it keeps none."""
+    return _values(Checkpoints, worker.checkpoints) if worker.HasField("checkpoints") else None
 
 
 def health_of(value: admin_pb2.WorkerHealth) -> str:
@@ -72,7 +105,7 @@ def read_safe_mode(status: admin_pb2.SafeModeStatus) -> SafeMode:
     return _values(SafeMode, status, **{name: None for name in unset if not status.HasField(name)})
 
 
-def _values(kind: type[T], message: Message, **values: object) -> T:
+def _values(kind: type[T], message: Message, /, **values: object) -> T:
     """A dataclass from the fields of the same names."""
     names = kind.__dataclass_fields__  # type: ignore[attr-defined]
     return kind(**{name: values[name] if name in values else getattr(message, name) for name in names})

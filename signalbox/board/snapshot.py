@@ -18,6 +18,54 @@ class Queue:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Blocks of layers that look back so far and no farther, beside those of the whole sequence."""
+
+    kind: str
+    """window or chunk."""
+    reach: int
+    """How far they look back, in positions."""
+    num_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+
+    @property
+    def name(self) -> str:
+        """What tells it from the other groups of its worker."""
+        return f"{self.kind} of {self.reach:,}"
+
+    @property
+    def num_held_blocks(self) -> int:
+        """How many blocks requests hold."""
+        return self.num_blocks - self.num_free_blocks - self.num_cached_blocks
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Kept copies of recurrent states; counters are since the worker attached."""
+
+    boundary: int
+    """They are at multiples of so many positions."""
+    num_checkpoints: int
+    num_free_checkpoints: int
+    num_cached_checkpoints: int
+    num_made: int
+    num_used: int
+    """Starts that went on from one."""
+    num_evicted: int
+
+    @property
+    def name(self) -> str:
+        """What they are, as groups have it."""
+        return f"states at each {self.boundary:,}"
+
+    @property
+    def num_held_checkpoints(self) -> int:
+        """How many are being written, or gone on from."""
+        return self.num_checkpoints - self.num_free_checkpoints - self.num_cached_checkpoints
+
+
+@dataclass(frozen=True)
 class Worker:
     """One worker; counters are since it attached."""
 
@@ -49,6 +97,9 @@ class Worker:
     """good, silent, hung, slow or away: all but good ones get nothing new."""
     num_unheard_by: int = 0
     """Frontends that do not hear it."""
+    groups: tuple[Group, ...] = ()
+    checkpoints: Checkpoints | None = None
+    """None: it keeps none."""
 
     @property
     def trouble(self) -> str:

@@ -86,11 +86,36 @@ def _worker(worker: Worker) -> Panel:
     if worker.num_host_blocks:
         counts += f", host {worker.num_used_host_blocks:,} of {worker.num_host_blocks:,}"
     lines.append(f"\n{counts}", "dim")
+    for line in _groups(worker):
+        lines.append("\n").append_text(line)
     return Panel(
         lines,
         title=Text.assemble(f"{worker.worker_id} ", (state, "red" if worker.trouble else "")),
         width=MAP_COLUMNS + 4,
     )
+
+
+def _groups(worker: Worker) -> Iterable[Text]:
+    """A bar and its counts per group of layers beside the map's, and for checkpoints."""
+    for group in worker.groups:
+        held, cached, of = group.num_held_blocks, group.num_cached_blocks, group.num_blocks
+        yield _shares(held, cached, of)
+        yield Text(f"{group.name}: {held:,} held, {cached:,} cached of {of:,}", "dim")
+    kept = worker.checkpoints
+    if kept is not None:
+        held, cached, of = kept.num_held_checkpoints, kept.num_cached_checkpoints, kept.num_checkpoints
+        yield _shares(held, cached, of)
+        yield Text(f"{kept.name}: {held:,} held, {cached:,} cached of {of:,}", "dim")
+        yield Text(f"made {kept.num_made:,}, used {kept.num_used:,}, evicted {kept.num_evicted:,}", "dim")
+
+
+def _shares(held: int, cached: int, of: int) -> Text:
+    """A bar of what is held, cached and free. What is there at all has one sign at least."""
+    bar = Text()
+    for count, (sign, style) in ((held, HELD), (cached, CACHED)):
+        length = min(-(-count * MAP_COLUMNS // of), MAP_COLUMNS - len(bar))
+        bar.append(sign * length, style)
+    return bar.append(FREE[0] * (MAP_COLUMNS - len(bar)), FREE[1])
 
 
 def _shrink(cells: bytes, most: int) -> list[tuple[int, int]]:

@@ -19,9 +19,11 @@ from selenium.webdriver.common.keys import Keys
 
 from signalbox.cli.admin_client import admin_client
 from signalbox.client import Client
+from signalbox.v1 import generation_pb2, scheduler_pb2
 from tests.e2e.browser import IS_THERE, open_browser
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.ports import free_ports
+from tests.scheduler_svc.attached import dial, make_hello
 
 pytestmark = pytest.mark.skipif(
     not IS_THERE, reason="there is no Chromium with its driver: apt-get install chromium chromium-driver"
@@ -264,6 +266,40 @@ def test_the_block_map_has_each_state_of_a_block(page: Chrome, page_ring: Runnin
     label = page.find_element(By.CSS_SELECTOR, ".worker canvas").get_attribute("aria-label")
     assert label is not None
     assert re.match(r"KV blocks: 0 held, [\d,]+ cached, [\d,]+ free of ", label)
+
+
+def test_groups_and_checkpoints_have_a_bar_each(page: Chrome, page_ring: RunningRing) -> None:
+    """Of a worker that says so, and serves nothing else; the demo model has none."""
+
+    async def look() -> tuple[list[str], list[list[str]]]:
+        kind = scheduler_pb2.BLOCK_GROUP_KIND_WINDOW
+        hello = make_hello(
+            "hybrid",
+            groups=[scheduler_pb2.BlockGroup(kind=kind, reach=6, num_blocks=9)],
+            state_group=scheduler_pb2.StateGroup(boundary=8, num_checkpoints=1200),
+            protocol=generation_pb2.ProtocolVersions(oldest=2, newest=2),
+        )
+        async with dial(page_ring.scheduler) as stub:
+            call = stub.AttachWorker()
+            await call.write(hello)
+            await call.read()
+            await asyncio.to_thread(wait, lambda: text_of(page, "link") == "live, 2 workers")
+            lines = [line.text for line in page.find_elements(By.CSS_SELECTOR, ".worker .group")]
+            bars = page.find_elements(By.CSS_SELECTOR, ".worker .shares")
+            widths = [
+                [str(part.get_attribute("style")) for part in bar.find_elements(By.TAG_NAME, "i")]
+                for bar in bars
+            ]
+            call.cancel()
+            return lines, widths
+
+    assert page.find_elements(By.CSS_SELECTOR, ".worker .group") == []
+    lines, widths = asyncio.run(look())
+    assert lines == [
+        "window of 6: 0 held, 0 cached, 9 free of 9",
+        "states at each 8: 0 held, 0 cached, 1,200 free of 1,200 · made 0, used 0, evicted 0",
+    ]
+    assert widths == [["width: 0%;", "width: 0%;"]] * 2
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ worker keeps the running state of a request; the scheduler says where a copy of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -42,6 +43,18 @@ class Holding(NamedTuple):
     generation: int
 
 
+@dataclass
+class CheckpointCounts:
+    """What became of checkpoints, since the worker attached."""
+
+    num_made: int = 0
+    """Kept, so that somebody could go on from them."""
+    num_used: int = 0
+    """Starts that went on from one, after a preemption too."""
+    num_evicted: int = 0
+    """Lost their place to another."""
+
+
 class Checkpoints:
     """The pool of one worker's checkpoints, and what is to be kept of each slot."""
 
@@ -71,6 +84,7 @@ class Checkpoints:
         """Slots that have ended, or were preempted, whose last boundary is to be kept with the delta that says so."""
         self.making: dict[int, Chunk] = {}
         """By slot: its chunk of the step that is being made."""
+        self.counts = CheckpointCounts()
 
     # -- what there is --
 
@@ -120,6 +134,7 @@ class Checkpoints:
         if checkpoint == NO_CHECKPOINT:
             return
         self.pool.share(np.array([checkpoint], np.int32))
+        self.counts.num_used += 1
         self.origins[slot] = self._last[slot] = self._holding(checkpoint)
         if not is_resumed:
             self._count_hit(Kind(int(self._kinds[checkpoint])))
@@ -171,6 +186,7 @@ class Checkpoints:
         checkpoints are being written or read, or that one is coming already."""
         if position in self.ordered.get(slot, ()) or not self.pool.num_available:
             return []
+        self.counts.num_evicted += not self.pool.num_free
         checkpoint = int(self.pool.take(1)[0])
         self._kinds[checkpoint] = Kind.PARTING if is_shared else Kind.PROMPT if position else Kind.END
         self.ordered.setdefault(slot, set()).add(position)
@@ -218,6 +234,7 @@ class Checkpoints:
             self.pool.publish(block, name)
         self.pool.release(block)
         if self.pool.has_content[checkpoint]:
+            self.counts.num_made += 1
             self._follow(slot, checkpoint, position)
 
     def _follow(self, slot: int, checkpoint: int, position: int) -> None:

@@ -46,6 +46,12 @@ def states_of(worker: Worker) -> Checkpoints:
     return worker.checkpoints
 
 
+def counts_of(worker: Worker) -> tuple[int, int, int]:
+    """How many checkpoints were made, used and evicted."""
+    counts = states_of(worker).counts
+    return counts.num_made, counts.num_used, counts.num_evicted
+
+
 def submit(scheduler: Scheduler, name: str, num_tokens: int, *numbers: int, **fields: Any) -> None:
     scheduler.submit(make_request(name, num_tokens, hashes=content(*numbers), **fields), 0.0)
 
@@ -98,6 +104,27 @@ def test_a_prompt_keeps_its_end_and_others_go_on_from_there() -> None:
     assert starts(made) == [16, 0] and made.started[0].checkpoint != NO_CHECKPOINT
     assert positions(made) == [8], "the second's is there already"
     assert worker.stats.num_prefix_hit_tokens == 16
+
+
+def test_what_becomes_of_checkpoints_is_counted() -> None:
+    """CK8: made when the report is in, used by a start, evicted for another."""
+    scheduler, worker = make_ring(num_checkpoints=1)
+    submit(scheduler, "first", 9, 1, 2)
+    assert scheduler.schedule(WORKER, 0.0) is not None and counts_of(worker) == (0, 0, 0)
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    assert counts_of(worker) == (1, 0, 0)
+    submit(scheduler, "second", 9, 1, 2)
+    step(scheduler)
+    assert counts_of(worker) == (1, 1, 0)
+    submit(scheduler, "other", 9, 7, 8)
+    step(scheduler)
+    assert counts_of(worker) == (2, 1, 1)
+    submit(scheduler, "unkept", 9, 70, 80)
+    assert scheduler.schedule(WORKER, 0.0) is not None
+    report = report_for(scheduler)
+    report.checkpoint_positions = [0]
+    scheduler.update(WORKER, report, 0.0)
+    assert counts_of(worker) == (2, 1, 2)
 
 
 def test_a_checkpoint_that_is_gone_on_from_is_held_until_the_report() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import aclosing
 from typing import Any
 
@@ -14,15 +15,23 @@ from scheduler_svc.admin.board_snapshot import block_map, make_snapshot
 from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
 from scheduler_svc.admin.servicer import worker_status
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
+from scheduler_svc.core.blocks.checkpoints import CheckpointCounts
+from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.metrics import read
+from scheduler_svc.step_loop import StepLoop
 from signalbox.board.link import read_board, watch_board
-from signalbox.cli.commands.service.status import to_table
-from signalbox.protocol.enums import WorkerHealth
+from signalbox.board.snapshot import Checkpoints
+from signalbox.cli.commands.service.status import to_json, to_table
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
+from signalbox.protocol.enums import BlockGroupKind, WorkerHealth
+from signalbox.telemetry.attributes import METRIC_CHECKPOINTS, METRIC_GROUP_BLOCKS
+from signalbox.telemetry.spans import SpanCounts
 from signalbox.v1 import admin_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
-from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
+from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler, report_for, run_step
 
 NOW_MS = 10_000.0
 
@@ -145,6 +154,87 @@ def test_rows_and_counted_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert len(board.requests) == 3
     assert board.num_waiting == 7
     assert sum(queue.num_waiting for queue in board.queues) == 2  # 5 of the 7 that were looked at run
+
+
+# ---- groups and checkpoints
+
+
+def make_hybrid() -> Scheduler:
+    """A worker with a window of 6 positions and checkpoints at each 8, in blocks of 4."""
+    core = Scheduler(SchedulerConfig(max_inflight_steps=1), epoch=1, now=0.0)
+    groups = (BlockGroup(BlockGroupKind.WINDOW, 6, 9), BlockGroup(BlockGroupKind.CHUNK, 8, 11))
+    core.attach_worker(make_info(groups=groups, state_group=StateGroup(8, 5)), None, 0.0)
+    return core
+
+
+def test_groups_and_checkpoints_are_on_the_board() -> None:
+    """GR2, CK1: held, cached and free of each, and what became of checkpoints."""
+    core = make_hybrid()
+    names = b"".join(number.to_bytes(16, "little") for number in range(5))
+    core.submit(make_request("a", 20, hashes=names), 0.0)
+    run_step(core)  # blocks of 20 tokens, the state behind 16
+    run_step(core)
+    (told,) = snapshot(core).workers
+    window, chunk = told.groups
+    # A query at 20 looks at [15, 20] and [16, 20]: blocks 3 to 5, and 4 to 5.
+    assert (window.name, window.num_held_blocks, window.num_cached_blocks) == ("window of 6", 3, 3)
+    assert (chunk.name, chunk.num_held_blocks, chunk.num_cached_blocks) == ("chunk of 8", 2, 4)
+    assert (window.num_free_blocks, chunk.num_free_blocks) == (3, 5)
+    kept = told.checkpoints
+    assert kept == Checkpoints(8, 5, 4, 1, num_made=1, num_used=0, num_evicted=0)
+    assert (kept.name, kept.num_held_checkpoints) == ("states at each 8", 0)
+
+
+def test_a_worker_of_one_group_has_no_others() -> None:
+    core = make_scheduler()
+    (told,) = snapshot(core).workers
+    assert (told.groups, told.checkpoints) == ((), None)
+    assert samples(core, METRIC_GROUP_BLOCKS, "group") == samples(core, METRIC_CHECKPOINTS, "event") == []
+
+
+def samples(core: Scheduler, name: str, *labels: str) -> list[tuple[Any, ...]]:
+    """Values of a metric with these labels ahead of each."""
+    loop = StepLoop(core, lambda: 0.0, lambda when, action: None)
+    (metric,) = (metric for metric in read(loop, SpanCounts()) if metric.name == name)
+    return [(*(sample.labels[label] for label in labels), sample.value) for sample in metric.samples]
+
+
+def test_groups_and_checkpoints_are_in_the_metrics() -> None:
+    core = make_hybrid()
+    checkpoints = core.workers[WORKER].checkpoints
+    assert checkpoints is not None
+    checkpoints.counts = CheckpointCounts(7, 3, 2)
+    made = samples(core, METRIC_CHECKPOINTS, "worker_id", "event")
+    assert made == [("w", "made", 7), ("w", "used", 3), ("w", "evicted", 2)]
+    blocks = samples(core, METRIC_GROUP_BLOCKS, "group", "reach", "state")
+    assert [each for each in blocks if each[2] == "free"] == [
+        ("1", "6", "free", 9),
+        ("2", "8", "free", 11),
+        ("states", "8", "free", 5),
+    ]
+
+
+def test_groups_and_checkpoints_are_in_the_status() -> None:
+    core = make_hybrid()
+    assert core.workers[WORKER].checkpoints is not None
+    core.workers[WORKER].checkpoints.counts = CheckpointCounts(7, 3, 2)
+    core.workers[WORKER].windows[0].pool.take(2)
+    status = admin_pb2.GetStatusResponse(workers=[worker_status(core.workers[WORKER])])
+    rows = [line.split() for line in to_table(status, "here:1").splitlines()[-4:]]
+    assert rows == [
+        ["worker", "group", "held", "cached", "made", "used", "evicted"],
+        ["w", "window", "of", "6", "2", "of", "9", "0", "-", "-", "-"],
+        ["w", "chunk", "of", "8", "0", "of", "11", "0", "-", "-", "-"],
+        ["w", "states", "at", "each", "8", "0", "of", "5", "0", "7", "3", "2"],
+    ]
+    (document,) = json.loads(json.dumps(to_json(status)))["workers"]
+    assert document["groups"][1] == {
+        "kind": "chunk", "reach": 8, "num_blocks": 11, "num_free_blocks": 11, "num_cached_blocks": 0,
+    }  # fmt: skip
+    assert document["checkpoints"]["num_made"] == 7
+    alone = admin_pb2.GetStatusResponse(workers=[worker_status(make_scheduler().workers[WORKER])])
+    assert "group" not in to_table(alone, "here:1")
+    assert to_json(alone)["workers"][0]["checkpoints"] is None
 
 
 # ---- times

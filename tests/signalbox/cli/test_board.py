@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from signalbox.board.rates import Rates
-from signalbox.board.snapshot import Board, Percentiles, Queue, Request, Times, Worker
+from signalbox.board.snapshot import Board, Checkpoints, Group, Percentiles, Queue, Request, Times, Worker
 from signalbox.cli.safe_mode import SafeMode
 from tests.scheduler_svc.attached import dial, make_hello, serve
 
@@ -86,6 +86,23 @@ def test_what_is_drawn() -> None:
         "25%",
         "10 + 11",
         "2.5 s",
+    ):
+        assert words in text, words
+
+
+def test_groups_and_checkpoints_have_a_bar_each() -> None:
+    groups = (Group("window", 512, 80, 60, 1), Group("chunk", 8192, 8, 0, 0))
+    kept = Checkpoints(64, 16, 8, 6, num_made=1200, num_used=30, num_evicted=4)
+    worker = dataclasses.replace(WORKER, groups=groups, checkpoints=kept)
+    text = draw(dataclasses.replace(make_board(), workers=(worker,)), Rates())
+    for words in (
+        "│ " + "█" * 12 + "▒" + "·" * 35,  # of 48; what is there at all has one
+        "window of 512: 19 held, 1 cached of 80",
+        "│ " + "█" * 48,
+        "chunk of 8,192: 8 held, 0 cached of 8",
+        "│ " + "█" * 6 + "▒" * 18 + "·" * 24,
+        "states at each 64: 2 held, 6 cached of 16",
+        "made 1,200, used 30, evicted 4",
     ):
         assert words in text, words
 

@@ -1,6 +1,7 @@
 // The KV blocks of each worker as a map: one cell per block, or per some blocks where there are very many.
 import { color, make, setText } from "./dom.js";
 import { count, share } from "./format.js";
+import { showGroups } from "./groups.js";
 
 const FULL = 15;
 const MAX_HEIGHT = 170;
@@ -25,8 +26,9 @@ export function showWorkers(workers) {
 }
 
 function makeCard(worker) {
-  const card = { state: make("span"), line: make("p"), canvas: make("canvas", { role: "img" }) };
-  card.box = make("article", { class: "worker" }, make("h4", {}, worker.worker_id, card.state), card.line, card.canvas);
+  const card = { state: make("span"), line: make("p"), canvas: make("canvas", { role: "img" }), groups: make("div") };
+  const head = make("h4", {}, worker.worker_id, card.state);
+  card.box = make("article", { class: "worker" }, head, card.line, card.canvas, card.groups);
   return card;
 }
 
@@ -43,6 +45,7 @@ function showWorker(card, worker) {
   setText(card.line, `${parts.join(", ")} · ${count(worker.num_running)} running · hits ${hits}`);
   card.canvas.setAttribute("aria-label", `KV blocks: ${parts.join(", ")}`);
   drawMap(card.canvas, worker);
+  showGroups(card.groups, worker);
 }
 
 // In a word what is wrong with a worker, as `signalbox top` says it; empty: nothing.

@@ -6,12 +6,12 @@ import argparse
 import asyncio
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
 
-from signalbox.board.link import health_of, read_safe_mode
+from signalbox.board.link import health_of, read_checkpoints, read_groups, read_safe_mode
 from signalbox.cli import explanation_view
 from signalbox.cli.admin_client import admin_client, is_drained
 from signalbox.cli.commands.arguments import add_scheduler
@@ -35,6 +35,8 @@ HEADS = (
     *("blocks held", "cached", "steps", "prefix hits", "drafts right", "tokens out"),
 )
 NUM_WORD_COLUMNS = 4
+GROUP_HEADS = ("worker", "group", "held", "cached", "made", "used", "evicted")
+NUM_GROUP_WORDS = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,8 +83,17 @@ def to_json(status: admin_pb2.GetStatusResponse) -> dict[str, Any]:
     """All fields by their names in the proto; numbers stay numbers, where MessageToDict quotes some."""
     return {
         **_fields(status),
-        "workers": [_fields(worker) for worker in status.workers],
+        "workers": [_worker(worker) for worker in status.workers],
         "safe_mode": dataclasses.asdict(read_safe_mode(status.safe_mode)),
+    }
+
+
+def _worker(worker: admin_pb2.WorkerStatus) -> dict[str, Any]:
+    checkpoints = read_checkpoints(worker)
+    return {
+        **_fields(worker),
+        "groups": [dataclasses.asdict(group) for group in read_groups(worker)],
+        "checkpoints": dataclasses.asdict(checkpoints) if checkpoints is not None else None,
     }
 
 
@@ -91,7 +102,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def to_table(status: admin_pb2.GetStatusResponse, scheduler: str) -> str:
-    """A line on the scheduler and one per worker."""
+    """A line on the scheduler, one per worker, and one per group of layers that a worker has beside others."""
     summary = (
         f"scheduler {scheduler}: {count(status.num_waiting, 'request')} waiting, "
         f"{count(status.num_frontends, 'frontend')}, {count(len(status.workers), 'worker')}"
@@ -102,7 +113,11 @@ def to_table(status: admin_pb2.GetStatusResponse, scheduler: str) -> str:
     if not status.workers:
         return summary
     rows = [HEADS, *map(_row, status.workers)]
-    return "\n".join([summary, "", *render(rows, NUM_WORD_COLUMNS)])
+    lines = [summary, "", *render(rows, NUM_WORD_COLUMNS)]
+    groups = [row for worker in status.workers for row in _group_rows(worker)]
+    if groups:
+        lines += ["", *render([GROUP_HEADS, *groups], NUM_GROUP_WORDS)]
+    return "\n".join(lines)
 
 
 def _row(worker: admin_pb2.WorkerStatus) -> tuple[str, ...]:
@@ -122,6 +137,17 @@ def _row(worker: admin_pb2.WorkerStatus) -> tuple[str, ...]:
         f"{worker.num_accepted_tokens / drafted:.0%}" if drafted else "-",
         str(worker.num_output_tokens),
     )
+
+
+def _group_rows(worker: admin_pb2.WorkerStatus) -> Iterator[tuple[str, ...]]:
+    for group in read_groups(worker):
+        held = f"{group.num_held_blocks} of {group.num_blocks}"
+        yield worker.worker_id, group.name, held, str(group.num_cached_blocks), "-", "-", "-"
+    kept = read_checkpoints(worker)
+    if kept is not None:
+        held = f"{kept.num_held_checkpoints} of {kept.num_checkpoints}"
+        counts = (kept.num_cached_checkpoints, kept.num_made, kept.num_used, kept.num_evicted)
+        yield worker.worker_id, kept.name, held, *map(str, counts)
 
 
 def _state(worker: admin_pb2.WorkerStatus) -> str:
