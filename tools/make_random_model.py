@@ -162,6 +162,8 @@ def fill_weights(model: torch.nn.Module, generator: torch.Generator) -> None:
     for name, buffer in sorted(model.named_buffers()):
         if name.endswith("e_score_correction_bias"):
             buffer.normal_(std=0.1, generator=generator)
+        elif name.endswith("layer_scalar"):
+            buffer.uniform_(0.6, 0.9, generator=generator)
 
 
 def copy_tokenizer(source: Path, out_dir: Path) -> None:

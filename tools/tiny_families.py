@@ -15,6 +15,8 @@ from transformers import (
     Exaone4Config,
     Gemma2Config,
     Gemma3TextConfig,
+    Gemma4TextConfig,
+    Gemma4UnifiedTextConfig,
     GemmaConfig,
     Glm4Config,
     Glm4MoeConfig,
@@ -63,6 +65,21 @@ TINY = {
     "eos_token_id": EOS_TOKEN_ID,
 }
 WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+GEMMA4 = WINDOWS | {
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "hidden_size_per_layer_input": 0,
+}
+"""Full attention has larger heads, of which a quarter turns (proportional rope)."""
+GEMMA4_SHARED = GEMMA4 | {
+    "num_hidden_layers": 5,
+    "layer_types": [*GEMMA4["layer_types"], "sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 512,
+    "use_double_wide_mlp": True,
+}
 CHUNKS = {
     "attention_chunk_size": 16,
     "no_rope_layers": [1, 0, 1],
@@ -123,6 +140,17 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         LlamaConfig,
         TINY | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}},
     ),
+    "tiny-llama-proportional": (
+        LlamaConfig,
+        TINY
+        | {
+            "rope_parameters": {
+                "rope_type": "proportional",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+    ),
     "tiny-qwen2": (Qwen2Config, TINY | {"tie_word_embeddings": True}),
     "tiny-qwen3-moe": (
         Qwen3MoeConfig,
@@ -132,6 +160,16 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "tiny-gemma": (GemmaConfig, TINY),
     "tiny-gemma2": (Gemma2Config, TINY | WINDOWS | {"query_pre_attn_scalar": 16}),
     "tiny-gemma3": (Gemma3TextConfig, TINY | WINDOWS | {"query_pre_attn_scalar": 16}),
+    "tiny-gemma4": (Gemma4TextConfig, TINY | GEMMA4 | {"final_logit_softcapping": 30.0}),
+    "tiny-gemma4-moe": (
+        Gemma4TextConfig,
+        TINY
+        | GEMMA4
+        | {"attention_k_eq_v": True, "enable_moe_block": True}
+        | {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},
+    ),
+    "tiny-gemma4-shared": (Gemma4TextConfig, TINY | GEMMA4_SHARED),
+    "tiny-gemma4-unified": (Gemma4UnifiedTextConfig, TINY | GEMMA4 | {"attention_k_eq_v": True}),
     "tiny-phi3": (Phi3Config, TINY | {"sliding_window": 16, "pad_token_id": 0}),
     "tiny-olmo2": (Olmo2Config, TINY),
     "tiny-granite": (

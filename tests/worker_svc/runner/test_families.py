@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,8 @@ ModelDir = Callable[[str], Path]
 NUM_TOKENS = 64
 FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
 NOT_FUSED = {
-    *("cohere-normed", "deepseek-v2", "deepseek-v3", "gpt-neox", "gpt2", "hunyuan", "phi-normed"),
+    *("cohere-normed", "deepseek-v2", "deepseek-v3", "gemma4", "gemma4-moe"),
+    *("gemma4-shared", "gemma4-unified", "gpt-neox", "gpt2", "hunyuan", "phi-normed"),
 }
 
 
@@ -87,6 +90,23 @@ def test_own_attention_code_is_refused(
         monkeypatch.setattr(support, "REFUSED_FAMILIES", {})
     with pytest.raises(ModelLoadError, match="has attention code of its own"):
         make_runner(save_tiny(config, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("preset", "value"), [("tiny-gemma3", True), ("tiny-gemma4", "all"), ("tiny-gemma4", "vision")]
+)
+def test_models_that_look_ahead_are_refused_by_the_field(
+    model_dir: ModelDir, tmp_path: Path, preset: str, value: object
+) -> None:
+    """Gemma 4's `vision` lets images alone look ahead, of which there are none."""
+    shutil.copytree(model_dir(preset), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"use_bidirectional_attention": value}))
+    if value == "vision":
+        make_runner(tmp_path)
+        return
+    with pytest.raises(ModelLoadError, match="use_bidirectional_attention lets queries look ahead"):
+        make_runner(tmp_path)
 
 
 def test_the_families_that_are_said_to_be_compared_are_those_of_these_tests() -> None:

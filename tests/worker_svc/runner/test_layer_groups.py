@@ -27,7 +27,10 @@ from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
 NUM_TOKENS = 64
-MIXED = ["cohere2", "exaone4", "gemma2", "gemma3", "gpt-oss", "llama4", "llama4-plain", "ministral", "olmo3"]
+MIXED = [
+    *("cohere2", "exaone4", "gemma2", "gemma3", "gemma4", "gemma4-moe", "gemma4-shared", "gemma4-unified"),
+    *("gpt-oss", "llama4", "llama4-plain", "ministral", "olmo3"),
+]
 UNIFORM = ["mistral", "mixtral", "phi3", "starcoder2"]
 """All layers have the window: their spine holds nothing."""
 WINDOW = (int(BlockGroupKind.WINDOW), 512)
@@ -102,7 +105,7 @@ def test_bfloat16_is_the_same_bit_for_bit(model_dir: ModelDir, name: str) -> Non
     assert len(decoders) <= (name == "mistral")
 
 
-@pytest.mark.parametrize("name", ["gemma3", "llama4"])
+@pytest.mark.parametrize("name", ["gemma3", "gemma4-shared", "llama4"])
 def test_drafts_preemptions_and_hits(model_dir: ModelDir, name: str) -> None:
     """WB2, WB5: with drafts, some of which are right; requests lose their blocks, and later ones go on from what those
     have left."""

@@ -14,8 +14,9 @@ from transformers import AutoModelForCausalLM, Phi3Config
 
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
-from tools.make_random_model import fill_weights
+from tools.make_random_model import fill_weights, make_model
 from tools.tiny_families import LONG_ROPE, PADDED, TINY
+from worker_svc.runner.cpu.fused import FusedAttention
 
 NUM_TOKENS = 20
 
@@ -35,15 +36,20 @@ def long_rope(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def with_factors(path: Path, out_dir: Path, kind: str) -> Path:
-    """The same model whose two lists of factors are one."""
+def with_rope(path: Path, out_dir: Path, **rope: Any) -> Path:
+    """The same model with other settings of its rope."""
     shutil.copytree(path, out_dir)
     file = out_dir / "config.json"
     config = json.loads(file.read_text())
-    factors = config["rope_parameters"][kind]
-    config["rope_parameters"] |= {"short_factor": factors, "long_factor": factors}
+    config["rope_parameters"] |= rope
     file.write_text(json.dumps(config))
     return out_dir
+
+
+def with_factors(path: Path, out_dir: Path, kind: str) -> Path:
+    """The same model whose two lists of factors are one."""
+    factors = json.loads((path / "config.json").read_text())["rope_parameters"][kind]
+    return with_rope(path, out_dir, short_factor=factors, long_factor=factors)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +86,29 @@ def test_the_lists_differ(long_rope: Path, tmp_path: Path) -> None:
     )
     assert long[0] != short[0]
     assert (long[1][0] - short[1][0]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_proportional_turns_the_first_pairs_by_the_frequencies_of_a_whole_head(
+    tmp_path: Path, share: float
+) -> None:
+    """In chunks and mixed batches, by the fused attention: as transformers, and for a share of less than all of them
+    unlike the plain rotation."""
+    path = with_rope(
+        make_model("tiny-llama-proportional", tmp_path / "made"),
+        tmp_path / "model",
+        partial_rotary_factor=share,
+    )
+    plain = with_rope(path, tmp_path / "plain", rope_type="default", partial_rotary_factor=1.0)
+    runner = make_runner(path)
+    assert any(isinstance(module, FusedAttention) for module in runner.model.module.modules())
+    driver = Driver(runner)
+    prompts = make_prompts((5, 61, 17))
+    requests = [driver.add(prompt, NUM_TOKENS) for prompt in prompts]
+    driver.run(chunk_size=15, preemptions=1)
+    others = []
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt), NUM_TOKENS))
+        others.append(generate(plain, tuple(prompt), NUM_TOKENS)[0])
+    assert ([list(request.output) for request in requests] == others) == (share == 1.0)
+    generate.cache_clear()

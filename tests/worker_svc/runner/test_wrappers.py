@@ -17,7 +17,7 @@ from tests.worker_svc.runner.reference import assert_same_but_for_ties, make_pro
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.hybrid_families import DELTA, EXPERTS
 from tools.make_random_model import fill_weights
-from tools.tiny_families import CHUNKS, PADDED, TINY, WINDOWS
+from tools.tiny_families import CHUNKS, GEMMA4, GEMMA4_SHARED, PADDED, TINY, WINDOWS
 from worker_svc.runner.cpu.fused import FusedAttention
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import support
@@ -34,6 +34,15 @@ IMAGES = {
     "vision_start_token_id": 502,
     "vision_end_token_id": 503,
 }
+SOUNDS = {
+    "image_token_id": 500,
+    "video_token_id": 501,
+    "audio_token_id": 502,
+    "boi_token_id": 503,
+    "eoi_token_id": 504,
+    "boa_token_id": 505,
+    "eoa_token_index": 506,
+}
 WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": (
         "Gemma3",
@@ -42,6 +51,33 @@ WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
             "vision_config": SIGLIP,
             "mm_tokens_per_image": 4,
         },
+    ),
+    "gemma4": (
+        "Gemma4",
+        {
+            "text_config": TINY
+            | GEMMA4
+            | {"attention_k_eq_v": True, "use_bidirectional_attention": "vision"}
+            | {"final_logit_softcapping": 30.0},
+            "vision_config": VISION | {"num_key_value_heads": 2, "head_dim": 16},
+        }
+        | SOUNDS,
+    ),
+    "gemma4-shared": (
+        "Gemma4",
+        {
+            "text_config": TINY | GEMMA4_SHARED,
+            "vision_config": VISION | {"num_key_value_heads": 2, "head_dim": 16},
+        }
+        | SOUNDS,
+    ),
+    "gemma4-unified": (
+        "Gemma4Unified",
+        {
+            "text_config": TINY | GEMMA4 | {"attention_k_eq_v": True},
+            "vision_config": {"mm_embed_dim": 64, "mm_posemb_size": 16},
+        }
+        | SOUNDS,
     ),
     "mistral3": (
         "Mistral3",
@@ -135,7 +171,8 @@ def whole_model(name: str) -> Any:
     """A random model with vision and text."""
     family, settings = WRAPPERS[name]
     config = getattr(transformers, f"{family}Config")(**settings)
-    config.tie_word_embeddings = config.text_config.tie_word_embeddings = False
+    has_own_head = not family.startswith("Gemma4")
+    config.tie_word_embeddings = config.text_config.tie_word_embeddings = not has_own_head
     torch.manual_seed(0)
     kind = "ForConditionalGeneration"
     model = getattr(transformers, f"{family}{kind}")._from_config(config, attn_implementation="eager")

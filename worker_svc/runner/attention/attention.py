@@ -172,6 +172,8 @@ def running(batch: PagedBatch) -> Iterator[None]:
 
 
 _shapes: dict[int, LayerShape] = {}
+_given: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+"""Keys and values that layers have given while shapes are noted."""
 
 
 @contextlib.contextmanager
@@ -182,6 +184,7 @@ def recording_shapes(model: Any) -> Iterator[dict[int, LayerShape]]:
     try:
         yield _shapes
     finally:
+        _given.clear()
         model.set_attn_implementation(IMPLEMENTATION)
 
 
@@ -195,16 +198,26 @@ def record_shape(
     **__: Any,
 ) -> tuple[torch.Tensor, None]:
     """An attention function that returns zeros; tensors as those of `paged_attention`."""
-    absorbed = absorbed_of(module)
+    absorbed, index = absorbed_of(module), int(module.layer_idx)  # type: ignore[arg-type]
     sees = seen_by(module, sliding_window)
-    shape = (
-        LayerShape(key.shape[1], key.shape[3], value.shape[3], sees=sees)
+    _shapes[index] = (
+        LayerShape(key.shape[1], key.shape[3], value.shape[3], sees=sees, shares=giver_of(key, value, sees))
         if absorbed is None
         else absorbed.layer_shape
     )
-    _shapes[int(module.layer_idx)] = shape  # type: ignore[arg-type]
+    _given[index] = key, value
     value_dim = value.shape[3] if absorbed is None else absorbed.value_dim
     return query.new_zeros((1, query.shape[2], query.shape[1], value_dim)), None
+
+
+def giver_of(key: torch.Tensor, value: torch.Tensor, sees: tuple[int, int] | None) -> int | None:
+    """The layer that has given this very key and value before, and sees as far: it has written them. None: none."""
+    givers = (
+        layer
+        for layer, given in _given.items()
+        if given[0] is key and given[1] is value and _shapes[layer].sees == sees
+    )
+    return next(givers, None)
 
 
 def seen_by(module: torch.nn.Module, sliding_window: int | None) -> tuple[int, int] | None:
@@ -230,7 +243,8 @@ def paged_attention(
     s_aux: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """An attention function as transformers calls it: writes the KV of the query tokens, then attends.
+    """An attention function as transformers calls it: writes the KV of the query tokens, unless another layer has
+    written it, then attends.
 
     `query` is `[1, Hq, T, D]`, `key` and `value` `[1, Hkv, T, D]`, roped, KV heads not repeated; of a layer with
     `AbsorbedProjections` they are what it keeps. Returns `[1, T, Hq, Dv]`. The model makes no mask for an
@@ -240,7 +254,8 @@ def paged_attention(
     index = int(module.layer_idx)  # type: ignore[arg-type]
     batch = current().for_layer(index)
     layer = batch.enter_layer(index)
-    batch.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    if batch.cache.has_own(index):
+        batch.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1))
     scores = torch_attention.Scores(
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
         sliding_window=sliding_window,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -22,10 +23,14 @@ class LayerShape:
     """A value is the first `value_dim` elements of its key, and kept only there (latent.py)."""
     sees: tuple[int, int] | None = None
     """What a query sees behind it: a `BlockGroupKind` and a reach in positions; None: all."""
+    shares: int | None = None
+    """The layer ahead of it whose keys and values it reads; None: it has its own."""
 
     @property
     def elements(self) -> int:
-        """Elements that are kept per position, K and V together."""
+        """Elements that are kept per position, K and V together; 0 of a layer that reads another's."""
+        if self.shares is not None:
+            return 0
         return self.num_kv_heads * (self.key_dim + (0 if self.values_in_keys else self.value_dim))
 
 
@@ -77,33 +82,30 @@ class KVCache:
         self._shapes = shapes
         self.host_layers: list[LayerCache] = []
         counts = [num_blocks if blocks_of is None else blocks_of(layer) for layer in range(len(shapes))]
-        self.layers = [
-            make_layer(
-                shape,
-                lambda heads, dim, count=count: allocate((count, heads, block_size, dim), dtype, device),  # type: ignore[misc]
-            )
-            for shape, count in zip(shapes, counts, strict=True)
-        ]
+        self.layers = make_layers(
+            shapes, lambda layer, heads, dim: allocate((counts[layer], heads, block_size, dim), dtype, device)
+        )
 
     def add_host_tier(self, num_blocks: int) -> None:
         """Takes host memory for `num_blocks` blocks that the device's cache may have to evict."""
         first = self.layers[0].keys
-        self.host_layers = [
-            make_layer(
-                shape,
-                lambda heads, dim: torch.empty(
-                    (num_blocks, heads, self.block_size, dim), dtype=first.dtype, pin_memory=first.is_cuda
-                ),
-            )
-            for shape in self._shapes
-        ]
+        self.host_layers = make_layers(
+            self._shapes,
+            lambda _, heads, dim: torch.empty(
+                (num_blocks, heads, self.block_size, dim), dtype=first.dtype, pin_memory=first.is_cuda
+            ),
+        )
+
+    def has_own(self, layer: int) -> bool:
+        """Whether a layer writes keys and values of its own; False: it reads those of another layer."""
+        return self._shapes[layer].shares is None
 
     def copy_block(self, copy: BlockCopy) -> None:
         """Copies one block of all layers between device and host tier, or inside of one of them."""
         sources = self.host_layers if copy.source_is_host else self.layers
         targets = self.host_layers if copy.target_is_host else self.layers
-        for source, target in zip(sources, targets, strict=True):
-            for to, of in zip(target.stored, source.stored, strict=True):
+        for layer in filter(self.has_own, range(len(self._shapes))):
+            for to, of in zip(targets[layer].stored, sources[layer].stored, strict=True):
                 to[copy.target].copy_(of[copy.source], non_blocking=True)
 
     def fill(self, value: float) -> None:
@@ -111,6 +113,16 @@ class KVCache:
         for layer in self.layers:
             for stored in layer.stored:
                 stored.fill_(value)
+
+
+def make_layers(shapes: list[LayerShape], make: Callable[[int, int, int], torch.Tensor]) -> list[LayerCache]:
+    """All layers' caches; `make` takes memory for a layer's positions, for so many heads of so many elements each. One
+    that shares is the cache of the layer that it reads."""
+    layers: list[LayerCache] = []
+    for layer, shape in enumerate(shapes):
+        shared = None if shape.shares is None else layers[shape.shares]
+        layers.append(shared or make_layer(shape, partial(make, layer)))
+    return layers
 
 
 def make_layer(shape: LayerShape, make: Callable[[int, int], torch.Tensor]) -> LayerCache:

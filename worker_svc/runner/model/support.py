@@ -46,6 +46,8 @@ COMPARED_FAMILIES = frozenset(
             "gemma",
             "gemma2",
             "gemma3_text",
+            "gemma4_text",
+            "gemma4_unified_text",
             "glm",
             "glm4",
             "glm4_moe",
@@ -71,6 +73,8 @@ COMPARED_FAMILIES = frozenset(
         *(
             "aya_vision",
             "gemma3",
+            "gemma4",
+            "gemma4_unified",
             "internvl",
             "llama4",
             "llava",
@@ -117,6 +121,16 @@ def check_config(config: dict[str, Any], path: Path) -> None:
                 raise ModelLoadError(
                     f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
                 )
+    _check_layers(config, path)
+
+
+def _check_layers(config: dict[str, Any], path: Path) -> None:
+    """What each layer attends to."""
+    family = config["model_type"]
+    if config.get("use_bidirectional_attention") in (True, "all"):
+        raise ModelLoadError(
+            f"{path}: use_bidirectional_attention lets queries look ahead, which a paged cache does not."
+        )
     layer_types = config.get("layer_types") or []
     if not isinstance(layer_types, list):
         raise ModelLoadError(f"{path}: layer_types is no list.")

@@ -7,8 +7,9 @@ from typing import Any
 
 WRAPPERS = frozenset(
     (
-        *("aya_vision", "cohere2_vision", "gemma3", "internvl", "kimi_k25", "llama4", "llava", "llava_next"),
-        *("mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "smolvlm"),
+        *("aya_vision", "cohere2_vision", "gemma3", "gemma4", "gemma4_unified", "internvl"),
+        *("kimi_k25", "llama4", "llava", "llava_next", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_5"),
+        *("qwen3_5_moe", "qwen3_vl", "smolvlm"),
     )
 )
 """model_types whose language model is one of its own, which reads text as it would alone."""
@@ -23,6 +24,8 @@ TEXT_FAMILIES = {
 DEFAULT_TEXT_FAMILIES = {
     "cohere2_vision": "cohere2",
     "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
     "llama4": "llama4_text",
     "llava": "llama",
     "llava_next": "llama",
