@@ -11,6 +11,7 @@ from transformers import (
     CohereConfig,
     DeepseekV2Config,
     DeepseekV3Config,
+    DeepseekV32Config,
     Ernie4_5Config,
     Exaone4Config,
     Gemma2Config,
@@ -21,6 +22,7 @@ from transformers import (
     Glm4Config,
     Glm4MoeConfig,
     GlmConfig,
+    GlmMoeDsaConfig,
     GPT2Config,
     GPTNeoXConfig,
     GptOssConfig,
@@ -115,6 +117,15 @@ LATENT = {
     "n_group": 4,
     "moe_intermediate_size": 32,
 }
+INDEXED = LATENT | {
+    "q_lora_rank": 32,
+    "topk_group": 2,
+    "index_topk": 160,
+    "index_head_dim": 64,
+    "index_n_heads": 2,
+    "first_k_dense_replace": 1,
+}
+"""An indexer that would pick positions of requests longer than 160 tokens."""
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -205,6 +216,14 @@ TINY_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
             "rope_parameters": YARN_ROPE | {"mscale": 1.0, "mscale_all_dim": 1.0},
         }
         | LATENT,
+    ),
+    "tiny-deepseek-v32": (
+        DeepseekV32Config,
+        TINY_HEADLESS | INDEXED | {"rope_parameters": YARN_ROPE | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+    ),
+    "tiny-glm-moe-dsa": (
+        GlmMoeDsaConfig,
+        TINY_HEADLESS | INDEXED | {"indexer_types": ["full", "shared", "full"], "rms_norm_eps": 1e-4},
     ),
     "tiny-gpt-neox": (
         GPTNeoXConfig,

@@ -13,7 +13,6 @@ import torch
 from safetensors import safe_open
 from transformers import (
     AutoModelForCausalLM,
-    DeepseekV32Config,
     Glm4MoeLiteConfig,
     MiniCPM3Config,
     PreTrainedConfig,
@@ -31,6 +30,8 @@ from worker_svc.runner.attention.latent import AbsorbedProjections, absorbed_of
 from worker_svc.runner.cpu.latent import NativeProjections
 from worker_svc.runner.cpu.packed_linear import relative_error
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model import support
+from worker_svc.runner.model.indexed import num_dense
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
@@ -77,10 +78,49 @@ def test_other_families_of_this_kind_do_too(tmp_path: Path, config: PreTrainedCo
     assert {shape.elements for shape in runner.model.layer_shapes} == {64}
 
 
-def test_an_indexer_is_refused(tmp_path: Path) -> None:
-    """C14: it picks positions, which this attention does not."""
-    with pytest.raises(ModelLoadError, match="picks the positions"):
-        make_runner(save(DeepseekV32Config(**SMALL, topk_group=2), tmp_path))
+@pytest.mark.parametrize("preset", ["tiny-deepseek-v32", "tiny-glm-moe-dsa"])
+@pytest.mark.parametrize("longest", [None, 161])
+def test_an_indexer_that_would_leave_positions_out_is_refused(
+    model_dir: ModelDir, preset: str, longest: int | None
+) -> None:
+    """C14: this attention looks at all; `signalbox models` says with which setting it is served."""
+    path = model_dir(preset)
+    with pytest.raises(ModelLoadError, match=r"picks the 160 positions .* a max_model_len of at most 160"):
+        make_runner(path, max_model_len=longest)
+    assert "a max_model_len of at most 160" in str(support.describe(path)["problem"])
+
+
+def test_what_an_indexer_picks_matters_beyond_its_number(model_dir: ModelDir) -> None:
+    """C14: with 160 positions transformers gives the logits that it gives with 500; of 200 it does not."""
+    path = model_dir("tiny-deepseek-v32")
+    model, picks_more = (
+        AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", **changed)
+        for changed in ({}, {"index_topk": 500})
+    )
+    tokens = torch.tensor([make_prompts((200,))[0]])
+    with torch.inference_mode():
+        assert is_same([model(tokens[:, :160]).logits], [picks_more(tokens[:, :160]).logits])
+        assert not is_same([model(tokens).logits], [picks_more(tokens).logits])
+
+
+def test_an_indexed_model_keeps_latents_and_no_indexer(model_dir: ModelDir) -> None:
+    """C14: its weights are not read."""
+    runner = make_runner(model_dir("tiny-glm-moe-dsa"), max_model_len=160)
+    assert runner.model.layer_shapes == [KEPT] * 3 and runner.info.max_model_len == 160
+    assert not [name for name, _ in runner.model.module.named_parameters() if "indexer" in name]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "dense"), [("ddss", 2), ("ss", 0), ("dd", 2), ("sds", None), ("dsx", None)]
+)
+def test_layers_with_experts_come_behind_all_dense_ones(kinds: str, dense: int | None) -> None:
+    """As DeepSeek V3's config says them."""
+    named = [{"d": "dense", "s": "sparse"}.get(kind, kind) for kind in kinds]
+    if dense is None:
+        with pytest.raises(ModelLoadError, match="mlp_layer_types"):
+            num_dense(named)
+        return
+    assert num_dense(named) == dense
 
 
 def test_kimi_k2_is_deepseek_v3_by_another_name(model_dir: ModelDir, tmp_path: Path) -> None:

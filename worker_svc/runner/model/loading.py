@@ -21,6 +21,7 @@ from worker_svc.runner.cpu.rounded_weights import rounding
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint, wrapper
 from worker_svc.runner.model.expert_weights import with_stacks
+from worker_svc.runner.model.indexed import without_indexer
 from worker_svc.runner.model.kept_weights import KeptWeights, Quantization
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.lazy_weights import LazyWeights
@@ -90,7 +91,7 @@ def load_model(
     if not model_dir.is_dir():
         raise ModelLoadError(f"{model_dir} is not a directory.")
     raw_config = checkpoint.read_json(model_dir / checkpoint.CONFIG)
-    check_config(raw_config, model_dir / checkpoint.CONFIG)
+    check_config(raw_config, model_dir / checkpoint.CONFIG, max_model_len)
     checkpoint.check_weights(model_dir)
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
@@ -297,7 +298,7 @@ def _read_config(model_dir: Path, text_config: dict[str, Any]) -> Any:
         config = auto.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    return config
+    return without_indexer(config)
 
 
 def _model_class(config: Any, kind: HeadKind) -> Any:

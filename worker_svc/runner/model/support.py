@@ -21,17 +21,19 @@ from worker_svc.runner.model import checkpoint, wrapper
 from worker_svc.weights.scheme import read_scheme
 
 OWN_ATTENTION = "has attention code of its own, which cannot read a paged cache"
-INDEXER = "picks the positions that a query looks at, which the paged attention does not know"
 RECURRENT = "has recurrent layers of a kind that is not known here"
 REFUSED_FAMILIES = {
     **dict.fromkeys(("bloom", "codegen", "falcon", "gptj", "gpt_neo", "mpt"), OWN_ATTENTION),
-    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), INDEXER),
     **dict.fromkeys(("falcon_mamba", "mamba", "mamba2", "minimax"), RECURRENT),
     **dict.fromkeys(("recurrent_gemma", "rwkv", "zamba", "zamba2"), RECURRENT),
 }
 """Families known not to work, with the reason. All others are tried: what decides is the probe."""
 OTHER_NAMES = {"kimi_k2": "deepseek_v3"}
 """Names of published models that transformers' code knows by another one."""
+INDEXED_FAMILIES = frozenset(("deepseek_v32", "glm_moe_dsa"))
+"""Families whose layers pick the positions that a query looks at: served where they would pick all."""
+INDEX_TOPK = 2048
+"""Positions that they pick, where their config does not say."""
 HYBRID_FAMILIES = frozenset(
     (
         *("bamba", "falcon_h1", "granitemoehybrid", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "nemotron_h"),
@@ -41,7 +43,8 @@ HYBRID_FAMILIES = frozenset(
 """Families with recurrent layers, whose states are kept beside the blocks."""
 COMPARED_FAMILIES = frozenset(
     (
-        *("apertus", "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone4"),
+        *("apertus", "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "deepseek_v32"),
+        *("ernie4_5", "exaone4"),
         *(
             "gemma",
             "gemma2",
@@ -51,6 +54,7 @@ COMPARED_FAMILIES = frozenset(
             "glm",
             "glm4",
             "glm4_moe",
+            "glm_moe_dsa",
             "gpt2",
             "gpt_neox",
             "gpt_oss",
@@ -95,12 +99,17 @@ ROPE_TYPES = ("default", "dynamic", "linear", "llama3", "longrope", "proportiona
 HYBRID_LAYER_TYPES = ("attention", "conv", "linear_attention", "mamba", "mlp", "moe")
 """Layers of these families, as their configs say them."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
+INDEXED = "indexed_attention"
+"""What all layers of an indexed family are."""
 CHUNKED, CHUNKED_FAMILIES = "chunked_attention", ("llama4_text",)
 """Layers whose queries look at positions of their own chunk, and the families of which they are known."""
 
 
-def check_config(config: dict[str, Any], path: Path) -> None:
-    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantisation."""
+def check_config(config: dict[str, Any], path: Path, max_model_len: int | None = None) -> None:
+    """ModelLoadError for what is not served: families known to fail, rope types, layer types, quantisation.
+
+    max_model_len: positions of a request at most; None: as many as the model was made for.
+    """
     family = config.get("model_type")
     if not isinstance(family, str):
         raise ModelLoadError(f"{path}: model_type {family!r} is not the name of a family.")
@@ -122,6 +131,8 @@ def check_config(config: dict[str, Any], path: Path) -> None:
                     f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
                 )
     _check_layers(config, path)
+    if family in INDEXED_FAMILIES:
+        _check_picks_all(config, path, max_model_len)
 
 
 def _check_layers(config: dict[str, Any], path: Path) -> None:
@@ -139,12 +150,28 @@ def _check_layers(config: dict[str, Any], path: Path) -> None:
         known = (*known, CHUNKED)
     if family in HYBRID_FAMILIES:
         known = (*known, *HYBRID_LAYER_TYPES)
+    if family in INDEXED_FAMILIES:
+        known = (*known, INDEXED)
     for layer_type in layer_types:
         if layer_type not in known:
             raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(known)}.")
     chunk = config.get("attention_chunk_size", 1)
     if family in CHUNKED_FAMILIES and (not isinstance(chunk, int) or chunk < 1):
         raise ModelLoadError(f"{path}: attention_chunk_size {chunk!r} is not a number of positions.")
+
+
+def _check_picks_all(config: dict[str, Any], path: Path, max_model_len: int | None) -> None:
+    """An indexer changes nothing while there are no more positions than it picks."""
+    num_picked = config.get("index_topk", INDEX_TOPK)
+    if not isinstance(num_picked, int) or num_picked < 1:
+        raise ModelLoadError(f"{path}: index_topk {num_picked!r} is not a number of positions.")
+    longest = max_model_len or config.get("max_position_embeddings")
+    if longest is None or longest > num_picked:
+        raise ModelLoadError(
+            f"{path}: model_type {config['model_type']!r} picks the {num_picked} positions (index_topk) that a query "
+            f"looks at, which the paged attention does not know: it is served with a max_model_len of at most "
+            f"{num_picked}."
+        )
 
 
 def rope_types(rope: Any) -> list[Any]:
