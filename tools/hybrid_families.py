@@ -67,7 +67,18 @@ HYBRID_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
             "pad_token_id": 0,
         },
     ),
-    "hybrid-falcon-h1": (FalconH1Config, HEADLESS | MAMBA2 | {"mamba_d_ssm": 128, "key_multiplier": 0.7}),
+    "hybrid-falcon-h1": (
+        FalconH1Config,
+        HEADLESS
+        | MAMBA2
+        | {
+            "mamba_d_ssm": 128,
+            "head_dim": 32,
+            "key_multiplier": 0.7,
+            "ssm_in_multiplier": 1.3,
+            "ssm_multipliers": [0.7, 1.2, 0.6, 0.8, 1.4],
+        },
+    ),
     "hybrid-olmo": (OlmoHybridConfig, HEADLESS | DELTA | {"num_key_value_heads": 4, "pad_token_id": 0}),
     "hybrid-lfm2": (
         Lfm2Config,

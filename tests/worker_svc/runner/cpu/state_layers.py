@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import (
     BambaConfig,
+    FalconH1Config,
     GraniteMoeHybridConfig,
     NemotronHConfig,
     OlmoHybridConfig,
@@ -16,6 +17,7 @@ from transformers import (
     Qwen3NextConfig,
 )
 from transformers.models.bamba.modeling_bamba import BambaMixer
+from transformers.models.falcon_h1.modeling_falcon_h1 import FalconH1Mixer, compute_mup_vector
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import GraniteMoeHybridMambaLayer
 from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMamba2Mixer
 from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
@@ -54,6 +56,9 @@ STATE_SPACES: dict[str, tuple[Any, Any]] = {
     "bamba": (BambaConfig, BambaMixer),
     "granite": (GraniteMoeHybridConfig, GraniteMoeHybridMambaLayer),
     "nemotron": (NemotronHConfig, NemotronHMamba2Mixer),
+    "falcon": (FalconH1Config, FalconH1Mixer),
+    "falcon, normed behind the gate": (FalconH1Config, FalconH1Mixer),
+    "falcon, normed ahead of the gate": (FalconH1Config, FalconH1Mixer),
 }
 
 
@@ -82,6 +87,14 @@ def make_config(family: str, shape: Shape) -> Any:
     layers: dict[str, Any] = {"layer_types": ["mamba", "attention"]}
     if family == "bamba":
         layers = {"attn_layer_indices": [1]}
+    if family.startswith("falcon"):
+        layers = {
+            "mamba_d_ssm": shape.value_heads * shape.value_dim,
+            "mamba_rms_norm": "normed" in family,
+            "mamba_norm_before_gate": "ahead" in family,
+            "ssm_in_multiplier": 1.3,
+            "ssm_multipliers": [0.7, 1.2, 0.6, 0.8, 1.4],
+        }
     return STATE_SPACES[family][0](
         **layers,
         hidden_size=HIDDEN,
@@ -99,7 +112,10 @@ def make_config(family: str, shape: Shape) -> Any:
 def make_layer(family: str, shape: Shape, dtype: torch.dtype) -> Any:
     """A layer with random weights, served by transformers' code."""
     _, make = (DELTA_NETS | STATE_SPACES)[family]
-    layer = make(make_config(family, shape), 0)
+    config = make_config(family, shape)
+    layer = make(config, 0)
+    if family.startswith("falcon"):
+        layer.register_buffer("mup_vector", compute_mup_vector(config))
     fill_weights(nn.ModuleDict({"mixer": layer}), torch.Generator().manual_seed(1))
     layer = layer.to(dtype).eval()
     serve_recurrent(nn.ModuleList([layer]))

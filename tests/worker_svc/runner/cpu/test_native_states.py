@@ -78,7 +78,14 @@ def test_rows_are_those_of_transformers(
         assert torch.equal(actual[untouched], wanted[untouched])
 
 
-@pytest.fixture(params=[("qwen3.5", Shape(2, 4, 24, 80, 4)), ("bamba", Shape(2, 8, 64, 24, 4))], ids=str)
+CUT = [
+    ("qwen3.5", Shape(2, 4, 24, 80, 4)),
+    ("bamba", Shape(2, 8, 64, 24, 4)),
+    ("falcon", Shape(2, 8, 64, 24, 4)),
+]
+
+
+@pytest.fixture(params=CUT, ids=str)
 def native(kernels: Kernels, request: pytest.FixtureRequest) -> tuple[Any, NativeLayer]:
     """A layer as transformers has it, and ours for it."""
     family, shape = request.param
@@ -167,17 +174,26 @@ def test_a_delta_net_that_gives_something_else_is_not_taken(
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("fault", ["least_step", "epsilon", "norm_dim", "num_groups"])
+@pytest.mark.parametrize(
+    ("family", "fault"),
+    [
+        *(("bamba", fault) for fault in ("least_step", "epsilon", "norm_dim", "num_groups", "norms_first")),
+        ("falcon", "scales"),
+        ("falcon, normed ahead of the gate", "norms_first"),
+        ("falcon, normed ahead of the gate", "norm_weight"),
+    ],
+)
 def test_a_state_space_that_gives_something_else_is_not_taken(
-    kernels: Kernels, fault: str, monkeypatch: pytest.MonkeyPatch
+    kernels: Kernels, family: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SG9."""
-    layer = make_layer("bamba", Shape(2, 4, 32, 32, 4), torch.float32)
+    layer = make_layer(family, Shape(2, 4, 32, 32, 4), torch.float32)
     make = state_space.make_call
 
     def wrong(layer: Any) -> Any:
         call, tensors = make(layer)
-        setattr(call, fault, {"least_step": 2.0, "epsilon": 1e-2, "norm_dim": 32, "num_groups": 1}[fault])
+        others = {"least_step": 2.0, "epsilon": 1e-2, "norm_dim": 32, "num_groups": 1}
+        setattr(call, fault, others.get(fault, 0 if family != "bamba" else 1))
         return call, tensors
 
     monkeypatch.setattr(state_space, "make_call", wrong)

@@ -27,7 +27,7 @@ NATIVE = (
     {
         preset
         for preset in HYBRID_PRESETS
-        if preset.split("-")[1] in ("qwen3", "olmo", "bamba", "granite", "nemotron")
+        if preset.split("-")[1] in ("qwen3", "olmo", "bamba", "falcon", "granite", "nemotron")
     }
     if native_kernels()
     else set()

@@ -24,6 +24,7 @@ kernels = native_kernels()
         "hybrid-qwen3-next",
         "hybrid-olmo",
         "hybrid-bamba",
+        "hybrid-falcon-h1",
         "hybrid-granite",
         "hybrid-nemotron-h",
     ],

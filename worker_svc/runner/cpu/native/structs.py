@@ -141,13 +141,13 @@ class StateSpaceCall(ctypes.Structure):
         ),
         *(
             (name, c_void_p)
-            for name in ("norm_weight", "inputs", "states", "query_starts", "sources", "targets")
+            for name in ("scales", "norm_weight", "inputs", "states", "query_starts", "sources", "targets")
         ),
         *((name, c_void_p) for name in ("convolved", "out")),
         *((name, c_int64) for name in ("num_rows", "num_heads", "num_groups", "head_dim", "state_dim")),
         *((name, c_int64) for name in ("kernel", "norm_dim")),
         *((name, c_float) for name in ("epsilon", "least_step")),
-        *((name, c_int32) for name in ("is_bf16", "num_threads")),
+        *((name, c_int32) for name in ("norms_first", "is_bf16", "num_threads")),
     )
 
 

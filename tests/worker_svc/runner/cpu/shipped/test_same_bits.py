@@ -116,8 +116,12 @@ def recurrent_states(kernels: Kernels) -> Iterator[torch.Tensor]:
             width = 2 * shape.key_heads * shape.key_dim + shape.value_heads * (2 * shape.value_dim + 2)
             yield make_native(layer, kernels).mix(random_rows(43, dtype, width), rows)
             yield from rows.store.layers[0]
-        for shape in (Shape(1, 4, 128, 64, 4), Shape(2, 8, 64, 24, 3)):
-            layer = make_layer("bamba", shape, dtype)
+        for family, shape in (
+            ("bamba", Shape(1, 4, 128, 64, 4)),
+            ("bamba", Shape(2, 8, 64, 24, 3)),
+            ("falcon", Shape(2, 8, 64, 24, 3)),
+        ):
+            layer = make_layer(family, shape, dtype)
             rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])
             yield make_native(layer, kernels).mix(random_rows(43, dtype, layer.in_proj.out_features), rows)
             yield from rows.store.layers[0]

@@ -62,31 +62,56 @@ inline void write_inputs(T* p, int64_t count, const vec* inputs) {
         for (int64_t i = 0; i < std::min<int64_t>(count, LANES); i++) narrow(inputs[k][i], p + i * K + k);
 }
 
-// Some tokens of a row, one behind the other.
-template <class T>
-struct Inputs {
+// What a convolution takes of tokens that lie one behind the other: numbers of 16 channels at a time, or of `left`.
+template <class Number>
+struct Plain {
+    using T = Number;
     const T* x;  // [tokens, stride or less]
-    int64_t stride, num_tokens;
-    bool is_amid;  // tokens of the same row are ahead of `x`, the kernel's length or more
+    int64_t stride;
+
+    vec at(int64_t token, int64_t channel, int64_t left) const { return load_some(x + token * stride + channel, left); }
+};
+
+// The same, each channel times a number of its own.
+template <class Number>
+struct Scaled {
+    using T = Number;
+    const T* x;
+    int64_t stride;
+    const float* scales;  // [channels]
+
+    vec at(int64_t token, int64_t channel, int64_t left) const {
+        return rounded<T>(load_some(x + token * stride + channel, left) * load_some(scales + channel, left));
+    }
+};
+
+// Some tokens of a row, one behind the other.
+template <class Source>
+struct Inputs {
+    using T = typename Source::T;
+    Source source;
+    int64_t num_tokens;
+    bool is_amid;  // tokens of the same row are ahead of the source's first, the kernel's length or more
     const T* before;  // [channels, kernel] inputs ahead of the row's first token; null: the sequence begins
     T* behind;  // where those behind these tokens go; null: nowhere
 };
 
 // Runs the channels [first, first + count); take(token, offset from first, vec) gets what comes out of 16 of them.
-template <int K, class T, class Take>
-inline void convolve_by(const float* weight, const float* bias, int64_t channels, const Inputs<T>& in, int64_t first,
+template <int K, class In, class Take>
+inline void convolve_by(const float* weight, const float* bias, int64_t channels, const In& in, int64_t first,
                         int64_t count, Take&& take) {
+    using T = typename In::T;
     for (int64_t at = 0; at < count; at += LANES) {
         const int64_t channel = first + at, left = count - at;
         vec inputs[K] = {}, weights[K];
         if (in.is_amid)
-            for (int k = 0; k < K; k++) inputs[k] = load_some(in.x + (k - K) * in.stride + channel, left);
+            for (int k = 0; k < K; k++) inputs[k] = in.source.at(k - K, channel, left);
         else if (in.before) read_inputs<K>(in.before + channel * K, left, inputs);
         for (int k = 0; k < K; k++) weights[k] = load_some(weight + k * channels + channel, left);
         const vec offset = bias ? load_some(bias + channel, left) : vec{};
         for (int64_t t = 0; t < in.num_tokens; t++) {
             for (int k = 1; k < K; k++) inputs[k - 1] = inputs[k];
-            inputs[K - 1] = load_some(in.x + t * in.stride + channel, left);
+            inputs[K - 1] = in.source.at(t, channel, left);
             vec sum = offset;
             for (int k = 0; k < K; k++) sum += weights[k] * inputs[k];
             take(t, at, rounded<T>(sum));
@@ -96,8 +121,8 @@ inline void convolve_by(const float* weight, const float* bias, int64_t channels
 }
 
 // `weight` [kernel, channels], `bias` [channels] or null. Kernels of 2 to 4.
-template <class T, class Take>
-inline void convolve(int64_t kernel, const float* weight, const float* bias, int64_t channels, const Inputs<T>& in,
+template <class In, class Take>
+inline void convolve(int64_t kernel, const float* weight, const float* bias, int64_t channels, const In& in,
                      int64_t first, int64_t count, Take&& take) {
     if (kernel == 4) convolve_by<4>(weight, bias, channels, in, first, count, take);
     else if (kernel == 3) convolve_by<3>(weight, bias, channels, in, first, count, take);

@@ -180,14 +180,14 @@ struct DeltaHead {
         const int64_t size = channels * d.kernel, keys = d.num_key_heads * d.key_dim;
         const T* before = d.sources[row] < 0 ? nullptr : (const T*)d.inputs + d.sources[row] * size;
         T* behind = is_last ? (T*)d.inputs + d.targets[row] * size : nullptr;
-        Inputs<T> in{(const T*)d.projected + first * width, width, count, is_amid, before, behind};
+        Inputs<Plain<T>> in{{(const T*)d.projected + first * width, width}, count, is_amid, before, behind};
         run_channels(in, 2 * keys + head * d.value_dim, d.value_dim, s.values.data(), d.value_dim);
         if (head % (d.num_value_heads / d.num_key_heads)) in.behind = nullptr;
         run_channels(in, key_head * d.key_dim, d.key_dim, s.queries.data(), padded_keys);
         run_channels(in, keys + key_head * d.key_dim, d.key_dim, s.keys.data(), padded_keys);
     }
 
-    void run_channels(const Inputs<T>& in, int64_t first, int64_t count, float* to, int64_t stride) const {
+    void run_channels(const Inputs<Plain<T>>& in, int64_t first, int64_t count, float* to, int64_t stride) const {
         convolve(d.kernel, d.conv_weight, nullptr, channels, in, first, count,
                  [&](int64_t t, int64_t offset, vec v) { store(to + t * stride + offset, silu<T>(v)); });
     }

@@ -17,7 +17,8 @@ struct StateSpace {
     const void* projected;  // [tokens, width] of each: gates, inputs, their ins and outs of each group, steps
     const float *conv_weight, *conv_bias;  // [kernel, channels], [channels]; the bias may be null
     const float *rates, *step_bias, *skips;  // [heads]
-    const float* norm_weight;  // [heads * head_dim]
+    const float* scales;  // [width] what the projected are multiplied by; null: they are taken as they are
+    const float* norm_weight;  // [heads * head_dim]; null: nothing is normed
     void* inputs;  // [rows of the store, channels, kernel]
     float* states;  // [rows of the store, heads, head_dim, state_dim]
     const int32_t *query_starts, *sources, *targets;  // source below 0: the sequence begins
@@ -26,6 +27,7 @@ struct StateSpace {
     int64_t num_rows, num_heads, num_groups, head_dim, state_dim, kernel;
     int64_t norm_dim;  // numbers that are normed together
     float epsilon, least_step;
+    int32_t norms_first;  // ahead of the gate, not behind it
     int32_t is_bf16, num_threads;
 };
 
@@ -63,13 +65,25 @@ struct StateSpaceRun {
 
     bool is_empty(int64_t row) const { return d.query_starts[row] == d.query_starts[row + 1]; }
 
+    // One of the projected numbers of a token.
+    float projected(int64_t token, int64_t index) const {
+        const float x = widen(((const T*)d.projected)[token * width + index]);
+        return d.scales ? rounded<T>(x * d.scales[index]) : x;
+    }
+
     // Some channels of all tokens of a row, from `first` on.
     void convolve_row(int64_t row, int64_t first) const {
+        const T* x = (const T*)d.projected + d.query_starts[row] * width + inner;
+        if (d.scales) convolve_from(Scaled<T>{x, width, d.scales + inner}, row, first);
+        else convolve_from(Plain<T>{x, width}, row, first);
+    }
+
+    template <class Source>
+    void convolve_from(const Source& source, int64_t row, int64_t first) const {
         const int64_t start = d.query_starts[row], size = channels * d.kernel;
         const T* before = d.sources[row] < 0 ? nullptr : (const T*)d.inputs + d.sources[row] * size;
         T* behind = (T*)d.inputs + d.targets[row] * size;
-        const Inputs<T> in{(const T*)d.projected + start * width + inner, width, d.query_starts[row + 1] - start,
-                           false, before, behind};
+        const Inputs<Source> in{source, d.query_starts[row + 1] - start, false, before, behind};
         T* to = (T*)d.convolved + start * channels + first;
         const int64_t count = std::min(CONVOLVED_CHANNELS, channels - first);
         convolve(d.kernel, d.conv_weight, d.conv_bias, channels, in, first, count,
@@ -108,7 +122,7 @@ struct StateSpaceRun {
             store(&s.ins[t * d.state_dim + n], load(in + n));
             store(&s.outs[t * d.state_dim + n], load(in + d.num_groups * d.state_dim + n));
         }
-        const float raw = widen(((const T*)d.projected)[token * width + inner + channels + head]) + d.step_bias[head];
+        const float raw = projected(token, inner + channels + head) + d.step_bias[head];
         s.steps[t] = std::max(raw > 20 ? raw : std::log1p(std::exp(raw)), d.least_step);
         s.decays[t] = std::exp(-d.rates[head] * s.steps[t]);
     }
@@ -153,23 +167,36 @@ struct StateSpaceRun {
     }
 
     void gate_and_norm(int64_t token) const {
-        const T* gates = (const T*)d.projected + token * width;
         T* out = (T*)d.out + token * inner;
+        const int64_t norm_dim = d.norm_weight ? d.norm_dim : inner;
         static thread_local std::vector<float> gated;
-        gated.resize(d.norm_dim);
-        for (int64_t first = 0; first < inner; first += d.norm_dim) {
+        gated.resize(norm_dim);
+        for (int64_t first = 0; first < inner; first += norm_dim) {
             vec squares{};
-            for (int64_t i = 0; i < d.norm_dim; i += LANES) {
-                const vec gate = load(gates + first + i);
-                const vec v = load(out + first + i) * (gate / (1.0f + exponential(-gate)));
+            for (int64_t i = 0; i < norm_dim; i += LANES) {
+                const vec x = load(out + first + i), v = d.norms_first ? x : x * gate(token, first + i);
                 store(&gated[i], v);
                 squares += v * v;
             }
-            const float inverse = 1 / std::sqrt(sum(squares) / d.norm_dim + d.epsilon);
-            for (int64_t i = 0; i < d.norm_dim; i += LANES) {
-                const vec normal = rounded<T>(load(&gated[i]) * inverse);
-                store(out + first + i, load(d.norm_weight + first + i) * normal);
-            }
+            if (d.norm_weight) norm(token, first, sum(squares), gated.data());
+            else
+                for (int64_t i = 0; i < norm_dim; i += LANES) store(out + first + i, load(&gated[i]));
+        }
+    }
+
+    // x * sigmoid(x) of 16 gates.
+    vec gate(int64_t token, int64_t index) const {
+        vec x = load((const T*)d.projected + token * width + index);
+        if (d.scales) x = rounded<T>(x * load(d.scales + index));
+        return x / (1.0f + exponential(-x));
+    }
+
+    void norm(int64_t token, int64_t first, float squares, const float* gated) const {
+        T* out = (T*)d.out + token * inner + first;
+        const float inverse = 1 / std::sqrt(squares / d.norm_dim + d.epsilon);
+        for (int64_t i = 0; i < d.norm_dim; i += LANES) {
+            const vec normal = load(d.norm_weight + first + i) * rounded<T>(load(gated + i) * inverse);
+            store(out + i, d.norms_first ? normal * gate(token, first + i) : normal);
         }
     }
 };
