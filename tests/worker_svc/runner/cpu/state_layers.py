@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from transformers import (
     BambaConfig,
     FalconH1Config,
     GraniteMoeHybridConfig,
+    Lfm2Config,
+    Lfm2MoeConfig,
     NemotronHConfig,
     OlmoHybridConfig,
     Qwen3_5TextConfig,
@@ -19,6 +22,8 @@ from transformers import (
 from transformers.models.bamba.modeling_bamba import BambaMixer
 from transformers.models.falcon_h1.modeling_falcon_h1 import FalconH1Mixer, compute_mup_vector
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import GraniteMoeHybridMambaLayer
+from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
+from transformers.models.lfm2_moe.modeling_lfm2_moe import Lfm2MoeShortConv
 from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMamba2Mixer
 from transformers.models.olmo_hybrid.modeling_olmo_hybrid import OlmoHybridGatedDeltaNet
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
@@ -28,6 +33,7 @@ from tools.make_random_model import fill_weights
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
 from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
+from worker_svc.runner.cpu.recurrent.short_convolution import NativeShortConvolution
 from worker_svc.runner.cpu.recurrent.state_space import NativeStateSpace
 from worker_svc.runner.recurrent.layers import serve_recurrent
 from worker_svc.runner.recurrent.layout import StateLayout
@@ -38,7 +44,8 @@ HIDDEN = 64
 
 
 class Shape(NamedTuple):
-    """A layer's shape. For state spaces: groups, heads, size of a state, size of a head."""
+    """A layer's shape. For state spaces: groups, heads, size of a state, size of a head; of short convolutions heads
+    and their size make the channels."""
 
     key_heads: int
     value_heads: int
@@ -60,6 +67,17 @@ STATE_SPACES: dict[str, tuple[Any, Any]] = {
     "falcon, normed behind the gate": (FalconH1Config, FalconH1Mixer),
     "falcon, normed ahead of the gate": (FalconH1Config, FalconH1Mixer),
 }
+CONVOLUTIONS: dict[str, tuple[Any, Any]] = {
+    "lfm2": (Lfm2Config, Lfm2ShortConv),
+    "lfm2-moe": (Lfm2MoeConfig, Lfm2MoeShortConv),
+}
+LAYERS = DELTA_NETS | STATE_SPACES | CONVOLUTIONS
+NATIVE: dict[str, Callable[[Any, Kernels], NativeLayer]] = {
+    **dict.fromkeys(DELTA_NETS, NativeDeltaNet),
+    **dict.fromkeys(STATE_SPACES, NativeStateSpace),
+    **dict.fromkeys(CONVOLUTIONS, NativeShortConvolution),
+}
+"""What takes the place of a family's layers."""
 
 
 def make_config(family: str, shape: Shape) -> Any:
@@ -74,6 +92,14 @@ def make_config(family: str, shape: Shape) -> Any:
             linear_key_head_dim=shape.key_dim,
             linear_value_head_dim=shape.value_dim,
             linear_conv_kernel_dim=shape.kernel,
+        )
+    if family in CONVOLUTIONS:
+        return CONVOLUTIONS[family][0](
+            hidden_size=shape.value_heads * shape.value_dim,
+            num_hidden_layers=2,
+            layer_types=["conv", "full_attention"],
+            conv_L_cache=shape.kernel,
+            conv_bias=shape.kernel == 4,
         )
     if family == "nemotron":
         return NemotronHConfig(
@@ -111,22 +137,25 @@ def make_config(family: str, shape: Shape) -> Any:
 @torch.inference_mode()
 def make_layer(family: str, shape: Shape, dtype: torch.dtype) -> Any:
     """A layer with random weights, served by transformers' code."""
-    _, make = (DELTA_NETS | STATE_SPACES)[family]
+    _, make = LAYERS[family]
     config = make_config(family, shape)
     layer = make(config, 0)
     if family.startswith("falcon"):
         layer.register_buffer("mup_vector", compute_mup_vector(config))
     fill_weights(nn.ModuleDict({"mixer": layer}), torch.Generator().manual_seed(1))
     layer = layer.to(dtype).eval()
+    layer.dtype, layer.width = dtype, config.hidden_size
     serve_recurrent(nn.ModuleList([layer]))
-    layer(torch.zeros(1, 1, HIDDEN, dtype=dtype))
+    layer(random_hidden(layer, 1))
     return layer
 
 
 def make_native(layer: Any, kernels: Kernels) -> NativeLayer:
     """What takes its place."""
-    make = NativeDeltaNet if hasattr(layer, "num_v_heads") else NativeStateSpace
-    return make(layer, kernels)
+    for family, (_, kind) in LAYERS.items():
+        if isinstance(layer, kind):
+            return NATIVE[family](layer, kernels)
+    raise AssertionError(type(layer))
 
 
 def make_rows(layer: Any, lengths: list[int], sources: list[int], targets: list[int]) -> StateRows:
@@ -140,5 +169,7 @@ def make_rows(layer: Any, lengths: list[int], sources: list[int], targets: list[
     return StateRows(store, starts, np.array(sources, np.int32), np.array(targets, np.int32))
 
 
-def random_hidden(tokens: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.randn(1, tokens, HIDDEN, generator=torch.Generator().manual_seed(3)).to(dtype)
+def random_hidden(layer: Any, tokens: int) -> torch.Tensor:
+    """`[1, tokens, H]` for a layer."""
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(1, tokens, layer.width, generator=generator).to(layer.dtype)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.cpu.state_layers import (
+    CONVOLUTIONS,
     DELTA_NETS,
     STATE_SPACES,
     Shape,
@@ -21,7 +22,7 @@ from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.cpu.fused import NotFusableError
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_linear import relative_error
-from worker_svc.runner.cpu.recurrent import delta_net, state_space
+from worker_svc.runner.cpu.recurrent import delta_net, short_convolution, state_space
 from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
 from worker_svc.runner.recurrent.layers import RecurrentForward
 from worker_svc.runner.recurrent.rows import StateRows
@@ -44,9 +45,12 @@ SPACE_SHAPES = [
     Shape(1, 8, 256, 40, 4),
 ]
 """States of all sizes, heads that no group of rows fills, and channels that fill no vector."""
+CONVOLUTION_SHAPES = [Shape(0, 1, 0, 64, 3), Shape(0, 2, 0, 75, 4), Shape(0, 1, 0, 300, 2)]
+"""Channels that are less and more than a task's, and that fill no vector; with a bias and without."""
 CASES = [
     *((family, shape) for family in DELTA_NETS for shape in NET_SHAPES),
     *((family, shape) for family in STATE_SPACES for shape in SPACE_SHAPES),
+    *((family, shape) for family in CONVOLUTIONS for shape in CONVOLUTION_SHAPES),
 ]
 
 MIXED = ([1, 1, 70, 0, 33, 1, 2], [0, NOTHING, NOTHING, 4, 5, 6, 8], [1, 3, 10, 11, 12, 7, 9])
@@ -64,7 +68,7 @@ def test_rows_are_those_of_transformers(
         pytest.skip("it has no such heads")
     layer = make_layer(family, shape, dtype)
     expected, ours = (make_rows(layer, *MIXED) for _ in range(2))
-    hidden = random_hidden(sum(MIXED[0]), dtype)
+    hidden = random_hidden(layer, sum(MIXED[0]))
     native = make_native(layer, kernels)
     results = zip(
         (layer.forward.run(hidden, expected), *expected.store.layers[0]),
@@ -82,6 +86,7 @@ CUT = [
     ("qwen3.5", Shape(2, 4, 24, 80, 4)),
     ("bamba", Shape(2, 8, 64, 24, 4)),
     ("falcon", Shape(2, 8, 64, 24, 4)),
+    ("lfm2", Shape(0, 1, 0, 300, 3)),
 ]
 
 
@@ -101,7 +106,7 @@ def test_a_sequence_is_the_same_bit_for_bit_wherever_it_is_cut(
 ) -> None:
     """SG9. The states that decoding makes are those of a prompt."""
     layer, ours = native
-    projected = ours.in_proj(random_hidden(70, torch.bfloat16)[0])
+    projected = ours.in_proj(random_hidden(layer, 70)[0])
     whole = make_rows(layer, [70], [NOTHING], [1])
     expected = ours.mix(projected, whole)
     store = make_rows(layer, [70], [NOTHING], [1]).store
@@ -122,7 +127,7 @@ def test_a_row_does_not_depend_on_the_others(native: tuple[Any, NativeLayer], th
     """SG9. Bit for bit, on any number of threads."""
     layer, ours = native
     lengths, sources, targets = MIXED
-    projected = ours.in_proj(random_hidden(sum(lengths), torch.bfloat16)[0])
+    projected = ours.in_proj(random_hidden(layer, sum(lengths))[0])
     together = make_rows(layer, *MIXED)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -144,7 +149,7 @@ def test_a_row_does_not_depend_on_the_others(native: tuple[Any, NativeLayer], th
 def test_a_row_that_begins_reads_no_state(native: tuple[Any, NativeLayer]) -> None:
     """SG4. Whatever lies where it writes."""
     layer, ours = native
-    hidden = random_hidden(40, torch.bfloat16)
+    hidden = random_hidden(layer, 40)
     results = []
     for garbage in (0.0, GARBAGE):
         rows = make_rows(layer, [1, 39], [NOTHING, NOTHING], [1, 2])
@@ -203,6 +208,26 @@ def test_a_state_space_that_gives_something_else_is_not_taken(
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("fault", ["bias", "is_gated"])
+def test_a_convolution_that_gives_something_else_is_not_taken(
+    kernels: Kernels, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SG9."""
+    layer = make_layer("lfm2", CONVOLUTION_SHAPES[1], torch.float32)
+    make = short_convolution.make_call
+
+    def wrong(*parts: Any, **settings: Any) -> Any:
+        call, tensors = make(*parts, **settings)
+        setattr(call, fault, 0)
+        return call, tensors
+
+    monkeypatch.setattr(short_convolution, "make_call", wrong)
+    with pytest.raises(NotFusableError, match="convolution gives other results"):
+        make_native(layer, kernels)
+    assert isinstance(layer.forward, RecurrentForward) and layer.in_proj.weight is not None
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize(
     ("family", "shape"),
     [
@@ -211,6 +236,7 @@ def test_a_state_space_that_gives_something_else_is_not_taken(
         ("bamba", Shape(2, 4, 48, 16, 4)),
         ("bamba", Shape(2, 4, 32, 16, 5)),
         ("granite", Shape(8, 8, 32, 8, 4)),
+        ("lfm2", Shape(0, 1, 0, 64, 5)),
     ],
     ids=str,
 )

@@ -17,21 +17,14 @@ from tests.worker_svc.runner.reference import (
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.hybrid_families import HYBRID_PRESETS
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.cpu.recurrent import delta_net, state_space
+from worker_svc.runner.cpu.recurrent import delta_net, short_convolution, state_space
 from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
 from worker_svc.runner.recurrent.layers import RecurrentForward
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
-NATIVE = (
-    {
-        preset
-        for preset in HYBRID_PRESETS
-        if preset.split("-")[1] in ("qwen3", "olmo", "bamba", "falcon", "granite", "nemotron")
-    }
-    if native_kernels()
-    else set()
-)
+OTHERS = ("hybrid-jamba", "hybrid-kimi-linear")
+NATIVE = set(HYBRID_PRESETS) - set(OTHERS) if native_kernels() else set()
 """Those whose states are a native kernel's work."""
 NUM_TOKENS = 24
 LENGTHS = (1, 2, 3, 5, 17, 63, 64, 65, 150)
@@ -57,7 +50,8 @@ def test_greedy_output_without_native_states(
 ) -> None:
     """SG1. As on machines that have no kernels."""
     monkeypatch.setattr(delta_net, "FAMILIES", {})
-    monkeypatch.setattr(state_space, "FAMILIES", ())
+    for module in (short_convolution, state_space):
+        monkeypatch.setattr(module, "FAMILIES", ())
     runner = make_runner(model_dir(preset))
     assert not any(isinstance(module, NativeLayer) for module in runner.model.module.modules())
     check_outputs(runner, model_dir(preset))

@@ -15,6 +15,7 @@
 #include "sampling/draw.h"
 #include "sampling/philox.h"
 #include "states/delta_net.h"
+#include "states/short_convolution.h"
 #include "states/state_space.h"
 
 #include <cstddef>
@@ -96,6 +97,7 @@ constexpr Layout LAYOUTS[] = {
     {"Groups", sizeof(Groups), offsetof(Groups, num_threads)},
     {"Packing", sizeof(Packing), offsetof(Packing, num_threads)},
     {"DeltaNet", sizeof(DeltaNet), offsetof(DeltaNet, num_threads)},
+    {"Convolution", sizeof(Convolution), offsetof(Convolution, num_threads)},
     {"StateSpace", sizeof(StateSpace), offsetof(StateSpace, num_threads)},
     {nullptr, 0, 0},
 };
@@ -179,6 +181,11 @@ void signalbox_pack_rows(const Packing* r) { pack_rows(*r); }
 
 // Gated delta nets of all rows, between their projections.
 void signalbox_run_delta_net(const DeltaNet* d) { d->is_bf16 ? run_delta_net<bf16>(*d) : run_delta_net<float>(*d); }
+
+// Convolutions of all rows.
+void signalbox_run_convolution(const Convolution* d) {
+    d->is_bf16 ? run_convolution<bf16>(*d) : run_convolution<float>(*d);
+}
 
 // Mamba 2 layers of all rows, between their projections.
 void signalbox_run_state_space(const StateSpace* d) {

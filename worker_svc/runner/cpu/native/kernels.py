@@ -18,6 +18,7 @@ from worker_svc.runner.cpu.native.library import load_library
 from worker_svc.runner.cpu.native.structs import (
     AttentionCall,
     ChoiceCall,
+    ConvolutionCall,
     DecoderCall,
     DeltaNetCall,
     ExpertsCall,
@@ -25,6 +26,7 @@ from worker_svc.runner.cpu.native.structs import (
     PackedCall,
     PackingCall,
     RopeCall,
+    StateCall,
     StateSpaceCall,
     check_layouts,
 )
@@ -62,6 +64,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_round_to_bytes": [POINTER(GroupsCall)],
     "signalbox_pack_rows": [POINTER(PackingCall)],
     "signalbox_run_delta_net": [POINTER(DeltaNetCall)],
+    "signalbox_run_convolution": [POINTER(ConvolutionCall)],
     "signalbox_run_state_space": [POINTER(StateSpaceCall)],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
@@ -277,8 +280,9 @@ class Kernels:
         call.num_threads = torch.get_num_threads()
         self._functions["decode"](call)
 
-    def run_states(self, kind: str, call: DeltaNetCall | StateSpaceCall) -> None:
-        """Runs a recurrent layer between its projections: `delta_net` or `state_space`; see cpu/recurrent/."""
+    def run_states(self, kind: str, call: StateCall) -> None:
+        """Runs what lies between projections of a recurrent layer: of `kind` `delta_net`, `state_space` or
+        `convolution`; see cpu/recurrent/."""
         call.num_threads = torch.get_num_threads()
         self._functions[f"run_{kind}"](call)
 

@@ -131,6 +131,17 @@ class DeltaNetCall(ctypes.Structure):
     )
 
 
+class ConvolutionCall(ctypes.Structure):
+    """Mirror of `Convolution` in states/short_convolution.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("projected", "weight", "bias", "inputs")),
+        *((name, c_void_p) for name in ("query_starts", "sources", "targets", "out")),
+        *((name, c_int64) for name in ("num_rows", "channels", "width", "kernel")),
+        *((name, c_int32) for name in ("is_gated", "is_bf16", "num_threads")),
+    )
+
+
 class StateSpaceCall(ctypes.Structure):
     """Mirror of `StateSpace` in states/state_space.h."""
 
@@ -151,6 +162,9 @@ class StateSpaceCall(ctypes.Structure):
     )
 
 
+StateCall = DeltaNetCall | ConvolutionCall | StateSpaceCall
+"""What recurrent layers run between their products."""
+
 MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Attention": AttentionCall,
     "Rope": RopeCall,
@@ -162,6 +176,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Groups": GroupsCall,
     "Packing": PackingCall,
     "DeltaNet": DeltaNetCall,
+    "Convolution": ConvolutionCall,
     "StateSpace": StateSpaceCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""

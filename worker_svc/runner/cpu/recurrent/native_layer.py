@@ -14,7 +14,7 @@ from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.attention import attention
 from worker_svc.runner.cpu.fused import TOLERANCES, NotFusableError
 from worker_svc.runner.cpu.native.kernels import Kernels
-from worker_svc.runner.cpu.native.structs import DeltaNetCall, StateSpaceCall
+from worker_svc.runner.cpu.native.structs import StateCall
 from worker_svc.runner.cpu.packed_linear import PackingError, relative_error
 from worker_svc.runner.cpu.recurrent.side_by_side import SideBySide, one_product
 from worker_svc.runner.recurrent.layers import RecurrentForward
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 KERNELS = (2, 3, 4)
 """Lengths of convolutions that the kernels take."""
+STATE_FIELDS = ("inputs", "states")
+"""What calls name the parts of a layer's states; not each call takes both."""
 CHECKED_LENGTHS = (1, 5)
 """Tokens of the rows that are compared: one that goes on from a state, and others that begin."""
 
@@ -34,7 +36,7 @@ CHECKED_LENGTHS = (1, 5)
 class Mixer:
     """What lies between the products of a layer."""
 
-    call: DeltaNetCall | StateSpaceCall
+    call: StateCall
     """The call, but for what changes with each batch."""
     width: int
     """Numbers that it gives for a token."""
@@ -60,7 +62,7 @@ class NativeLayer(nn.Module):
         self.in_proj: nn.Module = inputs
         self.out_proj = out
         assert served.kept is not None, "the model has run"
-        compare(served, self, served.kept, int(layer.hidden_size))
+        compare(served, self, served.kept, int(inputs[0].in_features))  # type: ignore[arg-type]
         try:
             self.in_proj = one_product(inputs, kernels)
         except PackingError as error:
@@ -82,16 +84,22 @@ class NativeLayer(nn.Module):
     def mix(self, projected: torch.Tensor, rows: StateRows) -> torch.Tensor:
         """`[T, width]` for what the products ahead give `[T, ...]`. Writes the rows' targets."""
         out = projected.new_empty(len(projected), self._mixer.width)
-        call, stored = self._mixer.call, rows.store.layers[self.layer_idx]
+        call = self._mixer.call
         call.projected, call.out = projected.data_ptr(), out.data_ptr()
-        call.inputs, call.states = (part.data_ptr() for part in stored)
+        self.run_rows(self.kind, call, rows)
+        rows.keep_ends(rows.store.layers[self.layer_idx])
+        return out
+
+    def run_rows(self, kind: str, call: StateCall, rows: StateRows) -> None:
+        """Runs a call for these rows, from the states that they read to those that they write."""
+        for name, part in zip(STATE_FIELDS, rows.store.layers[self.layer_idx], strict=False):
+            if hasattr(call, name):
+                setattr(call, name, part.data_ptr())
         for run in rows.runs:
             columns = [np.ascontiguousarray(each) for each in run]
             call.query_starts, call.sources, call.targets = (column.ctypes.data for column in columns)
             call.num_rows = len(columns[1])
-            self._kernels.run_states(self.kind, call)
-        rows.keep_ends(stored)
-        return out
+            self._kernels.run_states(kind, call)
 
 
 def compare(served: RecurrentForward, ours: NativeLayer, kept: LayerState, hidden_size: int) -> None:

@@ -120,6 +120,7 @@ def recurrent_states(kernels: Kernels) -> Iterator[torch.Tensor]:
             ("bamba", Shape(1, 4, 128, 64, 4)),
             ("bamba", Shape(2, 8, 64, 24, 3)),
             ("falcon", Shape(2, 8, 64, 24, 3)),
+            ("lfm2", Shape(0, 1, 0, 150, 3)),
         ):
             layer = make_layer(family, shape, dtype)
             rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])

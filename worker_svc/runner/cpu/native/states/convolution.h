@@ -85,6 +85,19 @@ struct Scaled {
     }
 };
 
+// Each number times one that lies so many ahead of it.
+template <class Number>
+struct Gated {
+    using T = Number;
+    const T* x;
+    int64_t stride, ahead;
+
+    vec at(int64_t token, int64_t channel, int64_t left) const {
+        const T* p = x + token * stride + channel;
+        return rounded<T>(load_some(p - ahead, left) * load_some(p, left));
+    }
+};
+
 // Some tokens of a row, one behind the other.
 template <class Source>
 struct Inputs {
