@@ -1,75 +1,85 @@
-"""Kernels compiled for CPUs that are not here, run by an emulator: the same numbers, bit for bit."""
+"""Kernels compiled for CPUs that are not here, run by an emulator: the same numbers as here, bit for bit."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from tests.worker_svc.runner.cpu.test_kept_linear import INPUTS, make_matrix, random_rows
-from worker_svc.runner.attention.attention import native_kernels
+from tests.downloads import CACHE
+from tests.worker_svc.runner.cpu.emulated_kernels import EmulatedLibrary
+from tests.worker_svc.runner.cpu.kernel_parts import PARTS, Part, rotations
+from tests.worker_svc.runner.test_paged_attention import DECODE_ROWS, PREFILL_ROWS, TOLERANCES, Case
+from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.cpu.native import build
-from worker_svc.runner.cpu.packed_codes import PackedCodes
+from worker_svc.runner.cpu.native.kernels import Kernels, load_kernels
+from worker_svc.runner.cpu.shipped.isas import ISAS, Isa
 
 EMULATOR = "qemu-aarch64-static"
 COMPILERS = ("aarch64-linux-gnu-g++", "aarch64-linux-gnu-g++-12")
-CPUS = {"plain": "armv8-a", "dot product": "armv8.2-a+dotprod", "bfloat16": "armv8.6-a+bf16+i8mm"}
-compiler = next(filter(shutil.which, COMPILERS), None)
+SOURCE = Path(__file__).with_name("calls.cpp")
+CPUS = [isa for isa in ISAS if isa.machine == "aarch64"]
+compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+ours = load_kernels()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(
-        compiler is None or shutil.which(EMULATOR) is None or native_kernels() is None,
+        compiler is None or shutil.which(EMULATOR) is None or ours is None,
         reason="there is no cross compiler for aarch64, no emulator of it, or no compiler at all",
     ),
 ]
 
 
-@pytest.fixture(scope="module", params=CPUS)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """one_product.cpp as built for that CPU."""
+def program(isa: Isa) -> Path:
+    """calls.cpp as built for that CPU, and kept between runs: that takes half a minute."""
     assert compiler is not None
-    built = tmp_path_factory.mktemp("aarch64") / "one_product"
-    options = [each for each in build.OPTIONS if each not in ("-march=native", "-shared", "-fPIC")]
-    source = Path(__file__).with_name("one_product.cpp")
-    cpu = f"-march={CPUS[request.param]}"
-    build.run([compiler, *options, cpu, "-static", f"-I{build.SOURCE.parent}", str(source), "-o", str(built)])
+    options = [each for each in build.OPTIONS if each not in (build.NATIVE, "-shared", "-fPIC")]
+    command = [compiler, *options, *isa.options, "-static", f"-I{build.SOURCE.parent}", str(SOURCE)]
+    built = CACHE / "kernels" / f"{isa.name}-{build.build_key(compiler, SOURCE.read_text(), *command)}"
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with build.one_builder(built):
+        if not built.is_file():
+            build.run([*command, "-o", str(built.with_suffix(".new"))])
+            built.with_suffix(".new").replace(built)
     return built
 
 
-def test_products_of_whole_numbers_are_those_of_this_cpu(program: Path, tmp_path: Path) -> None:
-    kernels = native_kernels()
-    assert kernels is not None
-    for bits, group, has_offsets, is_half, is_e2m1 in (
-        (4, 32, False, True, False),
-        (4, 128, True, False, False),
-        (4, 16, False, False, True),
-        (4, 32, False, True, True),
-        (8, 16, False, True, False),
-        (8, 32, True, True, False),
-        (8, INPUTS, False, False, False),
-    ):
-        for dtype in (torch.float32, torch.bfloat16):
-            packed = PackedCodes(make_matrix(64, bits, group, has_offsets, is_half, is_e2m1=is_e2m1))
-            x = random_rows(11, dtype)
-            expected = kernels.linear_quantised(x, packed.call)
-            actual = product_of(program, tmp_path, packed, x)
-            assert torch.equal(actual, expected), (bits, group, dtype)
+@pytest.fixture(scope="module", params=CPUS, ids=lambda isa: isa.name)
+def theirs(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    """The kernels of a CPU that is not here."""
+    library = EmulatedLibrary([EMULATOR, "-cpu", "max", str(program(request.param))])
+    yield Kernels(library)  # type: ignore[arg-type]
+    library.close()
 
 
-def product_of(program: Path, folder: Path, packed: PackedCodes, x: torch.Tensor) -> torch.Tensor:
-    """The product as the program computes it."""
-    call = packed.call
-    sizes = [len(x), call.inputs, call.outputs, call.group, call.bits, call.scale_bytes, call.has_offsets]
-    head = np.array([*sizes, call.is_e2m1, x.dtype == torch.bfloat16, packed.packed.nbytes], np.int64)
-    parts = (head, packed.packed.numpy(), x.view(torch.uint8).numpy())
-    (folder / "call").write_bytes(b"".join(part.tobytes() for part in parts))
-    subprocess.run(
-        [EMULATOR, str(program), str(folder / "call"), str(folder / "out")], check=True, timeout=300
-    )
-    out = bytearray((folder / "out").read_bytes())
-    return torch.frombuffer(out, dtype=x.dtype).view(len(x), -1)
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_kernels(theirs: Kernels, part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but what multiplies bfloat16 at once, which rounds otherwise there. Of a difference of two products compilers
+    round either one before it is taken, so what is rotated may differ by that."""
+    assert ours is not None
+    for kernels in (ours, theirs):
+        monkeypatch.setattr(kernels, "has_dot", False)
+    for number, (one, another) in enumerate(zip(part(theirs), part(ours), strict=True)):
+        if part is rotations:
+            step = torch.finfo(one.dtype).eps * another.abs().max()
+            assert (one.double() - another.double()).abs().max() <= step, number
+        else:
+            assert torch.equal(one.view(torch.uint8), another.view(torch.uint8)), (part.__name__, number)
+
+
+@pytest.mark.parametrize("rows", [DECODE_ROWS, DECODE_ROWS + PREFILL_ROWS], ids=["decode", "prefill"])
+def test_attention_in_bfloat16(
+    theirs: Kernels, rows: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against float64, with the dot product where it is there and without."""
+    monkeypatch.setattr(attention, "native_kernels", lambda: theirs)
+    scores = Scores(scaling=64**-0.5, sliding_window=37)
+    for has_dot in {False, theirs.has_dot}:
+        monkeypatch.setattr(theirs, "has_dot", has_dot)
+        case = Case(rows, len(DECODE_ROWS), (8, 2, 64), dtype=torch.bfloat16)
+        assert case.error(scores) < 2 * TOLERANCES[torch.bfloat16]

@@ -112,13 +112,13 @@ def cache_directory() -> Path:
         raise FileNotFoundError(str(error)) from error
 
 
-def build_key(compiler: str) -> str:
-    """Changes with all that the machine code depends on."""
+def build_key(compiler: str, *others: str) -> str:
+    """Changes with all that the machine code depends on, and with what `others` say."""
     version = run([compiler, "--version"])
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.is_file() else []
     flags = [line for line in lines if line.startswith(("flags", "Features"))]  # of x86 and of ARM
-    parts = [*source_texts(), version, platform.machine(), *flags[:1], *OPTIONS]
+    parts = [*source_texts(), version, platform.machine(), *flags[:1], *OPTIONS, *others]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
