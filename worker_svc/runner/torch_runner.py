@@ -57,8 +57,8 @@ class TorchRunner:
 
     info: RunnerInfo
     _batch_class: type[PagedBatch] = PagedBatch
-    _has_groups = True
-    """Whether layers may have blocks of their own."""
+    _num_scratch_blocks = 0
+    """Blocks of each group that the scheduler is not told of: those behind all others."""
     _keeps_states = True
     """Whether it serves recurrent layers."""
 
@@ -126,8 +126,9 @@ class TorchRunner:
             max_model_len=max_model_len,
             max_draft_tokens=max_draft_tokens,
             draft_block_bytes=draft_block_bytes,
+            num_scratch_blocks=self._num_scratch_blocks,
         )
-        has_groups = has_groups and self._has_groups and not num_host_blocks
+        has_groups = has_groups and not num_host_blocks
         self._cache, self._layout = maker.make(self._batch_class, num_host_blocks, has_groups=has_groups)
         self._check_cache = KVCache(
             self.model.layer_shapes,
@@ -141,10 +142,10 @@ class TorchRunner:
             self._cache.add_host_tier(num_host_blocks)
         self.info = RunnerInfo(
             model=served_model_name,
-            num_blocks=self._cache.num_blocks,
+            num_blocks=self._layout.num_blocks,
             block_size=block_size,
             max_model_len=resolve_max_model_len(
-                max_model_len, self.model.max_position_embeddings, self._cache.num_blocks * block_size
+                max_model_len, self.model.max_position_embeddings, self._layout.num_blocks * block_size
             ),
             vocab_size=self.model.vocab_size,
             eos_token_ids=self.model.eos_token_ids,
@@ -244,7 +245,7 @@ class TorchRunner:
             positions=batch.positions,
             block_tables=batch.block_tables,
             group_tables=batch.group_tables,
-            of_layers=self._layout.of_layers if self._layout.groups else (),
+            of_layers=self._of_layers,
             device=self.model.device,
             states=rows_of(self._states, batch),
         )
@@ -265,6 +266,11 @@ class TorchRunner:
     def num_cache_blocks(self) -> int:
         """Blocks of the cache, those for scratch included."""
         return self._cache.num_blocks
+
+    @property
+    def _of_layers(self) -> tuple[int, ...]:
+        """[layers] number of each layer's group; empty: all are the spine's."""
+        return self._layout.of_layers if self._layout.groups else ()
 
     def _identify(self, path: Path) -> ModelIdentity:
         model = self.model
@@ -341,7 +347,7 @@ def load_checked(
     """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
     form = served_quantization(quantization, dtype)
     model = load_model(path, dtype=dtype, device=device, quantization=form, max_model_len=max_model_len)
-    check_chunks(model.module, block_size, model.device)
+    check_chunks(model.module, block_size)
     if form in ROUNDED_BITS and model.num_kept <= 1:
         raise ModelLoadError(
             f"{path} cannot be served in {form}: it has no linear layers, but perhaps a head, that could be rounded."

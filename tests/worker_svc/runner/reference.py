@@ -96,6 +96,9 @@ def attend_in_float64(
     group = query.shape[1] // keys.shape[1]
     distance = first_position + torch.arange(len(query))[:, None] - torch.arange(len(keys))
     unseen = (distance < 0) | (distance >= (scores.sliding_window or len(keys)))
+    if scores.chunk is not None:
+        places = torch.arange(len(keys)) // scores.chunk
+        unseen |= places != ((first_position + torch.arange(len(query))) // scores.chunk)[:, None]
     outputs = []
     for h in range(query.shape[1]):
         products = query[:, h].double() @ keys[:, h // group].double().T * scores.scaling

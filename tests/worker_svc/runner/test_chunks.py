@@ -26,7 +26,7 @@ from worker_svc.runner.cpu.experts.fused_experts import FusedExperts
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.kept_weights import Quantization
-from worker_svc.runner.model.llama4 import RoutedExperts, check_chunks
+from worker_svc.runner.model.llama4 import RoutedExperts
 from worker_svc.runner.model.loading import load_model
 from worker_svc.runner.model.support import check_config
 
@@ -147,9 +147,6 @@ def test_chunks_that_cannot_be_served_are_refused(model_dir: ModelDir) -> None:
     path = model_dir("tiny-llama4")
     with pytest.raises(ModelLoadError, match="attention_chunk_size 16 of the model is not in whole blocks"):
         make_runner(path, block_size=32)
-    model = load_model(path, dtype="float32").module
-    with pytest.raises(ModelLoadError, match="on a CPU only"):
-        check_chunks(model, 4, torch.device("cuda"))
     config = checkpoint.read_json(path / checkpoint.CONFIG)
     for wrong in (None, 0, "16"):
         with pytest.raises(ModelLoadError, match="attention_chunk_size"):

@@ -132,6 +132,11 @@ class PagedBatch:
         """[R, W] on the device."""
         return torch.from_numpy(self.block_tables).to(self.device, torch.int64)
 
+    @cached_property
+    def position_tensor(self) -> torch.Tensor:
+        """[T] position of each query token, on the device."""
+        return torch.from_numpy(self.positions).to(self.device)
+
     def enter_layer(self, index: int) -> LayerCache:
         """The cache of layer `index`, whose attention is called now."""
         self.layers_called.add(index)

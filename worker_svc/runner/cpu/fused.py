@@ -141,7 +141,7 @@ class JoinedAttention(nn.Module):
         if hasattr(
             attn, "qk_norm"
         ):  # without weights, so that it is the same ahead of the rotation as behind it
-            ones = torch.ones(self._dim, dtype=dtype_of(attn.o_proj))
+            ones = torch.ones(self._dim, dtype=dtype_of(attn.o_proj), device=device_of(attn.o_proj))
             return {"query_norm": ones, "key_norm": ones, "epsilon": norm_epsilon(attn.qk_norm)}
         norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
         if norms == [None, None]:
@@ -192,7 +192,7 @@ class JoinedAttention(nn.Module):
         )
         query = qkv.view(len(qkv), -1, self._dim)[:, : self._num_heads]
         if self._growth is not None:
-            positions = torch.from_numpy(batch.positions) if position_ids is None else position_ids[0]
+            positions = batch.position_tensor if position_ids is None else position_ids[0]
             query = query * self._growth_at(self._growth, positions).to(query.dtype)
         out = attention.attend(query, layer, batch, self._scores)
         return self.o_proj(out.view(1, len(qkv), -1)), None
@@ -255,6 +255,11 @@ def pack_layers(
 def dtype_of(linear: Any) -> torch.dtype:
     """The dtype that a linear layer, quantised or not, is computed in."""
     return linear.dtype if isinstance(linear, QuantisedLinear) else linear.weight.dtype
+
+
+def device_of(linear: Any) -> torch.device:
+    """Where a linear layer is; quantised ones are on the CPU."""
+    return torch.device("cpu") if isinstance(linear, QuantisedLinear) else linear.weight.device
 
 
 def norm_epsilon(norm: Any) -> float:

@@ -23,9 +23,18 @@ WARM_UPS = 2
 class DecodeStep:
     """A decode step of `size` rows that reads all it needs from `state`, on the device."""
 
-    def __init__(self, module: Any, cache: KVCache, state: DecodeState, size: int, num_splits: int) -> None:
+    def __init__(
+        self,
+        module: Any,
+        cache: KVCache,
+        state: DecodeState,
+        of_layers: tuple[int, ...],
+        size: int,
+        num_splits: int,
+    ) -> None:
+        """of_layers: `[layers]` number of each layer's group; empty: all are the spine's."""
         self._forward, self._cache, self._state = ModuleForward(module), cache, state
-        self._num_splits = num_splits
+        self._of_layers, self._num_splits = of_layers, num_splits
         self._items = make_decode_items(size, num_splits, state.device)
         self.slots = torch.full((size,), state.num_slots, dtype=torch.int64, device=state.device)
         """[size] what to run; rows that fill up are of the slot behind the last one."""
@@ -37,7 +46,8 @@ class DecodeStep:
         batch = DecodeBatch(
             self._cache,
             positions,
-            self._state.block_tables[self.slots],
+            self._state.block_tables[:, self.slots],
+            of_layers=self._of_layers,
             items=self._items,
             num_splits=self._num_splits,
         )
@@ -71,11 +81,17 @@ class DecodeSteps:
     """The decode steps of all batch sizes, captured as graphs or not."""
 
     def __init__(
-        self, module: Any, cache: KVCache, state: DecodeState, sizes: tuple[int, ...], num_splits: int
+        self,
+        module: Any,
+        cache: KVCache,
+        state: DecodeState,
+        of_layers: tuple[int, ...],
+        sizes: tuple[int, ...],
+        num_splits: int,
     ) -> None:
         self._sizes = sizes
         self._steps: dict[int, DecodeStep | CapturedStep] = {
-            size: DecodeStep(module, cache, state, size, num_splits) for size in sizes
+            size: DecodeStep(module, cache, state, of_layers, size, num_splits) for size in sizes
         }
 
     def for_rows(self, count: int) -> DecodeStep | CapturedStep | None:

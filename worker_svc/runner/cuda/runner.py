@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,43 +60,27 @@ class Launched:
 class CudaRunner(TorchRunner):
     """A `ModelRunner` that can also be a step ahead; see `launch`. One thread calls it."""
 
-    _has_groups = False
+    _num_scratch_blocks = 1
+    """Where rows write that only fill up a graph's size."""
     _keeps_states = False
 
     def __init__(
         self,
         model_dir: str | os.PathLike[str],
         *,
-        num_slots: int | None = None,
         attention: str = "auto",
-        num_blocks: int | None = None,
-        max_model_len: int | None = None,
         **settings: Any,
     ) -> None:
         """As `TorchRunner`, whose other settings it takes.
 
-        num_slots: requests that may be here at a time; None: as many as usual. attention: auto (Triton's kernels on a
-        GPU, where Triton is installed) or triton.
+        attention: auto (Triton's kernels on a GPU, where Triton is installed) or triton.
         """
         self._attention = attention
-        super().__init__(
-            model_dir,
-            # One more than is told: where rows write that only fill up a graph's size.
-            num_blocks=None if num_blocks is None else num_blocks + 1,
-            max_model_len=max_model_len,
-            num_slots=num_slots,
-            **settings,
-        )
-        told = self._cache.num_blocks - 1
-        if told < 1:
-            raise ModelLoadError("kv_cache_memory holds one block only, but that one is for scratch.")
-        length = self.info.max_model_len
-        if max_model_len is None:
-            length = min(length, told * self.info.block_size)
-        self.info = replace(self.info, num_blocks=told, max_model_len=length)
-        columns, num_slots = -(-length // self.info.block_size), self.info.num_slots
-        self._mirror = StateMirror(num_slots, columns, scratch_block=told)
-        self._state = DecodeState(num_slots, columns, told, self.model.device)
+        super().__init__(model_dir, **settings)
+        num_slots = self.info.num_slots
+        columns = -(-self.info.max_model_len // self.info.block_size)
+        self._mirror = StateMirror(num_slots, columns, self.info.num_blocks, self._layout.groups)
+        self._state = DecodeState(num_slots, columns, self._mirror.scratch_blocks, self.model.device)
         self._in_flight: deque[Launched] = deque()
         self._module_forward = ModuleForward(self.model.module)
         self._steps: Any = self._make_steps(bucket_sizes(min(LARGEST_BUCKET, num_slots)))
@@ -163,7 +147,7 @@ class CudaRunner(TorchRunner):
         from worker_svc.runner.triton.attention import SPLIT  # noqa: PLC0415
 
         num_splits = -(-self.info.max_model_len // SPLIT)
-        steps = DecodeSteps(self.model.module, self._cache, self._state, sizes, num_splits)
+        steps = DecodeSteps(self.model.module, self._cache, self._state, self._of_layers, sizes, num_splits)
         if self.model.device.type == "cuda":
             with torch.inference_mode():
                 steps.capture()
@@ -224,7 +208,9 @@ class CudaRunner(TorchRunner):
                     slots=batch.slots[:num_decode],
                     tokens=batch.token_ids[firsts],
                     positions=batch.positions[firsts],
-                    block_tables=batch.block_tables[:num_decode],
+                    block_tables=[
+                        tables[:num_decode] for tables in (batch.block_tables, *batch.group_tables)
+                    ],
                     in_flight=ahead[:num_decode],
                 ),
                 self.info.block_size,
@@ -261,6 +247,8 @@ class CudaRunner(TorchRunner):
             query_starts=batch.query_starts,
             positions=batch.positions,
             block_tables=batch.block_tables,
+            group_tables=batch.group_tables,
+            of_layers=self._of_layers,
             device=self.model.device,
         )
         rows = np.flatnonzero(ahead)

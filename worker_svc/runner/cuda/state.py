@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from signalbox.protocol.block_groups import SPINE, BlockGroup
 from worker_svc.runner.cuda.transfers import upload
 
 I32 = NDArray[np.int32]
@@ -27,8 +28,8 @@ class DecodeRows:
     """[R] query tokens; meaningless where `in_flight`."""
     positions: I32
     """[R] of the query tokens."""
-    block_tables: I32
-    """[R, W] block ids of each row."""
+    block_tables: list[I32]
+    """[R, W] block ids of each row, in the spine and each other group."""
     in_flight: NDArray[np.bool_]
     """[R] the query token is one that a step launched before has sampled, and only the device knows it."""
 
@@ -42,19 +43,32 @@ class StateUpdate:
     tokens: I64
     positions: I32
     cells: I64
-    """[C] places in the flattened block tables that get a new block id."""
+    """[C] places in the flattened block tables of all groups that get a new block id."""
     blocks: I32
+
+
+def filled_tables(scratch_blocks: tuple[int, ...], num_slots: int, max_blocks: int) -> I32:
+    """[G, num_slots + 1, max_blocks] tables of each group that are full of its scratch block."""
+    shape = (len(scratch_blocks), num_slots + 1, max_blocks)
+    return np.array(np.broadcast_to(np.array(scratch_blocks, np.int32)[:, None, None], shape))
 
 
 class StateMirror:
     """The host's copy of `DecodeState`."""
 
-    def __init__(self, num_slots: int, max_blocks: int, scratch_block: int) -> None:
+    def __init__(
+        self, num_slots: int, max_blocks: int, scratch_block: int, groups: tuple[BlockGroup, ...] = ()
+    ) -> None:
+        """scratch_block: of the spine, behind the blocks that rows have; so are those of the other `groups`."""
+        self._groups = groups
+        self.scratch_blocks = (scratch_block, *(group.num_blocks for group in groups))
+        """[G] of the spine and each other group."""
         self.tokens = np.zeros(num_slots + 1, np.int32)
         self.is_known = np.ones(num_slots + 1, np.bool_)
         """False where a token was sampled that the host has not seen."""
         self.positions = np.zeros(num_slots + 1, np.int32)
-        self.block_tables = np.full((num_slots + 1, max_blocks), scratch_block, np.int32)
+        self.block_tables = filled_tables(self.scratch_blocks, num_slots, max_blocks)
+        """[G, num_slots + 1, max_blocks]"""
 
     def update_for(self, rows: DecodeRows, block_size: int) -> StateUpdate:
         """What makes the device ready to run `rows`; taken for sent.
@@ -62,7 +76,7 @@ class StateMirror:
         ValueError if a token is nowhere, or if a row would write behind its block table.
         """
         slots, ahead = rows.slots, rows.in_flight
-        outside = rows.positions >= rows.block_tables.shape[1] * block_size
+        outside = rows.positions >= rows.block_tables[SPINE].shape[1] * block_size
         if outside.any():
             raise ValueError(f"slot {slots[outside][0]}: position {rows.positions[outside][0]} has no block")
         same_position = self.positions[slots] == rows.positions
@@ -75,24 +89,31 @@ class StateMirror:
         sent = np.flatnonzero(~(same | ahead))
         self.tokens[slots[sent]], self.positions[slots[sent]] = rows.tokens[sent], rows.positions[sent]
         self.is_known[slots[sent]] = True
-        cells, blocks = self._update_tables(rows, block_size)
+        cells, blocks = zip(
+            *(self._update_table(group, rows, block_size) for group in range(len(self.scratch_blocks))),
+            strict=True,
+        )
         return StateUpdate(
             slots[sent].astype(np.int64),
             rows.tokens[sent].astype(np.int64),
             rows.positions[sent],
-            cells,
-            blocks,
+            np.concatenate(cells),
+            np.concatenate(blocks),
         )
 
-    def _update_tables(self, rows: DecodeRows, block_size: int) -> tuple[I64, I32]:
-        """Entries behind the block of the query token are arbitrary, and stay as they are."""
-        width = rows.block_tables.shape[1]
+    def _update_table(self, group: int, rows: DecodeRows, block_size: int) -> tuple[I64, I32]:
+        """Entries behind the block of the query token, and ahead of what it looks at, are arbitrary and stay as they
+        are."""
+        told, held = rows.block_tables[group], self.block_tables[group]
+        width = told.shape[1]
         needed = np.arange(width) <= (rows.positions // block_size)[:, None]
-        changed = needed & (self.block_tables[rows.slots, :width] != rows.block_tables)
-        row, column = np.nonzero(changed)
-        slots, blocks = rows.slots[row], rows.block_tables[row, column]
-        self.block_tables[slots, column] = blocks
-        return slots.astype(np.int64) * self.block_tables.shape[1] + column, blocks
+        if group != SPINE:
+            first = self._groups[group - 1].first_seen(rows.positions) // block_size
+            needed &= np.arange(width) >= first[:, None]
+        row, column = np.nonzero(needed & (held[rows.slots, :width] != told))
+        slots, blocks = rows.slots[row], told[row, column]
+        held[slots, column] = blocks
+        return (group * len(held) + slots.astype(np.int64)) * held.shape[1] + column, blocks
 
     def launched(self, slots: I32, positions: I32) -> None:
         """A step that samples a token for `slots` is on its way; that token's position is `positions`."""
@@ -110,19 +131,22 @@ class StateMirror:
         self.is_known[:] = True
         self.positions[:] = 0
         self.tokens[:] = -1
-        self.block_tables[:-1] = -1
+        self.block_tables[:, :-1] = -1
 
 
 class DecodeState:
-    """The columns on the device. The last row is that of rows that fill up a bucket: it writes to a scratch block."""
+    """The columns on the device. The last row is that of rows that fill up a bucket: it writes to scratch blocks."""
 
-    def __init__(self, num_slots: int, max_blocks: int, scratch_block: int, device: torch.device) -> None:
+    def __init__(
+        self, num_slots: int, max_blocks: int, scratch_blocks: tuple[int, ...], device: torch.device
+    ) -> None:
+        """scratch_blocks: `[G]` of the spine and each other group."""
         self.num_slots, self.device = num_slots, device
         self.tokens = torch.zeros(num_slots + 1, dtype=torch.int64, device=device)
         self.positions = torch.zeros(num_slots + 1, dtype=torch.int32, device=device)
-        self.block_tables = torch.full(
-            (num_slots + 1, max_blocks), scratch_block, dtype=torch.int32, device=device
-        )
+        tables = filled_tables(scratch_blocks, num_slots, max_blocks)
+        self.block_tables = torch.from_numpy(tables).to(device)
+        """[G, num_slots + 1, max_blocks]"""
 
     def apply(self, update: StateUpdate) -> None:
         """Takes an update, on the current stream."""

@@ -34,11 +34,18 @@ class CacheMaker:
     """How large the cache of a model is to be."""
 
     def __init__(
-        self, model: LoadedModel, size: CacheSize, need: Need, *, draft_block_bytes: int = 0
+        self,
+        model: LoadedModel,
+        size: CacheSize,
+        need: Need,
+        *,
+        draft_block_bytes: int = 0,
+        num_scratch_blocks: int = 0,
     ) -> None:
-        """draft_block_bytes: what a draft model takes of each block of the spine beside the model."""
+        """draft_block_bytes: what a draft model takes of each block of the spine beside the model. num_scratch_blocks:
+        blocks of each group behind those of the layout, which nobody is told of."""
         self._model, self._size, self._need = model, size, need
-        self._draft_block_bytes = draft_block_bytes
+        self._draft_block_bytes, self._num_scratch = draft_block_bytes, num_scratch_blocks
 
     @classmethod
     def of(
@@ -52,12 +59,19 @@ class CacheMaker:
         max_model_len: int | None,
         max_draft_tokens: int = 0,
         draft_block_bytes: int = 0,
+        num_scratch_blocks: int = 0,
     ) -> CacheMaker:
         """mean_request_tokens: None: as usual, or the longest request if that is less."""
         longest = max_model_len or model.max_position_embeddings
         mean = min(mean_request_tokens or MEAN_TOKENS, longest)
         need = Need(block_size, mean, max_num_batched_tokens, longest, max_draft_tokens)
-        return cls(model, size, need, draft_block_bytes=draft_block_bytes)
+        return cls(
+            model,
+            size,
+            need,
+            draft_block_bytes=draft_block_bytes,
+            num_scratch_blocks=num_scratch_blocks,
+        )
 
     def make(
         self, batch_class: type[PagedBatch], num_host_blocks: int, *, has_groups: bool
@@ -76,11 +90,11 @@ class CacheMaker:
             )
         cache = KVCache(
             model.layer_shapes,
-            num_blocks=layout.num_blocks,
+            num_blocks=layout.num_blocks + self._num_scratch,
             block_size=need.block_size,
             dtype=model.dtype,
             device=model.device,
-            blocks_of=layout.blocks_of,
+            blocks_of=lambda layer: layout.blocks_of(layer) + self._num_scratch,
         )
         return cache, layout
 
@@ -93,7 +107,7 @@ class CacheMaker:
                 if has_groups
                 else one_group(shapes, num_blocks)
             )
-        num_bytes = self._cache_bytes(batch_class)
+        num_bytes = self._cache_bytes(batch_class) - self._num_scratch * self._block_bytes()
         layout = within_bytes(shapes, num_bytes, need, itemsize, self._draft_block_bytes)
         if layout is not None and has_groups:
             return layout
@@ -109,6 +123,7 @@ class CacheMaker:
         of_groups = sum(group.bytes_per_block for group in layout.groups)
         spine_bytes = self._block_bytes() - of_groups
         beside = sum(group.num_blocks * group.bytes_per_block for group in layout.groups)
+        beside += self._num_scratch * self._block_bytes()
         check_cache_fits(layout.num_blocks, num_host_blocks, spine_bytes, self._model.device, beside)
 
     def _cache_bytes(self, batch_class: type[PagedBatch]) -> int:

@@ -24,12 +24,9 @@ def serve_llama4(model: nn.Module) -> None:
                 setattr(module, name, RoutedMoe(child))
 
 
-def check_chunks(model: nn.Module, block_size: int, device: torch.device) -> None:
-    """ModelLoadError for chunks of positions that are not in whole blocks, or on a GPU."""
-    chunks = {chunk_of(module) for module in model.modules()} - {None}
-    if chunks and device.type != "cpu":
-        raise ModelLoadError("the model attends in chunks of positions, which is served on a CPU only.")
-    for chunk in chunks:
+def check_chunks(model: nn.Module, block_size: int) -> None:
+    """ModelLoadError for chunks of positions that are not in whole blocks."""
+    for chunk in {chunk_of(module) for module in model.modules()} - {None}:
         if chunk is not None and chunk % block_size:
             raise ModelLoadError(
                 f"attention_chunk_size {chunk} of the model is not in whole blocks of block_size {block_size}."
@@ -42,8 +39,8 @@ class BatchPositions:
 
     def get_seq_length(self, _layer: int) -> torch.Tensor:
         """int64 `[T]` what is to be added to 0, 1, 2 and so on."""
-        positions = torch.from_numpy(attention.current().positions).long()
-        return positions - torch.arange(len(positions))
+        positions = attention.current().position_tensor.long()
+        return positions - torch.arange(len(positions), device=positions.device)
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, _layer: int

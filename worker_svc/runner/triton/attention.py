@@ -7,10 +7,17 @@ from dataclasses import dataclass
 
 import torch
 import triton
+import triton.language as tl
 
 from worker_svc.runner.attention.kv_cache import LayerCache
 from worker_svc.runner.attention.torch_attention import Scores
-from worker_svc.runner.triton.attention_kernels import attend_kernel, join_kernel
+from worker_svc.runner.triton.attention_kernels import (
+    SEES_ALL,
+    SEES_CHUNK,
+    SEES_WINDOW,
+    attend_kernel,
+    join_kernel,
+)
 
 SPLIT = 512
 """Positions of a decode row's context that one program looks at."""
@@ -77,12 +84,12 @@ def attend(query: torch.Tensor, layer: LayerCache, work: AttentionWork, scores: 
     parts = make_parts(work, num_heads, value_dim, query.device) if work.num_splits > 1 else (out, out)
     sinks = out if scores.sinks is None else scores.sinks.contiguous()
     shared = {
-        "window": scores.sliding_window or 0,
+        "reach": scores.sliding_window or scores.chunk or 0,
         "NUM_HEADS": num_heads,
         "DV": value_dim,
         "PAD_DV": pad(value_dim),
         "SPLIT": work.split,
-        "HAS_WINDOW": scores.sliding_window is not None,
+        "SEES": seen_by(scores).value,
         "HAS_SINKS": scores.sinks is not None,
     }
     if len(work.items):
@@ -143,6 +150,14 @@ def launch_tiles(
         num_stages=2,
         **shared,
     )
+
+
+def seen_by(scores: Scores) -> tl.constexpr:
+    """What a query sees behind it, as the kernels are told."""
+    assert scores.sliding_window is None or scores.chunk is None, "no model has both"
+    if scores.chunk is not None:
+        return SEES_CHUNK
+    return SEES_ALL if scores.sliding_window is None else SEES_WINDOW
 
 
 def make_parts(

@@ -15,6 +15,19 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+SEES_ALL, SEES_WINDOW, SEES_CHUNK = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+"""What a query sees behind it: all positions, the last `reach` with its own, or those of its chunk of `reach`."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _first_key(position, reach, SEES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The first position that a query at `position` sees."""
+    first = position * 0
+    if SEES == SEES_WINDOW:
+        first = tl.maximum(position - reach + 1, 0)
+    if SEES == SEES_CHUNK:
+        first = position // reach * reach
+    return first
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -38,9 +51,9 @@ def _finish(acc, best, total, sinks):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _attend_tile(  # type: ignore[no-untyped-def]
-    q, q_rest, keys, values, table, positions, key_start, key_end, key_stride, value_stride, scale, softcap, window,
+    q, q_rest, keys, values, table, positions, key_start, key_end, key_stride, value_stride, scale, softcap, reach,
     BLOCK_SIZE: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PAD_D: tl.constexpr, PAD_DV: tl.constexpr,
-    TILE: tl.constexpr, KEYS: tl.constexpr, HAS_CAP: tl.constexpr, HAS_WINDOW: tl.constexpr,
+    TILE: tl.constexpr, KEYS: tl.constexpr, HAS_CAP: tl.constexpr, SEES: tl.constexpr,
     LATENT: tl.constexpr, WIDEN: tl.constexpr,
 ):
     """Sums `acc`, `best`, `total` of `q` at `positions` [TILE] over one head's keys [key_start, key_end).
@@ -79,8 +92,8 @@ def _attend_tile(  # type: ignore[no-untyped-def]
         if HAS_CAP:
             products = softcap * (1.0 - 2.0 / (tl.exp2(products * (2.0 * LOG2_E / softcap)) + 1.0))
         seen = there[None, :] & (n[None, :] <= positions[:, None])
-        if HAS_WINDOW:
-            seen = seen & (n[None, :] > positions[:, None] - window)
+        if SEES != SEES_ALL:
+            seen = seen & (n[None, :] >= _first_key(positions, reach, SEES)[:, None])
         products = tl.where(seen, products * LOG2_E, float("-inf"))
         joint = tl.maximum(best, tl.max(products, 1))
         base = tl.where(joint == float("-inf"), 0.0, joint)
@@ -95,10 +108,10 @@ def _attend_tile(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _run_item(  # type: ignore[no-untyped-def]
     out, part_acc, part_sums, query, keys, values, items, positions, tables, sinks, item, kv_head, q_token,
-    q_head, out_token, table_width, key_stride, value_stride, num_splits, scale, softcap, window,
+    q_head, out_token, table_width, key_stride, value_stride, num_splits, scale, softcap, reach,
     NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_SIZE: tl.constexpr, D: tl.constexpr,
     DV: tl.constexpr, PAD_D: tl.constexpr, PAD_DV: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr,
-    SPLIT: tl.constexpr, PARTIAL: tl.constexpr, HAS_CAP: tl.constexpr, HAS_WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr, PARTIAL: tl.constexpr, HAS_CAP: tl.constexpr, SEES: tl.constexpr,
     HAS_SINKS: tl.constexpr, LATENT: tl.constexpr, WIDEN: tl.constexpr,
 ):
     """One tile, or, if SPLIT, one split of its context; PARTIAL: its sums go to `part_acc` and `part_sums`."""
@@ -107,9 +120,7 @@ def _run_item(  # type: ignore[no-untyped-def]
     count = tl.load(items + item * 4 + 2)
     split = tl.load(items + item * 4 + 3)
     first_position = tl.load(positions + first)
-    key_start = 0
-    if HAS_WINDOW:
-        key_start = tl.maximum(first_position - window + 1, 0)
+    key_start = _first_key(first_position, reach, SEES)
     key_end = first_position + count
     if SPLIT:
         key_start = tl.maximum(key_start, split * SPLIT)
@@ -134,8 +145,8 @@ def _run_item(  # type: ignore[no-untyped-def]
         acc, best, total = _attend_tile(
             q, q_rest, keys + key_head, values + value_head,
             tables + row.to(tl.int64) * table_width, first_position + m // GROUP, key_start, key_end,
-            key_stride, value_stride, scale, softcap, window,
-            BLOCK_SIZE, D, DV, PAD_D, PAD_DV, TILE, KEYS, HAS_CAP, HAS_WINDOW, LATENT, WIDEN,
+            key_stride, value_stride, scale, softcap, reach,
+            BLOCK_SIZE, D, DV, PAD_D, PAD_DV, TILE, KEYS, HAS_CAP, SEES, LATENT, WIDEN,
         )
         at_dv = valid[:, None] & (dv < DV)[None, :]
         if PARTIAL:
@@ -152,14 +163,14 @@ def _run_item(  # type: ignore[no-untyped-def]
             tl.store(out + out_at[:, None] + dv[None, :], result.to(out.dtype.element_ty), mask=at_dv)
 
 
-@triton.jit(do_not_specialize=["num_chunk_items", "num_splits", "window"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_chunk_items", "num_splits", "reach"])  # type: ignore[untyped-decorator]
 def attend_kernel(  # type: ignore[no-untyped-def]
     out, part_acc, part_sums, query, keys, values, items, positions, tables, sinks, num_chunk_items,
-    q_token, q_head, out_token, table_width, key_stride, value_stride, num_splits, scale, softcap, window,
+    q_token, q_head, out_token, table_width, key_stride, value_stride, num_splits, scale, softcap, reach,
     NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_SIZE: tl.constexpr, D: tl.constexpr,
     DV: tl.constexpr, PAD_D: tl.constexpr, PAD_DV: tl.constexpr, CHUNK_TILE: tl.constexpr,
     DECODE_TILE: tl.constexpr, KEYS: tl.constexpr, SPLIT: tl.constexpr, HAS_CHUNKS: tl.constexpr,
-    PARTIAL: tl.constexpr, HAS_CAP: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SINKS: tl.constexpr,
+    PARTIAL: tl.constexpr, HAS_CAP: tl.constexpr, SEES: tl.constexpr, HAS_SINKS: tl.constexpr,
     LATENT: tl.constexpr, WIDEN: tl.constexpr,
 ):
     """Grid: (items, KV heads, or LATENT groups of heads). The first `num_chunk_items` items are tiles of chunks, the
@@ -170,32 +181,30 @@ def attend_kernel(  # type: ignore[no-untyped-def]
             _run_item(
                 out, part_acc, part_sums, query, keys, values, items, positions, tables, sinks,
                 item, kv_head, q_token, q_head, out_token, table_width, key_stride, value_stride,
-                num_splits, scale, softcap, window,
+                num_splits, scale, softcap, reach,
                 NUM_HEADS, GROUP, BLOCK_SIZE, D, DV, PAD_D, PAD_DV, CHUNK_TILE, KEYS, 0, False,
-                HAS_CAP, HAS_WINDOW, HAS_SINKS, LATENT, WIDEN,
+                HAS_CAP, SEES, HAS_SINKS, LATENT, WIDEN,
             )
     if item >= num_chunk_items:
         _run_item(
             out, part_acc, part_sums, query, keys, values, items, positions, tables, sinks,
             item, kv_head, q_token, q_head, out_token, table_width, key_stride, value_stride,
-            num_splits, scale, softcap, window,
+            num_splits, scale, softcap, reach,
             NUM_HEADS, GROUP, BLOCK_SIZE, D, DV, PAD_D, PAD_DV, DECODE_TILE, KEYS, SPLIT, PARTIAL,
-            HAS_CAP, HAS_WINDOW, HAS_SINKS, LATENT, WIDEN,
+            HAS_CAP, SEES, HAS_SINKS, LATENT, WIDEN,
         )
 
 
-@triton.jit(do_not_specialize=["num_splits", "window"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_splits", "reach"])  # type: ignore[untyped-decorator]
 def join_kernel(  # type: ignore[no-untyped-def]
-    out, part_acc, part_sums, positions, sinks, out_token, num_splits, window, NUM_HEADS: tl.constexpr,
-    DV: tl.constexpr, PAD_DV: tl.constexpr, SPLIT: tl.constexpr, HAS_WINDOW: tl.constexpr,
+    out, part_acc, part_sums, positions, sinks, out_token, num_splits, reach, NUM_HEADS: tl.constexpr,
+    DV: tl.constexpr, PAD_DV: tl.constexpr, SPLIT: tl.constexpr, SEES: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
     """Grid: (decode tokens, query heads). Joins the splits of a context, in order."""
     token, head = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + token)
-    first = 0
-    if HAS_WINDOW:
-        first = tl.maximum(position - window + 1, 0) // SPLIT
+    first = _first_key(position, reach, SEES) // SPLIT
     dv, one = tl.arange(0, PAD_DV), tl.arange(0, 1)
     best = tl.full([1], float("-inf"), tl.float32)
     total = tl.zeros([1], tl.float32)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from signalbox.protocol.block_groups import SPINE
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache
 from worker_svc.runner.attention.torch_attention import Scores
@@ -40,6 +42,15 @@ class TritonBatch(PagedBatch):
         self.block_ids, self.offsets, self._positions, self._block_tables = upload(
             [block_ids, offsets.astype(np.int64), self.positions, self.block_tables], self.device
         )
+
+    @property
+    def position_tensor(self) -> torch.Tensor:
+        """[T]"""
+        return self._positions
+
+    def within_chunks(self, chunk: int) -> PagedBatch:
+        """The batch itself: the kernel knows chunks."""
+        return self
 
     def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
         """Writes the new keys and values to the cache."""
@@ -81,24 +92,48 @@ class DecodeBatch(PagedBatch):
         *,
         items: torch.Tensor,
         num_splits: int,
+        of_layers: tuple[int, ...] = (),
         split: int = SPLIT,
     ) -> None:
-        """`positions` `[B]` and `block_tables` `[B, W]` are int32, `items` those of `make_decode_items`."""
-        self.cache, self.layers_called = cache, set()
+        """`positions` `[B]` and `block_tables` `[G, B, W]`, of the spine and each other group, are int32, `items` those
+        of `make_decode_items`."""
+        self.cache, self.layers_called, self.of_layers = cache, set(), of_layers
         self.num_decode_rows = len(positions)
-        size = cache.block_size
-        columns = (positions // size).to(torch.int64)[:, None]
-        self.block_ids = block_tables.gather(1, columns)[:, 0].to(torch.int64)
-        self.offsets = (positions % size).to(torch.int64)
+        self.offsets = (positions % cache.block_size).to(torch.int64)
+        self._columns = (positions // cache.block_size).to(torch.int64)[:, None]
+        self._tables, self._of_groups = block_tables, {}
         self._work = AttentionWork(
             items=items,
             num_chunk_items=0,
             num_decode_tokens=len(positions),
             num_splits=num_splits,
             positions=positions,
-            block_tables=block_tables,
+            block_tables=block_tables[SPINE],
             split=split,
         )
+        self.block_ids = self._written_blocks()
+
+    def for_group(self, group: int) -> PagedBatch:
+        """The batch with the tables of a group but the spine."""
+        if group not in self._of_groups:
+            batch = copy(self)
+            batch._work = replace(self._work, block_tables=self._tables[group])
+            batch.block_ids = batch._written_blocks()
+            self._of_groups[group] = batch
+        return self._of_groups[group]
+
+    @property
+    def position_tensor(self) -> torch.Tensor:
+        """[B]"""
+        return self._work.positions
+
+    def within_chunks(self, chunk: int) -> PagedBatch:
+        """The batch itself: the kernel knows chunks."""
+        return self
+
+    def _written_blocks(self) -> torch.Tensor:
+        """[B] blocks that the rows' KV is written to, by the tables of the work."""
+        return self._work.block_tables.gather(1, self._columns)[:, 0].to(torch.int64)
 
     def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:
         """Writes the new keys and values to the cache."""

@@ -6,20 +6,24 @@ import numpy as np
 import pytest
 import torch
 
+from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.enums import BlockGroupKind
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_for, bucket_sizes
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda.transfers import upload
 
 NUM_SLOTS, MAX_BLOCKS, BLOCK_SIZE, SCRATCH = 6, 8, 4, 99
+WINDOW, CHUNK = BlockGroup(BlockGroupKind.WINDOW, 6, 40), BlockGroup(BlockGroupKind.CHUNK, 8, 30)
 CPU = torch.device("cpu")
 
 
 class Pair:
     """Mirror and state, kept together as the runner does."""
 
-    def __init__(self) -> None:
-        self.mirror = StateMirror(NUM_SLOTS, MAX_BLOCKS, SCRATCH)
-        self.state = DecodeState(NUM_SLOTS, MAX_BLOCKS, SCRATCH, CPU)
+    def __init__(self, *groups: BlockGroup) -> None:
+        self.groups = groups
+        self.mirror = StateMirror(NUM_SLOTS, MAX_BLOCKS, SCRATCH, groups)
+        self.state = DecodeState(NUM_SLOTS, MAX_BLOCKS, self.mirror.scratch_blocks, CPU)
 
     def prepare(self, rows: DecodeRows) -> tuple[int, int]:
         """Sends what differs. Returns how many tokens and table entries that are."""
@@ -37,10 +41,12 @@ class Pair:
         slots = torch.from_numpy(rows.slots.astype(np.int64))
         assert self.state.tokens[slots].tolist() == tokens
         assert self.state.positions[slots].tolist() == rows.positions.tolist()
-        for row, position in enumerate(rows.positions.tolist()):
-            count = position // BLOCK_SIZE + 1
-            held = self.state.block_tables[slots[row], :count].tolist()
-            assert held == rows.block_tables[row, :count].tolist()
+        for number, tables in enumerate(rows.block_tables):
+            for row, position in enumerate(rows.positions.tolist()):
+                first = self.groups[number - 1].first_seen(position) if number else 0
+                seen = slice(first // BLOCK_SIZE, position // BLOCK_SIZE + 1)
+                held = self.state.block_tables[number, slots[row], seen].tolist()
+                assert held == tables[row, seen].tolist()
 
 
 def make_rows(
@@ -50,8 +56,8 @@ def make_rows(
     tables: list[list[int]],
     in_flight: bool = False,
 ) -> DecodeRows:
-    columns = (np.array(column, np.int32) for column in (slots, tokens, positions, tables))
-    return DecodeRows(*columns, in_flight=np.full(len(slots), in_flight))
+    columns = (np.array(column, np.int32) for column in (slots, tokens, positions))
+    return DecodeRows(*columns, [np.array(tables, np.int32)], in_flight=np.full(len(slots), in_flight))
 
 
 def test_a_steady_decode_step_sends_nothing() -> None:
@@ -117,21 +123,41 @@ def test_rows_behind_their_blocks_are_refused() -> None:
         Pair().prepare(make_rows([2], [5], [8], [[1, 2]]))
 
 
-def test_random_steps() -> None:
+def test_what_a_window_has_passed_is_not_sent() -> None:
+    """WB1: entries ahead of what a query looks at are anybody's; a block that comes by its side is."""
+    pair = Pair(WINDOW)
+    spine, window = [1, 2, 3, 4], [11, 12, 13, 14]
+    rows = make_rows([2], [5], [8], [spine])
+    rows.block_tables.append(np.array([window], np.int32))
+    assert pair.prepare(rows) == (1, 3 + 3), "positions 3 to 8 are seen: blocks 0 to 2"
+    rows = make_rows([2], [5], [9], [spine])
+    rows.block_tables.append(np.array([[77, *window[1:]]], np.int32))
+    assert pair.prepare(rows) == (1, 0), "positions 4 to 9 are seen: block 0 is not"
+    rows = make_rows([2], [5], [12], [spine])
+    rows.block_tables.append(np.array([[77, *window[1:]]], np.int32))
+    assert pair.prepare(rows) == (1, 2)
+    pair.assert_holds(rows, [5])
+    scratch = pair.state.block_tables[:, NUM_SLOTS].tolist()
+    assert scratch == [[SCRATCH] * MAX_BLOCKS, [WINDOW.num_blocks] * MAX_BLOCKS]
+
+
+@pytest.mark.parametrize("groups", [(), (WINDOW, CHUNK)], ids=["spine", "groups"])
+def test_random_steps(groups: tuple[BlockGroup, ...]) -> None:
     """Requests come, decode and go on random slots; at each step the device holds what the host would send."""
-    random, pair = np.random.default_rng(4), Pair()
+    random, pair = np.random.default_rng(4), Pair(*groups)
     lengths = np.zeros(NUM_SLOTS, np.int32)
     tokens = np.zeros(NUM_SLOTS, np.int32)
-    tables = np.zeros((NUM_SLOTS, MAX_BLOCKS), np.int32)
+    tables = np.zeros((1 + len(groups), NUM_SLOTS, MAX_BLOCKS), np.int32)
     sent = 0
     for _ in range(300):
         for slot in range(NUM_SLOTS):
             if lengths[slot] + 1 >= MAX_BLOCKS * BLOCK_SIZE or not lengths[slot] or random.random() < 0.05:
                 lengths[slot] = random.integers(1, 9)
-                tokens[slot], tables[slot] = random.integers(500), random.integers(50, size=MAX_BLOCKS)
+                tokens[slot] = random.integers(500)
+                tables[:, slot] = random.integers(30, size=(len(tables), MAX_BLOCKS))
         slots = np.flatnonzero(random.random(NUM_SLOTS) < 0.8).astype(np.int32)
         rows = DecodeRows(
-            slots, tokens[slots], lengths[slots] - 1, tables[slots], np.zeros(len(slots), np.bool_)
+            slots, tokens[slots], lengths[slots] - 1, list(tables[:, slots]), np.zeros(len(slots), np.bool_)
         )
         sent += pair.prepare(rows)[0]
         pair.assert_holds(rows, tokens[slots].tolist())
@@ -141,7 +167,7 @@ def test_random_steps() -> None:
         tokens[slots] = new
         lengths[slots] += 1
     assert sent < 200, "most rows are not sent again"
-    assert pair.state.block_tables[NUM_SLOTS].tolist() == [SCRATCH] * MAX_BLOCKS
+    assert pair.state.block_tables[0, NUM_SLOTS].tolist() == [SCRATCH] * MAX_BLOCKS
 
 
 def test_upload() -> None:

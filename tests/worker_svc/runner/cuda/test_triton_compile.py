@@ -21,8 +21,8 @@ HEADS = {"NUM_HEADS": 28, "GROUP": 7}
 DIMS = {"D": 128, "DV": 96, "PAD_D": 128, "PAD_DV": 128}
 TILES = {"CHUNK_TILE": 64, "DECODE_TILE": 16, "KEYS": 32, "SPLIT": 512, "BLOCK_SIZE": 16, "WIDEN": False}
 DENSE = {"LATENT": False}
-PLAIN = {"HAS_CAP": False, "HAS_WINDOW": False, "HAS_SINKS": False}
-ALL = {"HAS_CAP": True, "HAS_WINDOW": True, "HAS_SINKS": True}
+PLAIN = {"HAS_CAP": False, "SEES": 0, "HAS_SINKS": False}
+ALL = {"HAS_CAP": True, "SEES": 1, "HAS_SINKS": True}
 ATTEND = {**HEADS, **DIMS, **TILES, **DENSE}
 LATENT = {
     "NUM_HEADS": 128,
@@ -55,6 +55,11 @@ KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
         ATTEND | ALL | {"HAS_CHUNKS": True, "PARTIAL": True},
         4,
     ),
+    "chunks of positions": (
+        attention_kernels.attend_kernel,
+        ATTEND | PLAIN | {"SEES": 2, "HAS_CHUNKS": True, "PARTIAL": True},
+        4,
+    ),
     "latent": (
         attention_kernels.attend_kernel,
         ATTEND | PLAIN | LATENT | {"HAS_CHUNKS": True, "PARTIAL": True},
@@ -62,7 +67,7 @@ KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
     ),
     "join": (
         attention_kernels.join_kernel,
-        {"NUM_HEADS": 28, "DV": 96, "PAD_DV": 128, "SPLIT": 512, "HAS_WINDOW": True, "HAS_SINKS": True},
+        {"NUM_HEADS": 28, "DV": 96, "PAD_DV": 128, "SPLIT": 512, "SEES": 1, "HAS_SINKS": True},
         1,
     ),
     "write": (write.write_kernel, {"HEADS": 4, "BLOCK_SIZE": 16, "LATENT": False, **DIMS}, 1),

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from signalbox.protocol.block_groups import BlockGroup
+from signalbox.protocol.enums import BlockGroupKind
 from tests.worker_svc.runner.cuda.interpreted.attention_case import CPU, Case, Heads
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.triton.batch import DecodeBatch, chunk_items, decode_items, make_decode_items
@@ -86,6 +88,40 @@ def test_a_chunk_is_the_same_in_parts() -> None:
         assert torch.equal(case.attend(scores), whole[start:end])
 
 
+@pytest.mark.parametrize("chunk", [16, 48, 128])
+@pytest.mark.parametrize("heads", [Heads(4, 2, 16, 32), Heads(12, 1, 80, 64, values_in_keys=True)], ids=str)
+def test_chunks_of_positions(heads: Heads, chunk: int) -> None:
+    """Llama 4's: tiles may hold queries of several, and a decode row's chunk begin in any split."""
+    case = Case(ROWS, NUM_DECODE, heads)
+    scores = Scores(heads.dim**-0.5, chunk=chunk)
+    assert case.error(scores) < TOLERANCES[torch.float32]
+    together = case.attend(scores).split([new for _, new in ROWS])
+    for i in range(len(ROWS)):
+        assert torch.equal(case.attend(scores, [i]), together[i]), f"row {i}"
+
+
+@pytest.mark.parametrize(
+    "scores", [Scores(0.2, sliding_window=20), Scores(0.2, chunk=48)], ids=["window", "chunk"]
+)
+def test_what_lies_ahead_of_a_window_is_not_read(scores: Scores) -> None:
+    """WB1: tables have the ids of others' blocks there, or of none: a read gives NaN, or a fault."""
+    case = Case(ROWS, NUM_DECODE, Heads(4, 2, 16, 16))
+    expected = case.attend(scores)
+    seen = BlockGroup(
+        BlockGroupKind.WINDOW if scores.chunk is None else BlockGroupKind.CHUNK,
+        scores.chunk or scores.sliding_window or 0,
+        num_blocks=1,
+    )
+    firsts = [seen.first_seen(known) // 16 for known, _ in ROWS]
+    assert max(firsts) > 4
+    for table, first in zip(case.block_tables, firsts, strict=True):
+        case.layer.keys[table[:first]] = case.layer.values[table[:first]] = torch.nan
+    assert torch.equal(case.attend(scores), expected)
+    for table, first in zip(case.block_tables, firsts, strict=True):
+        table[:first] = 1 << 30
+    assert torch.equal(case.attend(scores), expected)
+
+
 @pytest.mark.parametrize("window", [None, 30])
 def test_decode_rows_known_to_the_device_only(window: int | None) -> None:
     """As in a CUDA graph: splits for the longest context there can be, rows that fill up, tables in a state."""
@@ -95,7 +131,7 @@ def test_decode_rows_known_to_the_device_only(window: int | None) -> None:
     batch = DecodeBatch(
         case.cache,
         torch.tensor([0, 63, 64, 140, 0], dtype=torch.int32),
-        torch.from_numpy(tables),
+        torch.from_numpy(tables)[None],
         items=make_decode_items(5, 4, CPU),
         num_splits=4,
         split=64,

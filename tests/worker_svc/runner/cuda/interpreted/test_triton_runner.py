@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts
-from tests.worker_svc.runner.runner_harness import Driver
+from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
 from worker_svc.runner.cuda.graphs import DecodeStep
 from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.triton.fused import TritonAttention, TritonMLP, TritonNorm
 
 ModelDir = Callable[[str], Path]
 COUNT = 4
+GROUPED = 10
+"""Output tokens, which pass the end of a block of every row's window."""
 FUSED = {
     "tiny-qwen3": {TritonAttention, TritonMLP, TritonNorm},
     "tiny-glm": {TritonAttention, TritonMLP, TritonNorm},
@@ -88,3 +91,37 @@ def test_bad_rows_are_named_by_decode_steps_and_others(model_dir: ModelDir) -> N
         layer.keys[spoilt.blocks[0]] = layer.values[spoilt.blocks[0]] = float("nan")
     row = sorted(request.slot for request in requests).index(spoilt.slot)
     assert driver.step({}).bad_rows.tolist() == [row]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("preset", ["tiny-gemma3", "tiny-llama4"])
+def test_windows_and_chunks_have_blocks_of_their_own(
+    model_dir: ModelDir, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GR1, WB1: decode steps read each group's tables on the device; what a window has passed is others' meanwhile."""
+    path = model_dir(preset)
+    runner = CudaRunner(
+        path,
+        served_model_name="tiny",
+        num_slots=8,
+        attention="triton",
+        dtype="float32",
+        num_blocks=60,
+        block_size=4,
+        max_model_len=80,
+        threads=1,
+        mean_request_tokens=64,
+        max_num_batched_tokens=8,
+    )
+    (group,) = runner.info.groups
+    assert group.num_blocks < runner.info.num_blocks
+    runner._cache.fill(GARBAGE)
+    sizes, run = [], DecodeStep.run
+    monkeypatch.setattr(DecodeStep, "run", lambda step: sizes.append(len(step.slots)) or run(step))
+    prompts, ring = make_prompts((3, 21, group.reach + 9)), LocalRing(runner, None, num_seqs=4)
+    clients = [ring.submit(prompt, GROUPED) for prompt in prompts]
+    ring.run()
+    assert 4 in sizes, "three rows run on the step of four"
+    for client, prompt in zip(clients, prompts, strict=True):
+        output, logits = generate(path, tuple(prompt), GROUPED)
+        assert assert_same_but_for_ties(client.output, output, logits) == 0
