@@ -166,15 +166,21 @@ class BoundedProtocol(GentleEndProtocol):
             error = InvalidRequestError(f"the {self._stage.value} of the request did not come in time")
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"slow_{self._stage.value}", error)
 
+    def _is_answering_another(self) -> bool:
+        """An answer is begun, or due to a request that is here in full: what is refused came behind it."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        return bool(cycle.response_started or not cycle.more_body)
+
     def _refuse(self, status: HTTPStatus, word: str, error: SignalboxError) -> None:
         """Answers, unless an answer is on its way or there, and ends the connection."""
         is_answered = self._stage is Stage.BODY and self.cycle is not None and self.cycle.response_complete
         self._refusal = status, word, error
         self._stage = Stage.NOTHING
         self._on_refused(word)
-        cycle = self.cycle
-        if self.pipeline or (cycle is not None and cycle.response_started and not cycle.response_complete):
-            self.transport.close()  # another answer is being written
+        if self.pipeline or self._is_answering_another():
+            self.transport.close()  # what is written now would be read as that answer, or as a part of it
             return
         if not is_answered:
             body = orjson.dumps(make_error(error))

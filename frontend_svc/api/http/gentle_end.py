@@ -113,9 +113,12 @@ class GentleEndProtocol(HalfCloseProtocol):
         self._crowd.num_lingering += 1
         self._lingering = self.loop.call_later(self._bounds.linger_s, self.transport.close)
         self._left_bytes = self._bounds.linger_bytes
-        if self.transport.can_write_eof():  # not with TLS
-            self.transport.write_eof()
-        self.flow.resume_reading()
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():  # not with TLS
+            try:
+                self.transport.write_eof()
+            except OSError:  # it was reset in this moment
+                self.transport.abort()

@@ -74,7 +74,7 @@ class HttpServer:
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="warning",
+                log_level="error",  # it warns of every request that nobody understands, and those are counted
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=CLOSE_S,

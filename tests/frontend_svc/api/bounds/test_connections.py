@@ -122,3 +122,58 @@ def test_a_process_has_files_left_for_itself(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("frontend_svc.api.http.bounds.resource.getrlimit", lambda which: (4096, 4096))
     assert connections_for(0) == 4096 - RESERVED_FILES
     assert connections_for(10) == 10
+
+
+@pytest.mark.parametrize("second", [b"nothing of the kind\r\n\r\n", HEAD, HEAD + b"X: a\r\n" * 500], ids=str)
+async def test_a_refusal_is_not_the_answer_of_another_request(served: Served, second: bytes) -> None:
+    """AK2. Before, a request that was right got 400 or 408 for what came behind it, as behind a proxy that shares
+    connections."""
+    gate = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await gate.wait()
+        await served(scope, receive, send)
+
+    server = HttpServer(slow, bounds=BOUNDS, on_refused=served.refused.append)
+    served.port = await server.start("127.0.0.1:0")
+    answer = await served.send(HEAD + b"Content-Length: 1\r\n\r\na", second, wait_s=0.1)
+    assert answer == b""
+    assert len(served.refused) == 1
+    gate.set()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        b"Content-Length: +3\r\n\r\nabc",
+        b"Content-Length: 3, 3\r\n\r\nabc",
+        b"Content-Length : 3\r\n\r\nabc",
+        b"Content-Length: 18446744073709551616\r\n\r\n",
+        b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+        b"X: a\nContent-Length: 0\r\n\r\n",
+        b"X: a\x00b\r\nContent-Length: 0\r\n\r\n",
+        b"Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+    ],
+    ids=str,
+)
+async def test_framing_that_can_be_read_in_two_ways_is_refused(
+    served: Served, framing: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nothing is written of it: anybody could fill the log. Before, each was a line."""
+    assert status_of(await served.send(HEAD + framing)) == 400
+    assert served.refused == ["malformed"]
+    assert not caplog.records
+
+
+async def test_offers_of_other_protocols_are_passed_over(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, each was two lines of the log."""
+    head = HEAD + b"Content-Length: 0\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    assert status_of(await served.send(head)) == 200
+    assert not caplog.records

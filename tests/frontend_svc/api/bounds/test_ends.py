@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -124,3 +125,18 @@ async def _sent_until_closed(served: Served, head: bytes, part: bytes) -> None:
                 await writer.drain()
                 await asyncio.sleep(0.01)
     writer.close()
+
+
+async def test_a_client_that_is_gone_when_it_is_refused_leaves_nothing_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Before, two stacks for each: what was written to it reset the connection, the end failed halfway, and an answer
+    was written behind it."""
+    async with serving(refuse, BOUNDS) as served:
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", served.port)) as client:
+                await asyncio.sleep(0.05)  # it is accepted
+                client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nnone\r\n")
+            await asyncio.sleep(0.05)
+        assert served.refused == ["malformed"] * 3
+    assert not caplog.records
