@@ -13,8 +13,6 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
-CA_VARIABLE = "SIGNALBOX_CA"
-"""Variable with the file of the authority, PEM, whose servers clients believe that are told no other."""
 ENVIRONMENT = "SIGNALBOX_API_KEY"
 """Variable from which clients take their key."""
 HASH_PREFIX = "sha256:"

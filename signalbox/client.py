@@ -79,15 +79,23 @@ class Client:
     """A connection to a frontend's gRPC address. Make it inside a running event loop."""
 
     def __init__(
-        self, address: str = DEFAULT_ADDRESS, *, api_key: str | None = None, ca: str | Path | None = None
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        api_key: str | None = None,
+        ca: str | Path | None = None,
+        cert: str | Path | None = None,
+        key: str | Path | None = None,
     ) -> None:
         """`address` is host:port, or grpcs://host:port for a server that shows a certificate. `ca`: file with the
-        authority that is believed, PEM; None: the one in SIGNALBOX_CA, else those that gRPC comes with. `api_key` None:
-        the one in SIGNALBOX_API_KEY; empty: none is sent. Raises StartupError when `ca` cannot be read."""
+        authority that is believed, PEM; None: the one in SIGNALBOX_CA, else those that gRPC comes with. `cert`, `key`:
+        files with what is shown to a server that asks for a certificate; None: SIGNALBOX_CLIENT_CERT and
+        SIGNALBOX_CLIENT_KEY, else none. `api_key` None: the one in SIGNALBOX_API_KEY; empty: none is sent. Raises
+        StartupError when a file cannot be read, or is given for an address without TLS."""
         self.address = address
-        key = key_from_environment() if api_key is None else api_key
-        self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
-        self._channel = public_channel(address, ca)
+        api_key = key_from_environment() if api_key is None else api_key
+        self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
+        self._channel = public_channel(address, ca, cert, key)
         self._stub: Any = frontend_pb2_grpc.GenerationServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:

@@ -15,15 +15,15 @@ from itertools import chain
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from signalbox.api_keys import CA_VARIABLE, key_from_environment
+from signalbox.api_keys import key_from_environment
 from signalbox.errors import (
     STATUS,
     InternalError,
     InvalidRequestError,
     SignalboxError,
-    StartupError,
     UnavailableError,
 )
+from signalbox.links.tls.client_files import ClientFiles
 
 CONNECT_TIMEOUT_S = 10
 CHUNK_BYTES = 1 << 20
@@ -31,25 +31,18 @@ READ_TIMEOUT_S = 600
 """Most seconds between two events of a stream; a long prompt is silent until its first token."""
 
 
-def _context() -> ssl.SSLContext:
-    """Believes the authority in CA_VARIABLE; without it, those of the system. Raises StartupError."""
-    path = os.environ.get(CA_VARIABLE) or None
-    try:
-        return ssl.create_default_context(cafile=path)
-    except OSError as error:
-        raise StartupError(f"{CA_VARIABLE} {path}: {error.strerror or error}") from None
-
-
 class HttpClient:
     """Speaks JSON and server-sent events with one server."""
 
-    def __init__(self, url: str, *, api_key: str | None = None) -> None:
+    def __init__(self, url: str, *, api_key: str | None = None, files: ClientFiles | None = None) -> None:
         """`url` is e.g. http://127.0.0.1:8000; a path in it goes ahead of every other. `api_key` None: the one in
-        SIGNALBOX_API_KEY; empty: none is sent."""
+        SIGNALBOX_API_KEY; empty: none is sent. `files`: for https; None: those of the variables. Raises
+        StartupError."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidRequestError(f"{url} is not a URL such as http://127.0.0.1:8000", field="url")
         self._url, self._parts = url, parts
+        self._files = ClientFiles.chosen() if files is None else files
         key = key_from_environment() if api_key is None else api_key
         self._headers = {"content-type": "application/json"}
         if key:
@@ -103,7 +96,7 @@ class HttpClient:
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "http":
             return HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
-        return HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=_context())
+        return HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=self._files.context())
 
     def _ask(
         self,
@@ -116,6 +109,8 @@ class HttpClient:
         """`headers` None: those of every call."""
         try:
             connection.connect()
+        except ssl.SSLError as error:
+            raise UnavailableError(f"{self._url}: TLS did not come about: {error}") from None
         except OSError:
             raise UnavailableError(f"nothing answers at {self._url}; start it with `signalbox up`") from None
         connection.sock.settimeout(READ_TIMEOUT_S)

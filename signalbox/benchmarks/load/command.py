@@ -21,7 +21,13 @@ from signalbox.benchmarks.load.self_watch import SelfWatch
 from signalbox.benchmarks.load.summary import Figures, Slo, summarize
 from signalbox.benchmarks.load.workload import Lengths, Workload, arrivals
 from signalbox.benchmarks.plots import check_plot, draw
-from signalbox.cli.commands.arguments import above_zero, address, at_least_one
+from signalbox.cli.commands.arguments import (
+    above_zero,
+    add_client_files,
+    address,
+    at_least_one,
+    client_files,
+)
 from signalbox.errors import InternalError
 
 EXAMPLE = """\
@@ -55,7 +61,7 @@ SLO_COLUMNS = (Column("good/s", "goodput_requests_s", 2), Column("in slo", "slo_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     add: Any = parser.add_argument
-    add("target", type=target, metavar="ADDRESS", help="grpc://HOST:PORT or http://HOST:PORT")
+    add("target", type=target, metavar="ADDRESS", help="grpc[s]://HOST:PORT or http[s]://HOST:PORT")
     add("--model", default="", help="model to run (the only one served)")
     load = parser.add_mutually_exclusive_group()
     load.add_argument(
@@ -93,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slo", type=slo, metavar="K=MS,...", help="goodput: ttft-ms, tpot-ms, itl-ms (p99 of a request)")
     add("--connections", type=at_least_one, default=1, metavar="N", help="of gRPC (%(default)s)")
     add("--timeout", type=above_zero, default=600.0, metavar="S", help="per request (%(default)s)")
+    add_client_files(parser)
     add("--json", action="store_true", help="one JSON object per line, with everything that was measured")
     add("--plot", type=Path, metavar="FILE", help="also draw the figures (.svg, .png, .pdf)")
 
@@ -100,11 +107,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def target(text: str) -> tuple[str, str]:
     """Scheme and what a link of it takes."""
     scheme, _, rest = text.partition("://")
-    if scheme == "grpc":
+    if scheme in ("grpc", "grpcs"):
         return scheme, address(rest)
     if scheme in ("http", "https") and rest:
         return scheme, text
-    raise argparse.ArgumentTypeError(f"{text!r} is not grpc://HOST:PORT or http://HOST:PORT")
+    raise argparse.ArgumentTypeError(f"{text!r} is not grpc[s]://HOST:PORT or http[s]://HOST:PORT")
 
 
 def lengths(text: str) -> Lengths:
@@ -170,15 +177,21 @@ async def _run(args: argparse.Namespace) -> int:
 def make_link(args: argparse.Namespace) -> Link:
     """Only what the scheme needs is imported."""
     scheme, place = args.target
-    if scheme == "grpc":
+    files = client_files(args, f"{scheme}://")
+    if scheme in ("grpc", "grpcs"):
         from signalbox.benchmarks.load.grpc_link import GrpcLink  # noqa: PLC0415
 
         return GrpcLink(
-            place, args.model, draw=draw_of(args), connections=args.connections, timeout_s=args.timeout
+            place,
+            args.model,
+            draw=draw_of(args),
+            connections=args.connections,
+            timeout_s=args.timeout,
+            files=files if scheme == "grpcs" else None,
         )
     from signalbox.benchmarks.load.http_link import HttpLink  # noqa: PLC0415
 
-    return HttpLink(place, args.model, draw=draw_of(args), timeout_s=args.timeout)
+    return HttpLink(place, args.model, draw=draw_of(args), timeout_s=args.timeout, files=files)
 
 
 async def _warm_up(link: Link, args: argparse.Namespace) -> None:

@@ -18,6 +18,8 @@ from signalbox.errors import (
     UnavailableError,
     from_code,
 )
+from signalbox.links.tls.client_files import ClientFiles
+from signalbox.links.tls.schemes import SECURE
 from signalbox.v1 import frontend_pb2, generation_pb2
 
 PATH = "/signalbox.v1.GenerationService/Generate"
@@ -34,20 +36,29 @@ class GrpcLink:
         draw: Draw = GREEDY,
         connections: int = 1,
         timeout_s: float = 600,
+        files: ClientFiles | None = None,
     ) -> None:
-        """An empty `model` is the only one served. Several connections reach several frontends on one port."""
+        """An empty `model` is the only one served. Several connections reach several frontends on one port. files: what
+        is believed and shown; None: plaintext."""
         self._address, self._model, self._timeout_s = address, model, timeout_s
         self._draw = draw.fields()
         self._connections: list[H2Connection | None] = [None] * connections
         self._turns = cycle(range(connections))
         self._opening = asyncio.Lock()
+        self._files = files
 
     async def find_model(self) -> str:
         """Raises UnavailableError when nothing answers, InvalidRequestError when a model has to be named."""
-        async with Client(self._address) as client:
+        async with self._client() as client:
             served = [model.id for model in await client.list_models()]
         self._model = choose_model(self._model, served, self._address)
         return self._model
+
+    def _client(self) -> Client:
+        files = self._files
+        if files is None:
+            return Client(self._address)
+        return Client(f"{SECURE}{self._address}", ca=files.ca, cert=files.cert, key=files.key)
 
     async def run(self, plan: Plan, record: Record) -> None:
         """One request; see Link."""
@@ -80,7 +91,12 @@ class GrpcLink:
             if connection is None or not connection.is_open:
                 host, port = split_address(self._address)
                 loop = asyncio.get_running_loop()
-                _, connection = await loop.create_connection(lambda: H2Connection(self._address), host, port)
+                context = None if self._files is None else self._files.context()
+                if context is not None:
+                    context.set_alpn_protocols(["h2"])
+                _, connection = await loop.create_connection(
+                    lambda: H2Connection(self._address), host, port, ssl=context
+                )
                 self._connections[index] = connection
             return connection
 

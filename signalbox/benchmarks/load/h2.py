@@ -73,7 +73,7 @@ class H2Connection(asyncio.Protocol):
         self._window = self._stream_window = DEFAULT_WINDOW
         self._received = 0
         self._transport: asyncio.Transport | None = None
-        self.is_open = False
+        self._is_tls = self.is_open = False
 
     async def call(self, path: str, message: bytes, receive: Receive, timeout_s: float) -> dict[str, str]:
         """Sends `message` and hands the answers to `receive`; returns the trailers. Raises ConnectionError when the
@@ -106,6 +106,7 @@ class H2Connection(asyncio.Protocol):
         """Asks for no flow control to speak of, and for headers that need no memory."""
         assert isinstance(transport, asyncio.Transport)
         self._transport, self.is_open = transport, True
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         settings = ((HEADER_TABLE_SIZE, 0), (INITIAL_WINDOW_SIZE, MAX_WINDOW))
         transport.write(PREFACE)
         self._send(SETTINGS, 0, 0, b"".join(key.to_bytes(2) + value.to_bytes(4) for key, value in settings))
@@ -197,7 +198,7 @@ class H2Connection(asyncio.Protocol):
     def _headers(self, path: str) -> bytes:
         fields = {
             ":method": "POST",
-            ":scheme": "http",
+            ":scheme": "https" if self._is_tls else "http",
             ":path": path,
             ":authority": self._authority,
             "content-type": "application/grpc",

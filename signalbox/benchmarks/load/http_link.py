@@ -26,6 +26,7 @@ from signalbox.errors import (
     SignalboxError,
     UnavailableError,
 )
+from signalbox.links.tls.client_files import ClientFiles
 
 PROBE_TIMEOUT_S = 10
 OK = 200
@@ -36,10 +37,19 @@ _DONE = b"[DONE]"
 class HttpLink:
     """A server at `http://host:port`; a path in the address goes ahead of /v1."""
 
-    def __init__(self, url: str, model: str = "", *, draw: Draw = GREEDY, timeout_s: float = 600) -> None:
+    def __init__(
+        self,
+        url: str,
+        model: str = "",
+        *,
+        draw: Draw = GREEDY,
+        timeout_s: float = 600,
+        files: ClientFiles | None = None,
+    ) -> None:
+        """An empty `model` is the only one served. files: for https; None: those of the variables."""
         self._url, self._model, self._timeout_s = url, model, timeout_s
         self._draw = draw.fields()
-        self._pool = HttpPool(url)
+        self._pool = HttpPool(url, files)
 
     async def find_model(self) -> str:
         """Raises UnavailableError when nothing answers, InvalidRequestError when a model has to be named."""

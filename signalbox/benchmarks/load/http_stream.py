@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from signalbox.api_keys import key_from_environment
 from signalbox.errors import InvalidRequestError
+from signalbox.links.tls.client_files import ClientFiles
 
 LIMIT_BYTES = 1 << 20
 """Most bytes of a line."""
@@ -107,13 +107,15 @@ class HttpConnection:
 class HttpPool:
     """Connections to one server."""
 
-    def __init__(self, url: str) -> None:
-        """`url` is e.g. http://127.0.0.1:8000; a path in it goes ahead of every other."""
+    def __init__(self, url: str, files: ClientFiles | None = None) -> None:
+        """`url` is e.g. http://127.0.0.1:8000; a path in it goes ahead of every other. `files`: what is believed and
+        shown over https; None: those of the variables. Raises StartupError."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidRequestError(f"{url} is not a URL such as http://127.0.0.1:8000", field="address")
         self._host, self._name = parts.hostname, parts.netloc
-        self._ssl = ssl.create_default_context() if parts.scheme == "https" else None
+        chosen = ClientFiles.chosen() if files is None else files
+        self._ssl = chosen.context() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._ssl else 80)
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self._idle: list[HttpConnection] = []

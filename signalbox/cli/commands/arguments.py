@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from signalbox.cli.identity import add_tls
 from signalbox.links.addresses import read_addresses
+from signalbox.links.tls.client_files import (
+    CA_VARIABLE,
+    CERT_VARIABLE,
+    KEY_VARIABLE,
+    ClientFiles,
+    refuse_for_plaintext,
+)
 from signalbox.links.tls.schemes import PLAIN, SECURE
 
 MAX_PRIORITY = 1000
@@ -43,6 +51,24 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
         help="gRPC of the scheduler, or of all of which one leads (%(default)s)",
     )
     add_tls(parser)
+
+
+def add_client_files(parser: argparse.ArgumentParser) -> None:
+    """The flags that say what is believed of, and shown to, a face by TLS."""
+    for flag, variable, what in (
+        ("--ca", CA_VARIABLE, "authority of the frontend that is believed"),
+        ("--cert", CERT_VARIABLE, "certificate for a frontend that asks for one"),
+        ("--key", KEY_VARIABLE, "its private key"),
+    ):
+        parser.add_argument(flag, type=Path, metavar="FILE", help=f"{what}, PEM ({variable})")
+
+
+def client_files(args: argparse.Namespace, address: str) -> ClientFiles:
+    """Of the flags, and of the variables where there are none. Raises StartupError, also for flags with an `address` in
+    plaintext."""
+    if not address.startswith((SECURE, "https://")):
+        refuse_for_plaintext(address, args.ca, args.cert, args.key)
+    return ClientFiles.chosen(args.ca, args.cert, args.key)
 
 
 def at_least_one(text: str) -> int:

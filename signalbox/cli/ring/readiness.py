@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from signalbox.cli.ring.supervisor import split_address
 from signalbox.links import rpc
+from signalbox.links.tls.client_files import ClientFiles
 from signalbox.links.tls.roles import Role
 
 POLL_S = 0.1
@@ -45,8 +46,11 @@ async def tell_ready(
 
 async def http_get(address: str, path: str, *, is_tls: bool = False) -> tuple[int, bytes]:
     """Status and body of a GET over a connection of its own; 0 when nothing answers. is_tls: whatever certificate is
-    shown: it is our own frontend that we look after, and it gets no secret."""
+    shown: it is our own frontend that we look after, and it gets no secret; it is shown this user's, if there is one.
+    Raises StartupError."""
     context = ssl._create_unverified_context() if is_tls else None
+    if context is not None:
+        ClientFiles.chosen().show(context)
     host, port = split_address(address)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):

@@ -49,8 +49,18 @@ class Ring:
     @property
     def has_public_tls(self) -> bool:
         """Whether the frontends show clients a certificate."""
-        said = any(flag.startswith("--public-tls-cert=") for flag in self.frontend_flags)
-        return said or "SIGNALBOX_FRONTEND_PUBLIC_TLS_CERT" in os.environ
+        return self._says("public_tls_cert")
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients have to show the frontends a certificate."""
+        return self._says("public_tls_ca")
+
+    def _says(self, setting: str) -> bool:
+        """Whether frontends are told a setting, by flags or environment."""
+        flag = f"--{setting.replace('_', '-')}="
+        told = any(each.startswith(flag) for each in self.frontend_flags)
+        return told or f"SIGNALBOX_FRONTEND_{setting.upper()}" in os.environ
 
     @property
     def chats(self) -> bool:

@@ -19,7 +19,7 @@ from signalbox.links import rpc
 from signalbox.links.tls import identity as identities
 from signalbox.links.tls.roles import CALLERS, Role
 from signalbox.v1 import admin_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
-from tests.e2e.conftest import RunningRing, StartRing
+from tests.e2e.conftest import Launch, RunningRing, StartRing
 from tests.e2e.faults.relayed_ring import WORKERS, RelayedRing
 from tests.ports import free_ports
 from tests.signalbox.links.tls.certificates import Certificates
@@ -253,3 +253,15 @@ def worker_port(ring: RunningRing) -> str:
         if "worker_svc" in line:
             return next(each for each in line if each.startswith("--listen=")).rpartition(":")[2]
     raise AssertionError("there is no worker")
+
+
+def test_faces_that_ask_for_certificates_come_up(
+    launch_ring: Launch, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`up` asks them whether they are ready, as this user."""
+    cert, key, ca = certificates.files(Role.FRONTEND)
+    monkeypatch.setenv("SIGNALBOX_CLIENT_CERT", str(certificates.files(Role.OPERATOR)[0]))
+    monkeypatch.setenv("SIGNALBOX_CLIENT_KEY", str(certificates.files(Role.OPERATOR)[1]))
+    flags = (f"public-tls-cert={cert}", f"public-tls-key={key}", f"public-tls-ca={ca}")
+    options = [word for flag in flags for word in ("--frontend-set", flag)]
+    launch_ring("--no-proof", "--runner", "sim", *options).wait_for("signalbox is up")

@@ -21,6 +21,7 @@ from signalbox.cli.ring.registry import RunningRing, registered
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring, flags, worker_name
 from signalbox.cli.ring.supervisor import Supervisor, check_free, dialable
 from signalbox.errors import StartupError
+from signalbox.links.tls.client_files import CERT_VARIABLE, KEY_VARIABLE, ClientFiles
 from signalbox.protocol.speculation import Speculation, parse_speculation
 from signalbox.runtime.cores import threads_per_worker
 from signalbox.telemetry.spans import TRACE_DIR
@@ -192,6 +193,11 @@ def run(args: argparse.Namespace) -> int:
     ring = make_ring(args)
     if not ring.model.is_dir():
         raise StartupError(f"the model directory {ring.model} does not exist")
+    if ring.asks_clients and ClientFiles.chosen().cert is None:
+        raise StartupError(
+            "the frontends ask clients for a certificate (--public-tls-ca), and `up` asks them whether they are ready:"
+            f" set {CERT_VARIABLE} and {KEY_VARIABLE}"
+        )
     workers = {f"--worker-listen ({worker_name(index)})": at for index, at in enumerate(ring.workers)}
     standby = {} if ring.standby is None else {"--standby": ring.standby}
     metrics = {f"--metrics ({name})": at for name, at in ring.metrics.items()}

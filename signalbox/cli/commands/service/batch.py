@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from signalbox.cli.commands.arguments import add_client_files, client_files
 from signalbox.cli.http_client import HttpClient
 from signalbox.errors import InvalidRequestError, UnavailableError
 
@@ -36,11 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="FILE", help="where answers go")
     add("--url", default="http://127.0.0.1:8000", help="HTTP of the frontend (%(default)s)")
     add("--window", default="24h", metavar="TIME", help="give up after so long, e.g. 30m (%(default)s)")
+    add_client_files(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """0: every line was answered."""
-    client = HttpClient(args.url)
+    client = HttpClient(args.url, files=client_files(args, args.url))
     batch_id = (
         args.input if args.input.startswith(BATCH_PREFIX) else _begin(client, Path(args.input), args.window)
     )

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import closing, suppress
 from typing import Any
 
-from signalbox.cli.commands.arguments import at_least_one
+from signalbox.cli.commands.arguments import add_client_files, at_least_one, client_files
 from signalbox.cli.http_client import HttpClient
 from signalbox.errors import SignalboxError, UnavailableError
 
@@ -28,11 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--system", metavar="TEXT", help="message that the conversation starts with")
     add("--max-tokens", type=at_least_one, default=256, metavar="N", help="per answer (%(default)s)")
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (%(default)s)")
+    add_client_files(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Reads lines until end of file; Ctrl-C stops an answer, or the conversation."""
-    client = HttpClient(args.url)
+    client = HttpClient(args.url, files=client_files(args, args.url))
     model = args.model or _first_model(client)
     options = {"model": model, "max_tokens": args.max_tokens, "temperature": args.temperature}
     messages = [{"role": "system", "content": args.system}] if args.system else []

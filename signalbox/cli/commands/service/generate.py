@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any
 
-from signalbox.cli.commands.arguments import at_least_one, face
+from signalbox.cli.commands.arguments import add_client_files, at_least_one, face
 from signalbox.client import DEFAULT_ADDRESS, Client, Delta, Sampling
 
 EXAMPLE = """\
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repetition-penalty", type=float, metavar="R", help="above 1: say again less (1; try 1.2)")
     add("--seed", type=int, metavar="N", help="same seed, same output (drawn by the server)")
     add("--stop", action="append", type=unescape, metavar="TEXT", help="end before TEXT; repeatable")
+    add_client_files(parser)
     add("--json", action="store_true", help="print one JSON object per delta; the last one has `finished`")
 
 
@@ -54,7 +55,7 @@ def unescape(text: str) -> str:
 
 async def _stream(args: argparse.Namespace, prompt: str) -> None:
     show = _show_json if args.json else _show_text
-    async with Client(args.address) as client:
+    async with Client(args.address, ca=args.ca, cert=args.cert, key=args.key) as client:
         async for delta in client.generate(prompt, model=args.model, **_sampling(args)):
             show(delta)
 
