@@ -118,7 +118,11 @@ class HttpClient:
             connection.request(method, self._parts.path.rstrip("/") + path, body, headers or self._headers)
             response = connection.getresponse()
         except (OSError, HTTPException) as error:
-            raise UnavailableError(f"{self._url} does not answer as an HTTP server: {error!r}") from None
+            asks = self._parts.scheme == "https" and self._files.cert is None
+            hint = "; if it asks for a certificate, say --cert and --key" if asks else ""
+            raise UnavailableError(
+                f"{self._url} does not answer as an HTTP server: {error!r}{hint}"
+            ) from None
         if response.status != HTTPStatus.OK:
             raise _error_of(response)
         return response

@@ -31,16 +31,24 @@ class RelayedRing:
     """Names of services are `scheduler`, `relay`, `worker-0`, `worker-1`, `frontend`."""
 
     def __init__(
-        self, log_dir: Path, certificates: Path | None = None, fronts: Mapping[str, str] = NOWHERE_ELSE
+        self,
+        log_dir: Path,
+        certificates: Path | None = None,
+        fronts: Mapping[str, str] = NOWHERE_ELSE,
+        *,
+        asks_all: bool = False,
     ) -> None:
-        """certificates: folder of `signalbox certs`; None: plaintext. fronts: addresses at which the others look for
+        """certificates: folder of `signalbox certs`; None: plaintext. asks_all: clients and readers of metrics have to
+        show one, too. fronts: addresses at which the others look for
         services, by name; `{own}` in one is the service's own, as is that of those that are not there. Where the
         scheduler has one worker-1 looks for it there, too, and has no relay."""
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(7)]
-        self.scheduler, self.relay, self.grpc, http, self.relay_metrics = addresses[:5]
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(11)]
+        self.scheduler, self.relay, self.grpc, self.http = addresses[:4]
         names = ("scheduler", "relay", *WORKERS)
-        self.listening = dict(zip(names, (self.scheduler, self.relay, *addresses[5:]), strict=True))
+        self.listening = dict(zip(names, (self.scheduler, self.relay, *addresses[4:6]), strict=True))
         """Where those with links between services really are."""
+        self.metrics = dict(zip((*names, "frontend"), addresses[6:], strict=True))
+        self._certificates, self._asks_all = certificates, asks_all
         self._log_dir = log_dir
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         at = {name: fronts.get(name, "{own}").format(own=own) for name, own in self.listening.items()}
@@ -51,14 +59,14 @@ class RelayedRing:
             "scheduler": ("scheduler_svc", flags(listen=self.scheduler)),
             "relay": (
                 "worker_svc.relay",
-                flags(listen=self.relay, scheduler=dialled, metrics=self.relay_metrics),
+                flags(listen=self.relay, scheduler=dialled),
             ),
             "frontend": (
                 "frontend_svc",
                 flags(
                     scheduler=dialled,
                     grpc=self.grpc,
-                    http=http,
+                    http=self.http,
                     model=MODEL,
                     served_model_name="demo",
                 ),
@@ -70,14 +78,27 @@ class RelayedRing:
             own |= {"worker_id": name, "listen": self.listening[name], "advertise": at[name]}
             self._commands[name] = ("worker_svc", flags(**own))
 
-        if certificates is not None:
-            for name, (module, options) in self._commands.items():
-                role = name.partition("-")[0]
-                cert, key, ca = files_of(certificates, role)
-                more = list(flags(tls_cert=cert, tls_key=key, tls_ca=ca))
-                if role == "worker" and name not in direct:
-                    more.append("--behind-relay")
-                self._commands[name] = (module, (*options, *more))
+        for name, (module, options) in self._commands.items():
+            behind = ("--behind-relay",) if name in WORKERS and name not in direct else ()
+            own = self._tls_flags(name.partition("-")[0], certificates) + behind if certificates else ()
+            metrics = flags(metrics=self.metrics[name])
+            self._commands[name] = (module, (*options, *metrics, *own))
+
+    def _tls_flags(self, role: str, certificates: Path) -> tuple[str, ...]:
+        cert, key, ca = files_of(certificates, role)
+        told = flags(tls_cert=cert, tls_key=key, tls_ca=ca)
+        if self._asks_all:
+            told += flags(metrics_tls_ca=ca)
+            if role == "frontend":
+                told += flags(public_tls_cert=cert, public_tls_key=key, public_tls_ca=ca)
+        return told
+
+    def client(self) -> Client:
+        """Of the frontend; an operator, where certificates are asked for."""
+        if not self._asks_all or self._certificates is None:
+            return Client(self.grpc)
+        cert, key, ca = files_of(self._certificates, Role.OPERATOR.value)
+        return Client(f"grpcs://{self.grpc}", ca=ca, cert=cert, key=key)
 
     def start(self, name: str) -> None:
         """Starts a service; the log of an earlier one of the name goes on."""
@@ -102,7 +123,7 @@ class RelayedRing:
 
     async def ready(self) -> None:
         """Until the frontend offers the model on both workers."""
-        async with asyncio.timeout(START_TIMEOUT_S), Client(self.grpc) as client:
+        async with asyncio.timeout(START_TIMEOUT_S), self.client() as client:
             while await _num_workers(client) != len(WORKERS):
                 await asyncio.sleep(0.05)
 

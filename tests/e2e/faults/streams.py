@@ -17,12 +17,12 @@ RUN_S, END_S = 30.0, 60.0
 class Streams:
     """Requests that run, and what came of them so far."""
 
-    def __init__(self, address: str, count: int, *, num_tokens: int = OUTPUT_TOKENS, seed: int = 0) -> None:
-        """address: a frontend's gRPC. num_tokens: of each output. seed: of the prompts."""
+    def __init__(self, client: Client, count: int, *, num_tokens: int = OUTPUT_TOKENS, seed: int = 0) -> None:
+        """client: closed with the last stream's end. num_tokens: of each output. seed: of the prompts."""
         numbers = random.Random(seed)
         self._prompts = [[numbers.randrange(VOCAB_SIZE) for _ in range(PROMPT_TOKENS)] for _ in range(count)]
         self._num_tokens = num_tokens
-        self._client = Client(address)
+        self._client = client
         self.deltas: list[list[Delta]] = [[] for _ in self._prompts]
         generations = [
             self._client.generate(prompt, max_tokens=num_tokens, temperature=0, ignore_eos=True)

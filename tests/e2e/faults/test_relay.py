@@ -34,7 +34,7 @@ def slots_held(ring: RelayedRing) -> list[int]:
 
 
 async def test_two_workers_behind_a_relay_serve_requests(ring: RelayedRing) -> None:
-    await Streams(ring.grpc, NUM_REQUESTS).assert_all_end_once()
+    await Streams(ring.client(), NUM_REQUESTS).assert_all_end_once()
     workers = await ring.workers()
     assert all(worker.num_output_tokens for worker in workers.values())
     assert sum(worker.num_output_tokens for worker in workers.values()) == NUM_REQUESTS * OUTPUT_TOKENS
@@ -43,7 +43,7 @@ async def test_two_workers_behind_a_relay_serve_requests(ring: RelayedRing) -> N
 
 @pytest.mark.slow
 async def test_requests_survive_their_relay(ring: RelayedRing) -> None:
-    streams = Streams(ring.grpc, NUM_REQUESTS)
+    streams = Streams(ring.client(), NUM_REQUESTS)
     await streams.all_run()
     ring.kill("relay")
     await ring.attached()
@@ -55,7 +55,7 @@ async def test_requests_survive_their_relay(ring: RelayedRing) -> None:
 
 @pytest.mark.slow
 async def test_requests_survive_the_scheduler_behind_the_relay(ring: RelayedRing) -> None:
-    streams = Streams(ring.grpc, NUM_REQUESTS)
+    streams = Streams(ring.client(), NUM_REQUESTS)
     await streams.all_run()
     ring.kill("scheduler")
     ring.start("scheduler")
@@ -66,7 +66,7 @@ async def test_requests_survive_the_scheduler_behind_the_relay(ring: RelayedRing
 
 @pytest.mark.slow
 async def test_a_killed_worker_disturbs_no_other_of_its_relay(ring: RelayedRing) -> None:
-    streams = Streams(ring.grpc, NUM_REQUESTS)
+    streams = Streams(ring.client(), NUM_REQUESTS)
     await streams.all_run()
     before = (await ring.workers())["worker-0"].num_steps
     ring.kill("worker-1")

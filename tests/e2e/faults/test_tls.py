@@ -213,7 +213,7 @@ async def test_workers_behind_a_relay(certificates: Certificates, tmp_path: Path
         identities.take_on(certificates.identity(Role.OPERATOR))
         await ring.ready()
         await ring.attached(*WORKERS)
-        port = int(ring.relay_metrics.rpartition(":")[2])
+        port = int(ring.metrics["relay"].rpartition(":")[2])
         page = await asyncio.to_thread(scrape, port, believing(certificates), Role.RELAY.dns_name)
         assert "signalbox_relay_attached" in page.text
         hello = scheduler_pb2.AttachWorkerRequest()

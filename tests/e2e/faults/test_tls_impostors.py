@@ -78,7 +78,7 @@ async def test_no_service_takes_an_impostor_for_its_scheduler_or_relay(
             identities.take_on(ours.identity(Role.OPERATOR))
             await ring.ready()
             await ring.attached(*WORKERS)
-            await Streams(ring.grpc, NUM_STREAMS).assert_all_end_once()
+            await Streams(ring.client(), NUM_STREAMS).assert_all_end_once()
         finally:
             statuses = ring.stop()
         assert set(statuses.values()) == {0}, statuses

@@ -122,7 +122,7 @@ async def test_certificates_and_authority_are_replaced_under_streams(tmp_path: P
     identities.take_on(Identity(*files_of(installed.folder, Role.OPERATOR.value)))
     async with running(tmp_path, installed.folder) as (ring, proxies):
         for number, step in enumerate(steps, start=1):
-            streams = Streams(ring.grpc, NUM_STREAMS, num_tokens=NUM_TOKENS, seed=number)
+            streams = Streams(ring.client(), NUM_STREAMS, num_tokens=NUM_TOKENS, seed=number)
             await streams.all_run()
             step()
             await streams.all_run()  # what is open goes on

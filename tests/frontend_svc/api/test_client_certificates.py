@@ -145,6 +145,8 @@ async def test_commands_show_one_by_flags(face: Face) -> None:
             assert "the fox" in done.stdout
         refused = await command(*arguments, *believing, said="say it\n")
         assert refused.returncode == 1, (arguments, refused)
+        if "chat" in arguments:
+            assert "if it asks for a certificate, say --cert and --key" in refused.stderr
 
 
 async def test_files_for_plaintext_are_refused(face: Face) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -47,17 +48,22 @@ class Impostor(grpc.GenericRpcHandler):  # type: ignore[misc]
         return scheduler_pb2.FindLeaderResponse(is_leader=self._leads, scheduler_epoch=1 << 20)
 
 
-def wrong_identities(ours: Certificates, theirs: Certificates, role: Role) -> dict[str, Identity | None]:
-    """Of who wants to be taken for a `role`, by what is wrong; None: it speaks plaintext. All believe our authority."""
+def wrong_files(ours: Certificates, theirs: Certificates, role: Role) -> dict[str, tuple[Path, Path, Path]]:
+    """Certificate and key of who wants to be taken for a `role`, by what is wrong, and the authority that they believe:
+    ours."""
     cert, key, _ = theirs.files(role)
-    other = Role.WORKER if role is not Role.WORKER else Role.FRONTEND
     return {
-        "plaintext": None,
-        "of another authority": Identity(cert, key, ours.folder / "ca.crt"),
-        "expired": ours.identity(role, f"{role.value}-expired", days=1, ago=2),
-        "not valid yet": ours.identity(role, f"{role.value}-early", days=2, ago=AHEAD_DAYS),
-        "of another role": ours.identity(other),
+        "of another authority": (cert, key, ours.folder / "ca.crt"),
+        "expired": ours.files(role, f"{role.value}-expired", days=1, ago=2),
+        "not valid yet": ours.files(role, f"{role.value}-early", days=2, ago=AHEAD_DAYS),
     }
+
+
+def wrong_identities(ours: Certificates, theirs: Certificates, role: Role) -> dict[str, Identity | None]:
+    """As wrong_files, and of another role; None: it speaks plaintext."""
+    other = Role.WORKER if role is not Role.WORKER else Role.FRONTEND
+    wrong = {name: Identity(*files) for name, files in wrong_files(ours, theirs, role).items()}
+    return {"plaintext": None, **wrong, "of another role": ours.identity(other)}
 
 
 @asynccontextmanager
