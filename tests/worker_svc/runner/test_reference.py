@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker_svc.runner.reference import continuation, generate, load_reference, make_prompts
+from tests.worker_svc.runner.reference import (
+    assert_near_the_best,
+    continuation,
+    generate,
+    load_reference,
+    make_prompts,
+)
 
 NUM_TOKENS = 12
 
@@ -26,3 +32,18 @@ def test_a_continuation_is_what_generate_gives(
     wrong = [*greedy[:2], greedy[2] + 1, *greedy[3:]]
     for proposed in (greedy, greedy[:3], [], wrong, [*greedy, 5, 6]):
         assert continuation(model, prompt, proposed, NUM_TOKENS) == greedy, proposed
+
+
+def test_a_token_that_is_far_below_the_best_is_found(model_dir: Callable[[str], Path]) -> None:
+    """Wherever it is; those behind it are judged behind it."""
+    path, prompt = model_dir("tiny-llama"), make_prompts()[4]
+    greedy, logits = generate(path, tuple(prompt), NUM_TOKENS)
+    model = load_reference(path)
+    assert assert_near_the_best(model, prompt, greedy) == 0
+    second = int(logits[3].topk(2).indices[1])
+    gap = float(logits[3].max() - logits[3, second])
+    turned = greedy[:3] + continuation(model, [*prompt, *greedy[:3], second], [], NUM_TOKENS - 4)
+    turned.insert(3, second)
+    assert assert_near_the_best(model, prompt, turned, gap + 0.01) == 1
+    with pytest.raises(AssertionError, match="token 3 is"):
+        assert_near_the_best(model, prompt, turned, gap - 0.01)

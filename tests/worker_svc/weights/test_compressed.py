@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ INT8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
 ZEROS = INT4 | {"symmetric": False}
 FLOAT4 = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
+NVFP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}
 FLOAT8 = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
 ACTIVATIONS = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
 
@@ -41,6 +43,9 @@ def settings_of(form: str, weights: dict[str, Any], **more: Any) -> dict[str, An
 
 def scales_of(weight: torch.Tensor, weights: dict[str, Any]) -> torch.Tensor:
     """As the strategy has them, so that numbers fill the range."""
+    if weights["strategy"] == "tensor_group":
+        largest_scale = global_scale_of(weight) * weight.view(weight.shape[0], -1, 16).abs().amax(2) / 6
+        return largest_scale.to(torch.float8_e4m3fn).float()
     if weights["num_bits"] == 4 and weights["type"] == "float":
         return (
             (weight.view(weight.shape[0], -1, weights["group_size"]).abs().amax(2) / 6).log2().ceil().exp2()
@@ -58,6 +63,11 @@ def scales_of(weight: torch.Tensor, weights: dict[str, Any]) -> torch.Tensor:
     return blocks.abs().amax((1, 3)) / largest
 
 
+def global_scale_of(weight: torch.Tensor) -> torch.Tensor:
+    """`[1]` what NVFP4's scales were multiplied by, so that they fill the range of their eight bits."""
+    return 448.0 * 6.0 / weight.abs().max().reshape(1)
+
+
 def compressed(form: str, weights: dict[str, Any]) -> Encode:
     base, schemes = compressed_tensors("compressors"), compressed_tensors("quantization")
     scheme = schemes.QuantizationScheme(targets=["Linear"], weights=schemes.QuantizationArgs(**weights))
@@ -66,6 +76,8 @@ def compressed(form: str, weights: dict[str, Any]) -> Encode:
     def encode(_name: str, weight: torch.Tensor) -> Any:
         scales = scales_of(weight, weights)
         state: dict[str, Any] = {"weight": weight, "weight_scale": scales}
+        if weights["strategy"] == "tensor_group":
+            state["weight_global_scale"] = global_scale_of(weight)
         if not weights.get("symmetric", True):
             random = torch.Generator().manual_seed(5)
             low, high = -(1 << weights["num_bits"] - 1), (1 << weights["num_bits"] - 1) - 1
@@ -73,10 +85,28 @@ def compressed(form: str, weights: dict[str, Any]) -> Encode:
                 low, high, scales.shape, dtype=torch.int8, generator=random
             )
         stored = compressor.compress(dict(state), scheme)
-        meant = compressor.decompress(dict(stored), scheme)["weight"]
-        return dict(stored), meant.float()
+        meant = compressor.decompress(dict(stored), scheme)["weight"].float()
+        if weights["strategy"] == "tensor_group":
+            rounded, meant = meant, nvfp4_numbers(stored, scheme.weights)
+            assert float((rounded - meant).abs().max()) <= 2**-7 * float(meant.abs().max())
+        return dict(stored), meant
 
     return encode
+
+
+def nvfp4_numbers(stored: Mapping[str, torch.Tensor], args: Any) -> torch.Tensor:
+    """By the parts that its decompressor is made of, in float32: that rounds to bfloat16 on its way."""
+    helpers = compressed_tensors("compressors.nvfp4.helpers")
+    forward = compressed_tensors("quantization.lifecycle.forward")
+    packed = stored["weight_packed"]
+    codes = helpers.unpack_fp4_from_uint8(packed, packed.shape[0], 2 * packed.shape[1], dtype=torch.float32)
+    return forward.dequantize(
+        codes,
+        stored["weight_scale"].float(),
+        args=args,
+        dtype=torch.float32,
+        global_scale=stored["weight_global_scale"],
+    )
 
 
 CASES = {
@@ -96,6 +126,7 @@ CASES = {
     ),
     "W3A16": ("pack-quantized", INT4 | {"num_bits": 3}),
     "MXFP4": ("mxfp4-pack-quantized", FLOAT4),
+    "NVFP4": ("nvfp4-pack-quantized", NVFP4),
     "naive": ("naive-quantized", INT8),
     "FP8": ("float-quantized", FLOAT8),
     "FP8, a tensor": ("float-quantized", FLOAT8 | {"strategy": "tensor"}),

@@ -177,8 +177,8 @@ def running(batch: PagedBatch) -> Iterator[None]:
 
 
 _shapes: dict[int, LayerShape] = {}
-_given: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-"""Keys and values that layers have given while shapes are noted."""
+_handed: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+"""Keys and values that layers have handed on while shapes are noted."""
 
 
 @contextlib.contextmanager
@@ -189,7 +189,7 @@ def recording_shapes(model: Any) -> Iterator[dict[int, LayerShape]]:
     try:
         yield _shapes
     finally:
-        _given.clear()
+        _handed.clear()
         model.set_attn_implementation(IMPLEMENTATION)
 
 
@@ -210,17 +210,17 @@ def record_shape(
         if absorbed is None
         else absorbed.layer_shape
     )
-    _given[index] = key, value
+    _handed[index] = key, value
     value_dim = value.shape[3] if absorbed is None else absorbed.value_dim
     return query.new_zeros((1, query.shape[2], query.shape[1], value_dim)), None
 
 
 def giver_of(key: torch.Tensor, value: torch.Tensor, sees: tuple[int, int] | None) -> int | None:
-    """The layer that has given this very key and value before, and sees as far: it has written them. None: none."""
+    """The layer that has handed on this very key and value before, and sees as far: it has written them. None: none."""
     givers = (
         layer
-        for layer, given in _given.items()
-        if given[0] is key and given[1] is value and _shapes[layer].sees == sees
+        for layer, handed in _handed.items()
+        if handed[0] is key and handed[1] is value and _shapes[layer].sees == sees
     )
     return next(givers, None)
 

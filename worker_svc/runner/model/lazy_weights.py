@@ -88,10 +88,10 @@ class _Progress:
         self._lock = threading.Lock()
 
     def add(self, num_bytes: int) -> None:
-        with self._lock:
+        with self._lock:  # which lines come in order by, too
             self._done += num_bytes
             most = max(TOLD_SHARE * self._total, TOLD_BYTES)
             if self._done - self._told < most and self._done < self._total:
                 return
             self._told = self._done
-        logger.info("weights: %d of %d MB read", self._done / 1e6, self._total / 1e6)
+            logger.info("weights: %d of %d MB read", self._done / 1e6, self._total / 1e6)
