@@ -27,5 +27,6 @@ def tell_threads(wanted: int | None) -> int:
 
 
 def spin_count() -> str:
-    """GOMP_SPINCOUNT for the threads of a worker, by which ours go too."""
+    """GOMP_SPINCOUNT, for OpenMP's threads of a worker. Those that do a decoder's lists of works (`team.h`) look as
+    often as `LONG_SPINS` says, whatever the machine."""
     return str(spins(this_machine()))
