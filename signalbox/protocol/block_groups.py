@@ -30,6 +30,12 @@ class BlockGroup:
     bytes_per_block: int = 0
     """In all layers of the group; 0: it is not said."""
 
+    @property
+    def words(self) -> str:
+        """What its layers have, for people."""
+        kind = "chunks" if self.kind == BlockGroupKind.CHUNK else "a window"
+        return f"{kind} of {self.reach} positions"
+
     def first_seen(self, position: Positions) -> Positions:
         """The first position that a query at `position`, or behind it, looks at."""
         if self.kind == BlockGroupKind.CHUNK:

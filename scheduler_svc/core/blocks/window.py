@@ -50,9 +50,9 @@ class WindowBlocks:
         """Blocks that `slot` lacks for the positions up to `end`."""
         return max(-(-end // self.block_size) - int(self.ends[slot]), 0)
 
-    def room(self, slot: int) -> int:
-        """Positions that `slot` could have blocks for, at most, if it got all that are available."""
-        return (int(self.ends[slot]) + self.pool.num_available) * self.block_size
+    def room(self, slot: int, num_available: int) -> int:
+        """Positions that `slot` could have blocks for, at most, if it got so many more."""
+        return (int(self.ends[slot]) + num_available) * self.block_size
 
     def find(self, hashes: Hashes) -> Blocks:
         """The block with each of these contents; -1: there is none."""

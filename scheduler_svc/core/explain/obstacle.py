@@ -13,6 +13,7 @@ from scheduler_svc.core.admission.safe_mode import SafeMode
 from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
 from scheduler_svc.core.blocks.prefix_wait import PrefixWait
 from scheduler_svc.core.blocks.side_copies import count_copies, find_fence, reserved_for_others
+from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain.queue_place import Order
 from scheduler_svc.core.request import Request
@@ -48,7 +49,7 @@ class Reason(Enum):
     GRAMMAR_TURN = "grammar_turn"
     """As many wait for their grammars as may."""
     PREFIX = "prefix"
-    """Another request computes what both of them begin with."""
+    """Another request computes what both of them begin with, or the state behind that."""
     HOST_COPIES = "host_copies"
     """Blocks are copied from or to the host tier for it."""
     AFFINITY = "affinity"
@@ -102,6 +103,8 @@ class DryStep(StepCapacity):
         self.name = worker.info.worker_id
         self.num_prompts = 0
         """Prompts that have a chunk."""
+        self.num_taken = [0 for _ in worker.windows]
+        """Blocks of each group but the spine for the chunks of these prompts."""
         self.prefilling = list(table.prefilling)
         self.leave_out({slot for slot in table.prefilling if worker.request(slot).num_crashes})
 
@@ -112,16 +115,35 @@ class DryStep(StepCapacity):
 
     def continue_prompt(self, slot: int) -> None:
         """A chunk of a prompt would be in the step."""
-        table = self.worker.table
-        is_final = self.take_chunk(slot) == int(table.target[slot] - table.num_sent[slot])
+        table, windows = self.worker.table, self.worker.windows
+        start = int(table.num_sent[slot])
+        if windows and self.window_room(slot) <= start:
+            self.busy.add(slot)
+            return
+        end = start + self.take_chunk(slot)
+        for number, window in enumerate(windows):
+            self.num_taken[number] += window.num_lacking(slot, end)
         self.num_prompts += 1
-        if is_final:
+        if end == int(table.target[slot]):
             self.prefilling.remove(slot)
 
+    def num_available_of(self, window: WindowBlocks) -> int:
+        """Blocks of a group that nobody holds, nor will."""
+        return super().num_available_of(window) - self.num_taken[window.number - SPINE - 1]
 
-def _of_leader(wait: PrefixWait | None) -> str:
+
+def _of_leader(dry: DryStep, wait: PrefixWait | None) -> str:
     assert wait is not None
-    return f"request {wait.leader_id} computes the first {wait.end} tokens, which both of them begin with"
+    if not wait.is_state:
+        return f"request {wait.leader_id} computes the first {wait.end} tokens, which both of them begin with"
+    sentence = (
+        f"request {wait.leader_id} computes the state behind the first {wait.end} tokens, which both of them "
+        "begin with, and is to keep it"
+    )
+    kept = dry.worker.checkpoints
+    if kept is None or kept.pool.num_available or wait.end in kept.ordered.get(wait.slot, ()):
+        return sentence
+    return f"{sentence}, if one of the {kept.pool.num_blocks} checkpoints of {dry.name} is not in use then"
 
 
 def _of_copies(dry: DryStep, request: Request) -> str:
@@ -146,15 +168,18 @@ def _of_tokens(dry: DryStep, request: Request) -> str:
 
 
 def _of_blocks(dry: DryStep, request: Request) -> str:
-    group = max(range(len(dry.lacking)), key=lambda number: dry.lacking[number])
-    if group != SPINE:
-        window = dry.worker.windows[group - SPINE - 1]
-        free = f"{window.pool.num_available} of {window.pool.num_blocks} are free"
-        layers = f"for layers that look back {window.group.reach} positions"
-        return f"it needs {dry.window_needs[group - SPINE - 1]} blocks {layers} on {dry.name}; {free}"
-    spare = f" and {dry.headroom} to spare for those that run" if dry.headroom else ""
-    free = f"{dry.num_free_blocks(request)} of {dry.worker.pool.num_blocks} are free"
-    return f"it needs {max(dry.num_blocks, 0)} more blocks{spare} on {dry.name}; {free}"
+    group = max(range(len(dry.needs)), key=lambda number: dry.needs[number].lacking)
+    needed, headroom, num_free = dry.needs[group]
+    spare = f" and {headroom} to spare for those that run" if headroom else ""
+    free = f"{num_free} of {dry.worker.pools[group].num_blocks} are free"
+    return f"it needs {max(needed, 0)} more blocks{of_layers(dry.worker, group)}{spare} on {dry.name}; {free}"
+
+
+def of_layers(worker: Worker, group: int) -> str:
+    """Which layers the blocks of a group are for, where others have blocks of their own."""
+    if group == SPINE:
+        return " of the whole sequence" if worker.windows else ""
+    return f" for layers with {worker.windows[group - SPINE - 1].group.words}"
 
 
 WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
@@ -162,7 +187,7 @@ WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
         Reason.NO_SLOT,
         lambda dry, _: f"all {dry.worker.table.num_slots} slots of {dry.name} are taken (num_slots)",
     ),
-    gates.PREFIX: (Reason.PREFIX, lambda dry, request: _of_leader(request.history.prefix_wait)),
+    gates.PREFIX: (Reason.PREFIX, lambda dry, request: _of_leader(dry, request.history.prefix_wait)),
     gates.COPIES: (Reason.HOST_COPIES, _of_copies),
     gates.GRAMMAR_TURN: (
         Reason.GRAMMAR_TURN,
@@ -190,7 +215,7 @@ WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
     gates.REPORTS: (Reason.NEXT_STEP, lambda dry, _: "it goes on when the steps that ran it have reported"),
     gates.LEADER: (
         Reason.PREFIX,
-        lambda dry, request: _of_leader(find_leader(dry.worker, request, dry.prefix)),
+        lambda dry, request: _of_leader(dry, find_leader(dry.worker, request, dry.prefix)),
     ),
     gates.SHARED_COPIES: (Reason.HOST_COPIES, _of_copies),
     gates.WHOLE_PROMPT: (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
+from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, of_layers, suspension
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, first_waiting
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import DISPLACED, HELD, SlotState
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.block_groups import SPINE
 
 
 def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePlace, order: Order) -> Obstacle:
@@ -35,9 +36,33 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
             Reason.DISPLACED, f"others have its place, and it keeps its blocks; {resumable.sentence}"
         )
     if table.paused[slot] & HELD:
-        free = f"{worker.pool.num_available} of {worker.pool.num_blocks} are free"
-        return Obstacle(Reason.NO_BLOCKS, f"its next token needs another block on {name}; {free}")
+        group = min(range(len(worker.pools)), key=lambda number: worker.pools[number].num_available)
+        return Obstacle(Reason.NO_BLOCKS, f"its next token needs another block{_on(worker, group)}")
+    group = _short_of(worker, slot)
+    if group is not None:
+        return Obstacle(Reason.NO_BLOCKS, f"its next chunk needs another block{_on(worker, group)}")
     return Obstacle(Reason.RUNS, _runs(worker, request))
+
+
+def _short_of(worker: Worker, slot: int) -> int | None:
+    """The group of which a prompt that goes on has no block and finds none (GR5); None: it has what it needs, or a
+    chunk of its own in flight brings some."""
+    table = worker.table
+    sent = int(table.num_sent[slot])
+    if (
+        table.state[slot] != SlotState.PREFILL
+        or sent == table.target[slot]
+        or sent > table.num_computed[slot]
+    ):
+        return None
+    rooms = (window.room(slot, window.pool.num_available) for window in worker.windows)
+    return next((number for number, room in enumerate(rooms, SPINE + 1) if room <= sent), None)
+
+
+def _on(worker: Worker, group: int) -> str:
+    pool = worker.pools[group]
+    free = f"{pool.num_available} of {pool.num_blocks} are free"
+    return f"{of_layers(worker, group)} on {worker.info.worker_id}; {free}"
 
 
 def _of_resumable(

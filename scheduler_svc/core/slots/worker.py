@@ -303,10 +303,6 @@ class Worker:
                 step.copies.append((block, target | HOST_BIT))
         return blocks
 
-    def window_room(self, slot: int) -> int:
-        """Positions that `slot` can have blocks for in all groups but the spine."""
-        return min(window.room(slot) for window in self.windows)
-
     def cover(self, slot: int, end: int) -> list[tuple[int, Blocks]]:
         """Gives `slot` the blocks for its positions up to `end` in all groups but the spine, which have them. Returns
         (group, blocks) of those that got some."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,22 @@ from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.displacement import excessive_row
+
+
+class BlockNeed(NamedTuple):
+    """Blocks of one group for a request that is looked up."""
+
+    needed: int
+    """New ones."""
+    headroom: int
+    """To be left over for those that run."""
+    free: int
+    """What nobody holds, but for the request's hits."""
+
+    @property
+    def lacking(self) -> int:
+        """More than are free."""
+        return self.needed + self.headroom - self.free
 
 
 class StepCapacity:
@@ -52,8 +69,8 @@ class StepCapacity:
         left over for those that run."""
         self.window_needs: list[int] = []
         """New blocks that it needs at once of each group but the spine."""
-        self.lacking: list[int] = [0]
-        """More than are free, of each group."""
+        self.needs: list[BlockNeed] = []
+        """What it needs of each group, and what is there."""
 
     # -- tokens --
 
@@ -91,7 +108,7 @@ class StepCapacity:
         threshold = self.config.long_prefill_token_threshold or self.num_left
         length = min(lacking, self.num_left, threshold)
         if self.worker.windows:
-            length = min(length, self.worker.window_room(slot) - int(table.num_sent[slot]))
+            length = min(length, self.window_room(slot) - int(table.num_sent[slot]))
         if self.worker.checkpoints is not None:
             start, target = int(table.num_sent[slot]), int(table.target[slot])
             length = self.worker.checkpoints.rounded(start, length, target)
@@ -169,18 +186,31 @@ class StepCapacity:
 
     def count_lacking(self, request: Request) -> None:
         """Counts again how many blocks others would have to give up for what was looked up."""
-        self.lacking = [self.num_blocks + self.headroom - self.num_free_blocks(request)]
+        self.needs = [BlockNeed(self.num_blocks, self.headroom, self.num_free_blocks(request))]
         if self.worker.windows:
             hits = self.prefix.window_hits or [NO_BLOCKS] * len(self.worker.windows)
             for window, needed, found in zip(self.worker.windows, self.window_needs, hits, strict=True):
                 headroom = self.worker.num_active if self.headroom else 0
-                free = window.pool.num_available - window.pool.num_idle(found)
-                self.lacking.append(needed + headroom - free)
+                free = self.num_available_of(window) - window.pool.num_idle(found)
+                self.needs.append(BlockNeed(needed, headroom, free))
+
+    @property
+    def lacking(self) -> list[int]:
+        """Blocks of each group that others would have to give up for what was looked up."""
+        return [need.lacking for need in self.needs]
 
     @property
     def is_lacking(self) -> bool:
         """Whether others would have to give up blocks for what was looked up."""
-        return max(self.lacking) > 0
+        return any(need.lacking > 0 for need in self.needs)
+
+    def window_room(self, slot: int) -> int:
+        """Positions that the prompt of `slot` can have blocks for in all groups but the spine."""
+        return min(window.room(slot, self.num_available_of(window)) for window in self.worker.windows)
+
+    def num_available_of(self, window: WindowBlocks) -> int:
+        """Blocks of a group that nobody holds."""
+        return window.pool.num_available
 
     def num_free_blocks(self, request: Request) -> int:
         """Blocks that nobody holds, but for hits and for what others are to start with. Whoever makes room may hold

@@ -106,7 +106,7 @@ class PrefillAdmission(StepCapacity):
         """A block at least of every group is there for a prompt that goes on, if need be after one that goes behind it
         has given up its own. It waits for what comes by itself: its own chunk in flight, and those certain to end."""
         worker, table = self.worker, self.worker.table
-        while worker.window_room(slot) <= int(table.num_sent[slot]):
+        while self.window_room(slot) <= int(table.num_sent[slot]):
             ending = certain_to_end(worker)
             if table.num_sent[slot] > table.num_computed[slot] or sum(blocks_coming(worker, ending)[1:]):
                 return False

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain import obstacle
 from scheduler_svc.core.explain.explanation import Explanation, explain
 from scheduler_svc.core.explain.obstacle import Reason
@@ -17,8 +18,9 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.step import StepDecision
-from signalbox.protocol.enums import FinishReason
-from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, report_for
+from signalbox.protocol.block_groups import BlockGroup, StateGroup
+from signalbox.protocol.enums import BlockGroupKind, FinishReason
+from tests.scheduler_svc.harness import MODEL, WORKER, make_info, make_request, make_scheduler, report_for
 
 GATES = {name: gate for name, gate in vars(gates).items() if isinstance(gate, gates.Gate)}
 
@@ -58,22 +60,33 @@ def finish_step(scheduler: Scheduler) -> None:
 
 
 def make_busy(rng: random.Random, policy: str) -> Scheduler:
-    """A scheduler with little of one thing or another."""
-    scheduler = make_scheduler(
-        num_blocks=rng.choice([24, 64]),
-        num_slots=8,
+    """A scheduler with little of one thing or another. hybrid: its worker has windows and checkpoints, and little of
+    these, too."""
+    scheduler = Scheduler(settings_for(rng, policy), epoch=1, now=0.0)
+    groups = (
+        BlockGroup(BlockGroupKind.WINDOW, 6, rng.choice([4, 8, 12])),
+        BlockGroup(BlockGroupKind.CHUNK, 8, rng.choice([6, 12])),
+    )
+    hybrid = {"groups": groups, "state_group": StateGroup(8, rng.choice([1, 3]))}
+    info = make_info(num_blocks=rng.choice([24, 64]), num_slots=8, **(hybrid if policy == "hybrid" else {}))
+    scheduler.attach_worker(info, None, 0.0)
+    scheduler.queues.set_limits(TenantLimits(), {"x": TenantLimits(max_running=1)})
+    return scheduler
+
+
+def settings_for(rng: random.Random, policy: str) -> SchedulerConfig:
+    return SchedulerConfig(
         max_num_seqs=rng.choice([2, 4]),
-        max_num_batched_tokens=rng.choice([8, 64]),
+        max_num_batched_tokens=rng.choice([8, 24, 64]),
         max_num_partial_prefills=rng.choice([0, 1]),
         lower_class_prefill_tokens=rng.choice([0, 6]) * (policy == "priority"),
         watermark_blocks_per_seq=rng.choice([0, 1]),
+        long_prefill_token_threshold=rng.choice([0, 4]) * (policy == "hybrid"),
         enable_chunked_prefill=policy != "whole prompts",
         max_inflight_steps=1,
         policy="priority" if policy == "priority" else "fcfs",
         aging_s=0.0,
     )
-    scheduler.queues.set_limits(TenantLimits(), {"x": TenantLimits(max_running=1)})
-    return scheduler
 
 
 def disturb(rng: random.Random, scheduler: Scheduler, turn: int) -> None:
@@ -84,7 +97,10 @@ def disturb(rng: random.Random, scheduler: Scheduler, turn: int) -> None:
             "priority": rng.randint(0, 2),
             "has_grammar": rng.random() < 0.2,
         }
-        request = make_request(f"r{turn}", rng.randint(1, 40), rng.randint(1, 30), **fields)
+        length, num_common = rng.randint(1, 40), rng.choice([0, 3, 6])  # blocks that begin others, too
+        names = [(0, at) if at < num_common else (turn + 1, at) for at in range(length // 4)]
+        hashes = b"".join(bytes(name).ljust(16) for name in names)
+        request = make_request(f"r{turn}", length, rng.randint(1, 30), hashes, **fields)
         scheduler.submit(request, 0.0)
     for request in list(scheduler.requests.values()):
         if request.status is RequestStatus.WAITING_FOR_FSM and rng.random() < 0.5:
@@ -95,7 +111,7 @@ def disturb(rng: random.Random, scheduler: Scheduler, turn: int) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("policy", ["fcfs", "priority", "whole prompts"])
+@pytest.mark.parametrize("policy", ["fcfs", "priority", "whole prompts", "hybrid"])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_next_step_starts_who_is_said_to_be_next_and_nobody_who_lacks_something(
     policy: str, seed: int
