@@ -85,6 +85,9 @@ class WorkerSettings(MetricsSettings):
     num_checkpoints: int | None = Field(None, ge=0)
     """Recurrent states that are kept for others to go on from, beside those of slots. 0: prompts begin at their first
     token. Unset: two for each slot, fewer where these would take more than a share of the memory that is left."""
+    checkpoints_of_prompts_only: bool = False
+    """Whether states that decoding made are left out of these: others go on from computed prompts alone. For models
+    whose states do not come out of decoding bit for bit as they come out of a prompt (docs/models.md)."""
     max_num_batched_tokens: int = Field(8192, ge=1)
     """Largest batch that the runner takes, in tokens."""
     outbound_log_bytes: int = Field(64 << 20, ge=1)

@@ -132,6 +132,9 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         )
     except ModelLoadError as error:
         raise StartupError(str(error)) from None
+    states = runner.info.state_group
+    if states is not None and settings.checkpoints_of_prompts_only:
+        runner.info = replace(runner.info, state_group=replace(states, prompts_only=True))
     if speculation is None:
         return runner, None
     runner.info = replace(runner.info, max_draft_tokens=speculation.num_drafts)

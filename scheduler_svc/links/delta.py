@@ -201,7 +201,9 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
             BlockGroup(each.kind, each.reach, each.num_blocks, each.bytes_per_block)
             for each in message.groups
         ),
-        state_group=StateGroup(states.boundary, states.num_checkpoints, states.bytes_per_checkpoint)
+        state_group=StateGroup(
+            states.boundary, states.num_checkpoints, states.bytes_per_checkpoint, states.prompts_only
+        )
         if message.HasField("state_group")
         else None,
     )

@@ -56,6 +56,8 @@ class StateGroup:
     num_checkpoints: int
     bytes_per_checkpoint: int = 0
     """In all layers; 0: it is not said."""
+    prompts_only: bool = False
+    """States that decoding made are not kept (CK11)."""
 
     def last_boundary(self, position: Positions) -> Positions:
         """The last boundary up to `position`; 0: there is none yet."""

@@ -462,14 +462,16 @@ class WorkerHello(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ...) -> None: ...
 
 class StateGroup(_message.Message):
-    __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint")
+    __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint", "prompts_only")
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     NUM_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_ONLY_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     num_checkpoints: int
     bytes_per_checkpoint: int
-    def __init__(self, boundary: _Optional[int] = ..., num_checkpoints: _Optional[int] = ..., bytes_per_checkpoint: _Optional[int] = ...) -> None: ...
+    prompts_only: bool
+    def __init__(self, boundary: _Optional[int] = ..., num_checkpoints: _Optional[int] = ..., bytes_per_checkpoint: _Optional[int] = ..., prompts_only: bool = ...) -> None: ...
 
 class BlockGroup(_message.Message):
     __slots__ = ("kind", "reach", "num_blocks", "bytes_per_block")

@@ -7,6 +7,9 @@ import random
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 
+PROMPTS_ONLY_SHARE = 0.25
+"""Share of the workers that keep no states of decoding (CK11)."""
+
 
 def draw_groups(dice: random.Random, block_size: int, max_draft_tokens: int) -> tuple[BlockGroup, ...]:
     """One group or two, of reaches from less than a block on, with as few blocks as there may be or some more."""
@@ -22,4 +25,5 @@ def draw_groups(dice: random.Random, block_size: int, max_draft_tokens: int) -> 
 
 def draw_states(dice: random.Random, block_size: int) -> StateGroup:
     """Checkpoints at each block or each few, from one on: then every one of them is another's."""
-    return StateGroup(block_size * dice.choice((1, 2, 3)), dice.choice((1, 2, 5, 40)))
+    boundary, num_checkpoints = block_size * dice.choice((1, 2, 3)), dice.choice((1, 2, 5, 40))
+    return StateGroup(boundary, num_checkpoints, prompts_only=dice.random() < PROMPTS_ONLY_SHARE)

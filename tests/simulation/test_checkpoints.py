@@ -13,12 +13,17 @@ from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import report
 from scheduler_svc.core.step.step import StepDecision, StepRecord, StepReport
+from scheduler_svc.links.delta import parse_offer
+from signalbox.protocol.block_groups import StateGroup
+from signalbox.v1 import scheduler_pb2
+from tests.simulation import groups
 from tests.simulation.random_scenario import Scenario
-from worker_svc.core.batch import Batch
+from worker_svc.core.batch import Batch, RunnerInfo
 from worker_svc.core.faults.isolation import RunnerBrokenError
 from worker_svc.core.requests import checkpoints as kept
 from worker_svc.core.requests.state_versions import NOTHING, StateVersions
 from worker_svc.core.step import CheckpointOrder
+from worker_svc.links.delta import build_state_group
 
 SEEDS = 16
 BUDGET = 100
@@ -27,8 +32,15 @@ BUDGET = 100
 Patch = pytest.MonkeyPatch
 
 
-def scenario(seed: int, inflight: int, *, has_groups: bool = False) -> Scenario:
-    return Scenario(seed, inflight, 0, num_state_versions=2, has_checkpoints=True, has_groups=has_groups)
+def scenario(seed: int, inflight: int, *, has_groups: bool = False, drafts: int = 0) -> Scenario:
+    return Scenario(
+        seed,
+        inflight,
+        drafts,
+        num_state_versions=2 + (drafts > 0),
+        has_checkpoints=True,
+        has_groups=has_groups,
+    )
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
@@ -42,6 +54,40 @@ def test_every_scenario_keeps_every_rule(has_groups: bool) -> None:
     assert sum(outcome.num_preemptions for outcome in outcomes)
     assert sum(outcome.num_hit_tokens for outcome in outcomes)
     assert sum(outcome.num_attempts - outcome.num_requests for outcome in outcomes), "nothing was replayed"
+
+
+@pytest.mark.parametrize("prompts_only", [False, True])
+def test_a_hello_says_what_checkpoints_are_of(prompts_only: bool) -> None:
+    """CK1, CK11."""
+    group = StateGroup(64, 4, 1000, prompts_only)
+    said = build_state_group(RunnerInfo("m", 8, 4, 64, 100, (), num_state_versions=2, state_group=group))
+    assert parse_offer(scheduler_pb2.WorkerHello(state_group=said)).state_group == group
+
+
+def look_at_what_is_kept(patch: Patch) -> list[tuple[int, int]]:
+    """From now on: (position, end of what a prompt's chunks have computed) of each state that a worker keeps."""
+    noted, note = list[tuple[int, int]](), kept.Checkpoints._note
+
+    def look(self: kept.Checkpoints, slot: int, checkpoint: int, position: int) -> None:
+        noted.append((position, int(self._table.prefill_target[slot])))
+        note(self, slot, checkpoint, position)
+
+    patch.setattr(kept.Checkpoints, "_note", look)
+    return noted
+
+
+def test_where_prompts_alone_count_nobody_goes_on_from_a_state_of_decoding(monkeypatch: Patch) -> None:
+    """CK11, Y1. Beside drafts, too; elsewhere such states are kept and gone on from."""
+    noted = look_at_what_is_kept(monkeypatch)
+    for share, expected in ((1, False), (0, True)):
+        monkeypatch.setattr(groups, "PROMPTS_ONLY_SHARE", share)
+        noted.clear()
+        outcomes = [
+            scenario(seed, inflight, drafts=seed % 2 * 3).run() for inflight in (1, 2) for seed in range(10)
+        ]
+        assert sum(outcome.num_hit_tokens for outcome in outcomes)
+        assert any(position > end for position, end in noted) is expected
+        assert any(position <= end for position, end in noted)
 
 
 def kept_a_token_early(patch: Patch) -> None:

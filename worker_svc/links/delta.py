@@ -317,6 +317,7 @@ def build_state_group(info: RunnerInfo) -> scheduler_pb2.StateGroup | None:
         boundary=info.state_group.boundary,
         num_checkpoints=info.state_group.num_checkpoints,
         bytes_per_checkpoint=info.state_group.bytes_per_checkpoint,
+        prompts_only=info.state_group.prompts_only,
     )
 
 

@@ -249,8 +249,8 @@ class Checkpoints:
         before, self._last[slot] = self._last.get(slot), self._holding(checkpoint)
         if kind == Kind.PROMPT:
             self._num_prompts += 1
-        to_prompts = (self._num_hits[Kind.PROMPT] > self._num_hits[Kind.END]) != (
-            self._num_prompts % TRIAL == 0
+        to_prompts = self.group.prompts_only or (
+            (self._num_hits[Kind.PROMPT] > self._num_hits[Kind.END]) != (self._num_prompts % TRIAL == 0)
         )
         if kind == Kind.PROMPT and not to_prompts:
             self.pool.demote(checkpoint)

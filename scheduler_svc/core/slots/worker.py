@@ -318,11 +318,17 @@ class Worker:
 
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
-        if self.checkpoints is not None:
-            self.checkpoints.leave(slot, self._confirmed(slot))
+        self._leave_state(slot)
         self.pool.release(self.table.preempt(slot, step))
         self._drop_windows(slot)
         self.stats.num_preemptions += 1
+
+    def _leave_state(self, slot: int, *, has_failed: bool = False) -> None:
+        """A running slot ends, or loses its blocks: what can be gone on from of its state is kept."""
+        if self.checkpoints is not None:
+            decodes = self.table.state[slot] == SlotState.DECODE
+            is_lost = has_failed or (decodes and self.checkpoints.group.prompts_only)
+            self.checkpoints.leave(slot, 0 if is_lost else self._confirmed(slot))
 
     def _confirmed(self, slot: int) -> int:
         return int(self.table.confirmed(np.array([slot]))[0])
@@ -351,9 +357,8 @@ class Worker:
 
     def release(self, slot: int, status: RequestStatus) -> None:
         """Ends whatever the slot does and returns its blocks: for finish, cancel, error and loss alike. Idempotent."""
-        if self.checkpoints is not None and self.table.state[slot] in RUNNING:
-            has_failed = status is RequestStatus.FINISHED_ERROR
-            self.checkpoints.leave(slot, 0 if has_failed else self._confirmed(slot))
+        if self.table.state[slot] in RUNNING:
+            self._leave_state(slot, has_failed=status is RequestStatus.FINISHED_ERROR)
         blocks = self.table.release(slot, status)
         if blocks is not None:
             self.pool.release(blocks)

@@ -11,6 +11,7 @@ from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints, Kind
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
+from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
@@ -32,11 +33,14 @@ def hashes(*numbers: int) -> Any:
     return np.frombuffer(content(*numbers), HASH_DTYPE)
 
 
-def make_ring(num_checkpoints: int = 8, num_blocks: int = 64, **settings: Any) -> tuple[Scheduler, Worker]:
+def make_ring(
+    num_checkpoints: int = 8, num_blocks: int = 64, prompts_only: bool = False, **settings: Any
+) -> tuple[Scheduler, Worker]:
     """A scheduler and its one worker, in blocks of 4."""
     values = {"max_inflight_steps": 1, "max_num_seqs": 4} | settings
     scheduler = Scheduler(SchedulerConfig(**values), epoch=1, now=0.0)
-    info = make_info(num_blocks=num_blocks, state_group=StateGroup(BOUNDARY, num_checkpoints))
+    states = StateGroup(BOUNDARY, num_checkpoints, prompts_only=prompts_only)
+    info = make_info(num_blocks=num_blocks, state_group=states)
     scheduler.attach_worker(info, None, 0.0)
     return scheduler, scheduler.workers[WORKER]
 
@@ -282,6 +286,32 @@ def test_whoever_has_gone_on_from_a_bad_state_starts_anew() -> None:
     fail(scheduler, made.started[0].chunk.slot)
     assert lost(scheduler) == {"heir": LossCause.BAD_BLOCKS}
     assert not states_of(worker).pool.has_content.any()
+
+
+def test_where_prompts_alone_count_decoding_keeps_nothing() -> None:
+    """CK11: no place is given to what the worker would not keep; a prompt that is cut off is a prompt."""
+    scheduler, worker = make_ring(prompts_only=True, max_num_batched_tokens=16)
+    submit(scheduler, "first", 13, 1, 2, 3)
+    assert positions(step(scheduler)) == [8]
+    say(worker, 12, 4, 5, 6)
+    assert positions(end(scheduler, 0)) == []
+    scheduler.update(WORKER, report_for(scheduler), 0.0)
+    submit(scheduler, "long", 40, *range(11, 21))
+    step(scheduler)
+    made = StepDecision(9, 1)
+    slot = scheduler.requests[RequestKey("f", "long")].slot
+    assert slot is not None
+    worker.preempt(slot, made)
+    assert [order.position for order in states_of(worker).name_leaving()] == [0]
+
+
+def test_where_prompts_alone_count_their_ends_outlive_others() -> None:
+    """CK8, CK11."""
+    states = Checkpoints(StateGroup(BOUNDARY, 4, prompts_only=True), 4, 4)
+    states.start(0, 0, NO_CHECKPOINT, is_kept=True)
+    (made,) = states.order(0, 8)
+    states.take_report(made, 8, hashes(2))
+    assert not states.pool._is_passed[made.checkpoint]
 
 
 def test_a_process_that_says_hello_again_has_its_checkpoints_yet() -> None:

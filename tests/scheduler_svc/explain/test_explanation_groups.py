@@ -1,4 +1,4 @@
-"""What is said of requests where a model has groups of layers, and states: which of them lack what, and who makes it."""
+"""What is said of requests of a model with groups of layers, and states: which of these lack what, and who makes it."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -34,8 +36,8 @@ PROMPT = list(range(5, 23))
 class Node:
     """A core and its runner."""
 
-    def __init__(self, failures: SimFailures | None = None) -> None:
-        self.core, self.runner, self.step = WorkerCore(INFO, 4), SimRunner(INFO, failures=failures), 0
+    def __init__(self, failures: SimFailures | None = None, info: RunnerInfo = INFO) -> None:
+        self.core, self.runner, self.step = WorkerCore(info, 4), SimRunner(info, failures=failures), 0
 
     def add(self, slot: int, prompt: list[int], max_tokens: int = 40) -> None:
         ref, tokens = RequestRef(f"r{slot}", self.step * 8 + slot + 1, "f"), np.array(prompt, np.int32)
@@ -139,6 +141,24 @@ def test_a_copy_that_fails_ends_the_process() -> None:
     """CK6: nobody would know whose state it is."""
     with pytest.raises(RunnerBrokenError, match="recurrent states cannot be copied"):
         copy_states(SimRunner(INFO), [StateCopy(0, 0, 3, is_restored=True)])
+
+
+def test_of_states_of_decoding_none_is_kept_where_prompts_alone_count() -> None:
+    """CK11. A chunk that ends at 16 leaves a prompt's state; the row that passes 24, and stands on it, does not. What
+    a preemption has had computed again is a prompt's."""
+    states = StateGroup(BOUNDARY, 4, prompts_only=True)
+    node = Node(info=replace(INFO, state_group=states))
+    node.add(0, PROMPT)
+    node.run(started=[start(0, 16)], checkpoints=[order(0, 8)])
+    report, _ = node.run(checkpoints=[order(1)], chunks=[(0, 16, 2)])
+    assert report.checkpoint_positions == [16]
+    for _ in range(6):
+        node.run()
+    assert node.core.states.num_tokens[0] == 24
+    assert [node.run(checkpoints=[order(2)])[0].checkpoint_positions for _ in range(2)] == [[0], [0]]
+    report, _ = node.run(preempted_slots=[0])
+    node.run(resumed=[start(0, 24)], checkpoints=[order(3, 24)])
+    assert [node.core.checkpoints.position_of(number) for number in range(4)] == [8, 16, 0, 24]
 
 
 @pytest.mark.parametrize(

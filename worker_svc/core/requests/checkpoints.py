@@ -61,7 +61,8 @@ class Checkpoints:
         """The version with the state of the last boundary that a slot is known to have passed, and its position."""
         assert self.group is not None
         position = int(self._states.num_tokens[slot])
-        if position and not position % self.group.boundary and not self._states.num_in_flight[slot]:
+        is_there = position and not position % self.group.boundary and not self._states.num_in_flight[slot]
+        if is_there and (not self.group.prompts_only or position <= self._table.prefill_target[slot]):
             return int(self._states.version[slot]), position
         return self.boundary_version, int(self.boundaries[slot])
 
@@ -85,15 +86,8 @@ class Checkpoints:
         if self.group is None:
             return
         num_decode = batch.num_decode_rows
-        starts = batch.query_starts[:num_decode]
-        # A row's last boundary may lie in its tail, but not in its drafts: nobody knows yet that they are right.
-        behind = (batch.positions[starts] + 1) % self.group.boundary
-        rows = np.flatnonzero(behind <= batch.state_tails[:num_decode])
-        self.boundaries[batch.slots[rows]] = 0  # until it is written
-        ends = (starts[rows] + 1 - behind[rows]).tolist()
-        batch.state_keeps = [
-            StateKeep(row, end, NOTHING) for row, end in zip(rows.tolist(), ends, strict=True)
-        ]
+        if not self.group.prompts_only:
+            batch.state_keeps = self._boundaries_of_rows(batch, self.group.boundary)
         row_of = {slot: row for row, slot in enumerate(batch.slots[num_decode:].tolist(), num_decode)}
         for slot, checkpoint, position in orders:
             row = row_of.get(slot)
@@ -102,6 +96,16 @@ class Checkpoints:
             end = int(batch.query_starts[row + 1]) - (int(batch.seq_lens[row]) - position)
             if batch.query_starts[row] < end <= batch.query_starts[row + 1]:
                 batch.state_keeps.append(StateKeep(row, end, checkpoint))
+
+    def _boundaries_of_rows(self, batch: Batch, boundary: int) -> list[StateKeep]:
+        num_decode = batch.num_decode_rows
+        starts = batch.query_starts[:num_decode]
+        # A row's last boundary may lie in its tail, but not in its drafts: nobody knows yet that they are right.
+        behind = (batch.positions[starts] + 1) % boundary
+        rows = np.flatnonzero(behind <= batch.state_tails[:num_decode])
+        self.boundaries[batch.slots[rows]] = 0  # until it is written
+        ends = (starts[rows] + 1 - behind[rows]).tolist()
+        return [StateKeep(row, end, NOTHING) for row, end in zip(rows.tolist(), ends, strict=True)]
 
     def commit(
         self,

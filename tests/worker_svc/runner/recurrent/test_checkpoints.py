@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,23 @@ def check(path: Path, ring: LocalRing, prompts: list[list[int]]) -> list[list[in
     for output, prompt in zip(outputs, prompts, strict=True):
         assert_same_but_for_ties(output, *generate(path, tuple(prompt), NUM_TOKENS))
     return outputs
+
+
+@pytest.mark.parametrize("preset", ["hybrid-lfm2", "hybrid-qwen3-5"])
+def test_outputs_are_the_same_where_prompts_alone_leave_checkpoints(model_dir: ModelDir, preset: str) -> None:
+    """CK11. The second turn goes on from the end of the first one's prompt, not from its end."""
+    path = model_dir(preset)
+    runner = make_runner(path, num_blocks=600, num_slots=12)
+    assert runner.info.state_group is not None
+    runner.info = replace(runner.info, state_group=replace(runner.info.state_group, prompts_only=True))
+    ring = LocalRing(runner, None, num_seqs=4)
+    first = make_prompts((70, 140))
+    outputs = check(path, ring, first)
+    assert not ring.worker.stats.num_prefix_hit_tokens
+    plain = LocalRing(make_runner(path, num_blocks=600, num_slots=12, num_checkpoints=0), None, num_seqs=4)
+    second = [[*prompt, *output, 7, 8, 9] for prompt, output in zip(first, outputs, strict=True)]
+    assert run(ring, second) == run(plain, second)
+    assert ring.worker.stats.num_prefix_hit_tokens == 64 + 128
 
 
 @pytest.mark.sampled

@@ -47,6 +47,13 @@ def test_what_does_not_go_with_states_is_refused(model_dir: ModelDir) -> None:
         make_with(model_dir, num_host_blocks=4)
 
 
+def test_that_prompts_alone_leave_checkpoints_is_told(model_dir: ModelDir) -> None:
+    """CK11."""
+    for asked in (False, True):
+        states = make_with(model_dir, checkpoints_of_prompts_only=asked)[0].info.state_group
+        assert states is not None and states.prompts_only is asked
+
+
 def test_drafts_take_a_version_more(model_dir: ModelDir) -> None:
     """SG10."""
     (plain, _), (drafting, drafter) = make_with(model_dir), make_with(model_dir, speculative="ngram:2")
