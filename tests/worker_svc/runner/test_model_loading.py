@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import nn
 from transformers.core_model_loading import GLOBAL_WORKERS
 
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model import memory, probe
+from worker_svc.runner.model import loading, memory, probe
 from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.loading import choose_dtype, load_model
 from worker_svc.runner.model.quantised_linear import QuantisedLinear, skipping_products
@@ -246,9 +245,22 @@ def test_eos_tokens_without_generation_config(broken: Path) -> None:
     assert load_model(broken, dtype="float32").eos_token_ids == (2,)
 
 
-def test_auto_dtype_is_one_that_the_cpu_is_fast_at() -> None:
-    fast = re.search("avx512_bf16|amx_bf16", Path("/proc/cpuinfo").read_text()) is not None
-    assert choose_dtype("auto", torch.device("cpu")) == (torch.bfloat16 if fast else torch.float32)
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ("sse2 avx2 fma avx512f", torch.float32),
+        ("avx512f avx512_bf16", torch.bfloat16),
+        ("avx2 amx_bf16", torch.bfloat16),
+        ("fp asimd asimddp i8mm", torch.float32),
+        ("fp asimd asimddp i8mm bf16", torch.bfloat16),
+    ],
+)
+def test_auto_dtype_is_one_that_the_cpu_is_fast_at(
+    flags: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux names instructions, on x86 and on ARM."""
+    monkeypatch.setattr(loading, "cpu_flags", lambda: set(flags.split()))
+    assert choose_dtype("auto", torch.device("cpu")) == dtype
 
 
 def test_default_memory_is_a_share_of_what_is_free() -> None:

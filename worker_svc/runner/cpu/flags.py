@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+"""Products of bfloat16, of x86 and of ARM."""
 MATRIX_UNITS_FLAG = "amx_bf16"
 
 

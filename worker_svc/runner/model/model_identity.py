@@ -14,12 +14,14 @@ from signalbox import __version__
 from signalbox.protocol.model_identity import ModelIdentity
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.cpu.flags import cpu_flags
+from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.weights.digest import digest_of
 
 NUMBER_FLAGS = frozenset(
     {
         *("fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
         *("amx_bf16", "amx_int8", "amx_fp16"),
+        *("asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "svebf16", "svei8mm"),  # of ARM
     }
 )
 """Instructions by which libraries choose routines, and with them the order of sums."""
@@ -52,9 +54,17 @@ def _machine(device: torch.device) -> str:
         major, minor = torch.cuda.get_device_capability(device)
         return f"cuda sm_{major}{minor}"
     flags = " ".join(sorted(NUMBER_FLAGS & cpu_flags()))
-    native = native_kernels()
-    kernels = "torch" if native is None else "native on matrix units" if native.has_matrix_units else "native"
-    return f"cpu {platform.machine()} {flags or 'baseline'} {kernels}"
+    return f"cpu {platform.machine()} {flags or 'baseline'} {_kernels(native_kernels())}"
+
+
+def _kernels(native: Kernels | None) -> str:
+    """Those whose products of bfloat16 round otherwise. The machine says whose dot products they are: ARM's and those
+    of x86 are two kinds."""
+    if native is None:
+        return "torch"
+    if native.has_matrix_units:
+        return "native on matrix units"
+    return "native by dot products" if native.has_dot else "native"
 
 
 def _swapped(module: Any, attention: str) -> str:

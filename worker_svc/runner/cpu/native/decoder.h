@@ -35,7 +35,7 @@ struct Decoder {
     int32_t activation, num_threads;
 };
 
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
 
 namespace {
 

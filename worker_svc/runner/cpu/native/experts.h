@@ -81,7 +81,7 @@ struct ExpertRows {
     void multiply(const Packed& w, int64_t tile, int64_t first, int64_t rows, Take&& take) const {
         const T* x = numbers.data() + first * w.inputs;
         if (is_quantised(w)) return multiply_all(w, tile, rounded.view(w.inputs).from(first), rows, take);
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
         if constexpr (std::is_same_v<T, bf16>)
             if (w.bits == 16) return multiply_packed(w, tile, tile + 1, x, rows, take);
 #endif

@@ -194,14 +194,14 @@ void signalbox_run_state_space(const StateSpace* d) {
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
     return 1;
 #else
     return 0;
 #endif
 }
 
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
 
 // `x` [rows, inputs] times packed weights, rounded, to `out` [rows, outputs].
 void signalbox_linear(const Packed* w, const void* x, void* out, int64_t rows, int32_t threads) {

@@ -1,7 +1,7 @@
 // Vectors of 16 floats, and numbers of 16 bits.
 //
 // They are GCC's own vector type, which it maps to AVX-512, to pairs of AVX2 registers, or to whatever there is; only
-// the bfloat16 dot product is written by hand.
+// the bfloat16 dot product is written by hand. Where there is one SIGNALBOX_DOT is defined.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,9 @@
 #include <vector>
 #ifdef __AVX2__
 #include <immintrin.h>
+#endif
+#ifdef __aarch64__
+#include <arm_neon.h>  // but for its loads and stores: they take what lies there for numbers of their own type
 #endif
 
 namespace {
@@ -45,6 +48,13 @@ inline float rounded(float x) {
     T t;
     narrow(x, &t);
     return widen(t);
+}
+
+template <class R>
+inline R load_register(const void* p, int64_t i = 0) {
+    R r;
+    memcpy(&r, (const char*)p + i * sizeof r, sizeof r);
+    return r;
 }
 
 inline vec load(const float* p) {
@@ -82,6 +92,25 @@ inline vec rounded(vec v) {
     return load(t);
 }
 inline vec splat(float x) { return vec{} + x; }
+
+// Lane i of the result is that of the sum and the products of pair i of `a` and of `b`, which are of bfloat16.
+#ifdef __AVX512BF16__
+#define SIGNALBOX_DOT
+inline vec dot(vec sum, vec a, vec b) {
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define SIGNALBOX_DOT
+inline vec dot(vec sum, vec a, vec b) {
+    for (int i = 0; i < 4; i++) {
+        const float32x4_t one = ((const float32x4_t*)&a)[i], other = ((const float32x4_t*)&b)[i];
+        float32x4_t& to = ((float32x4_t*)&sum)[i];
+        to = vbfdotq_f32(to, vreinterpretq_bf16_f32(one), vreinterpretq_bf16_f32(other));
+    }
+    return sum;
+}
+#endif
+
 #ifdef __AVX512F__
 inline vec larger(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
 inline vec smaller(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }

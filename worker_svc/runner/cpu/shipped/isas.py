@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 V3_FLAGS = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
 V4_FLAGS = V3_FLAGS | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+DOTPROD_FLAGS = frozenset({"asimddp", "atomics", "asimdrdm"})
 FLAG_OF_MACRO = {
     "__AVX2__": "avx2",
     "__F16C__": "f16c",
@@ -15,6 +16,8 @@ FLAG_OF_MACRO = {
     "__AVX512VNNI__": "avx512_vnni",
     "__AVX512BF16__": "avx512_bf16",
     "__ARM_FEATURE_DOTPROD": "asimddp",
+    "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC": "bf16",
+    "__ARM_FEATURE_MATMUL_INT8": "i8mm",
 }
 """What the kernels' sources distinguish, and Linux's names for it."""
 
@@ -44,15 +47,17 @@ ISAS = (
     Isa("x86-64-v3", "x86_64", ("-march=x86-64-v3",), V3_FLAGS),
     Isa("x86-64", "x86_64", ("-march=x86-64",), frozenset()),
     Isa(
-        "armv8.2-a-dotprod",
+        "armv8.2-a-bf16-i8mm",
         "aarch64",
-        ("-march=armv8.2-a+dotprod",),
-        frozenset({"asimddp", "atomics", "asimdrdm"}),
+        ("-march=armv8.2-a+dotprod+bf16+i8mm",),
+        DOTPROD_FLAGS | {"bf16", "i8mm"},
     ),
+    Isa("armv8.2-a-dotprod", "aarch64", ("-march=armv8.2-a+dotprod",), DOTPROD_FLAGS),
     Isa("armv8-a", "aarch64", ("-march=armv8-a",), frozenset()),
 )
 """The best of each machine first. The first one uses matrix units (AMX), too, where it finds them.
-Nothing is there for what the sources do not use (SVE, ARM's bfloat16)."""
+ARM's bfloat16 and 8-bit matrices are asked for by themselves: cores have them (Neoverse V1) that are not all of 8.6.
+Nothing is there for what the sources do not use (SVE, SME)."""
 
 
 def runnable(machine: str, flags: Collection[str]) -> list[Isa]:

@@ -13,10 +13,11 @@ inline int64_t add_products(const float* key, const float* query, int64_t, vec& 
     return LANES;
 }
 inline int64_t add_products(const bf16* key, const bf16* query, [[maybe_unused]] int64_t left, vec& sum) {
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
     if (left >= 2 * LANES) {
-        sum = (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_loadu_si512(query),
-                                    (__m512bh)_mm512_loadu_si512(key));
+        vec q, k;
+        memcpy(&q, query, sizeof q), memcpy(&k, key, sizeof k);
+        sum = dot(sum, q, k);
         return 2 * LANES;
     }
 #endif

@@ -9,7 +9,7 @@
 #include "../products/matrix_units.h"
 #include "attention.h"
 
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
 
 namespace {
 
@@ -129,6 +129,16 @@ struct Rows {
     float best[MOST_TOGETHER], total[MOST_TOGETHER];
 };
 
+inline void store_two(bf16* to, vec low, vec high) {
+#ifdef __AVX512BF16__  // in one piece: it is read in one
+    const __m512bh both = _mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    memcpy(to, &both, sizeof both);
+#else
+    store(to, low);
+    store(to + LANES, high);
+#endif
+}
+
 // Scores of the queries at `position` and after it become weights; what was summed so far is scaled to match.
 inline void weigh_step(const Attention& a, int count, const int32_t* positions, int64_t first, float (*scores)[KEYS],
                        Rows& rows, float* out, bf16 (*weights)[KEYS]) {
@@ -153,10 +163,7 @@ inline void weigh_step(const Attention& a, int count, const int32_t* positions, 
             s[i] = s[i] > splat(-INFINITY) ? exponential(s[i] - best) : vec{};
             sums += s[i];
         }
-        for (int i = 0; i < N; i += 2) {  // in one piece: it is read in one
-            const __m512bh both = _mm512_cvtne2ps_pbh((__m512)s[i + 1], (__m512)s[i]);
-            memcpy(weights[r] + i * LANES, &both, sizeof both);
-        }
+        for (int i = 0; i < N; i += 2) store_two(weights[r] + i * LANES, s[i], s[i + 1]);
         if (best > rows.best[r] && rows.best[r] > -INFINITY) {
             const float scale = std::exp(rows.best[r] - best);
             rows.total[r] *= scale;

@@ -3,7 +3,7 @@
 
 #include "linear.h"
 
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
 
 namespace {
 

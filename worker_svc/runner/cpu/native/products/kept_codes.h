@@ -2,9 +2,6 @@
 #pragma once
 
 #include "linear.h"
-#ifdef __aarch64__
-#include <arm_neon.h>
-#endif
 
 namespace {
 
@@ -14,21 +11,25 @@ constexpr int E2M1 = 5;
 template <int BITS> constexpr int STORED_BITS = BITS == E2M1 ? 4 : BITS;
 
 // Each byte's number of E2M1, doubled, and 12 more; bytes are below 16.
+alignas(16) constexpr uint8_t E2M1_CODES[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+#ifdef __aarch64__
+inline uint8x16_t e2m1_codes(uint8x16_t codes) {
+    return vqtbl1q_u8(load_register<uint8x16_t>(E2M1_CODES), codes);
+}
+#endif
 inline ivec e2m1_codes(ivec codes) {
-    alignas(16) static constexpr uint8_t TABLE[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 #ifdef __AVX512BW__
-    const __m512i table = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)TABLE));
+    const __m512i table = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)E2M1_CODES));
     return (ivec)_mm512_shuffle_epi8(table, (__m512i)codes);
 #elif defined(__AVX2__)
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)TABLE));
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)E2M1_CODES));
     for (int i = 0; i < 2; i++) ((__m256i*)&codes)[i] = _mm256_shuffle_epi8(table, ((const __m256i*)&codes)[i]);
     return codes;
 #elif defined(__aarch64__)
-    const uint8x16_t table = vld1q_u8(TABLE);
-    for (int i = 0; i < 4; i++) ((uint8x16_t*)&codes)[i] = vqtbl1q_u8(table, ((const uint8x16_t*)&codes)[i]);
+    for (int i = 0; i < 4; i++) ((uint8x16_t*)&codes)[i] = e2m1_codes(((const uint8x16_t*)&codes)[i]);
     return codes;
 #else
-    for (int i = 0; i < 4 * LANES; i++) ((uint8_t*)&codes)[i] = TABLE[((const uint8_t*)&codes)[i]];
+    for (int i = 0; i < 4 * LANES; i++) ((uint8_t*)&codes)[i] = E2M1_CODES[((const uint8_t*)&codes)[i]];
     return codes;
 #endif
 }
@@ -63,6 +64,11 @@ inline vec load(const f16* p) {
     return v;
 #endif
 }
+
+// What is added up exactly of a row: the products with its upper and with its lower halves.
+struct ExactSums {
+    ivec high[2] = {}, low[2] = {};
+};
 
 // What a group of a tile begins with: 32 scales, and as many offsets if there are any.
 struct GroupHead {

@@ -7,6 +7,8 @@
 #include <type_traits>
 
 #include "../vectors.h"
+#include "multiply.h"
+#include "multiply_arm.h"
 #include "partition.h"
 
 // Fields as in structs.py.
@@ -28,7 +30,6 @@ constexpr int64_t ROWS = 8;  // that a product keeps in registers
 // So many rows wait for the memory, and not for the arithmetic. They pass two tiles at once, one or two rows four: who
 // reads at several places is given more by the memory, and the registers have room for the sums.
 constexpr int64_t FEW_ROWS = 6;
-constexpr int64_t AHEAD_BYTES = 2048;  // between what is read and what is fetched
 
 inline bool is_quantised(const Packed& w) { return w.bits < 16; }
 inline int64_t num_tiles(const Packed& w) { return (w.outputs + TILE - 1) / TILE; }
@@ -63,41 +64,7 @@ inline void with_rows(int64_t rows, F&& f) {
     }
 }
 
-#ifdef __AVX512BF16__
-
-inline vec load_pair(const void* p) {  // two numbers, in all lanes
-    int32_t pair;
-    memcpy(&pair, p, sizeof pair);
-    return (vec)_mm512_set1_epi32(pair);
-}
-inline vec dot(vec sum, vec a, vec b) {
-    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
-}
-// total[r][c] += x[r] * w for `R` rows, `stride` numbers apart, and `C` vectors of columns. Of these, each `C / T` lie
-// together, and the `T` lots of them `lot` numbers apart.
-template <int R, int C, int T = 1>
-__attribute__((noinline)) void multiply(const bf16* x, int64_t stride, const bf16* w, int64_t pairs, vec (*result)[C],
-                                        int64_t lot = 0) {
-    constexpr int EACH = C / T;
-    vec total[R][C];
-    memcpy(total, result, sizeof total);
-    for (int64_t k = 0; k < pairs; k++) {
-        vec columns[C];
-#pragma GCC unroll 16
-        for (int c = 0; c < C; c++) {
-            const bf16* at = w + c / EACH * lot + (k * EACH + c % EACH) * 2 * LANES;
-            __builtin_prefetch((const char*)at + AHEAD_BYTES);
-            memcpy(&columns[c], at, sizeof(vec));
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
-            vec pair = load_pair(x + r * stride + 2 * k);
-#pragma GCC unroll 16
-            for (int c = 0; c < C; c++) total[r][c] = dot(total[r][c], pair, columns[c]);
-        }
-    }
-    memcpy(result, total, sizeof total);
-}
+#ifdef SIGNALBOX_DOT
 
 // Rows [0, R) of `x` times tiles [tile, tile + T). `take(row, tile, low, high)` gets the two vectors of each.
 template <int R, int T, class Take>

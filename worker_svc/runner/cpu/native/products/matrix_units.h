@@ -222,7 +222,7 @@ inline void multiply_on_matrix_units(const Packed& w, int64_t tile, int64_t end,
 
 #endif
 
-#ifdef __AVX512BF16__
+#ifdef SIGNALBOX_DOT
 
 namespace {
 

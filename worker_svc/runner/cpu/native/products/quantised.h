@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kept_codes.h"
+#include "quantised_arm.h"
 #include "quantised_units.h"
 #include "quantised_words.h"
 #include "rounded_rows.h"
@@ -60,14 +61,12 @@ inline ivec splat4(const int8_t* p) {  // four numbers, in all lanes
     return ivec{} + four;
 }
 
-// What is added up exactly of a row: the products with its upper and with its lower halves.
-struct ExactSums {
-    ivec high[2] = {}, low[2] = {};
-};
-
 // sums[r] += rows * codes, for `N` inputs; rows are `stride` numbers apart.
 template <int R, int BITS, int N>
 inline void add_products(const int8_t* high, const int8_t* low, int64_t stride, const uint8_t* codes, ExactSums* sums) {
+#ifdef SIGNALBOX_BYTE_MATRICES
+    if constexpr (R > 1) return multiply_bytes<R, BITS, N>(high, low, stride, codes, sums);
+#endif
     constexpr int STEP = 32 / STORED_BITS<BITS>;  // inputs of a word of codes
 #pragma GCC unroll 8
     for (int k = 0; k < N; k += STEP, codes += 2 * sizeof(ivec)) {

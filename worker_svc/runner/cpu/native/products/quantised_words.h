@@ -124,13 +124,6 @@ inline wholes splat2(const int16_t* p) {  // two numbers, in all lanes
     return wholes{} + two;
 }
 
-template <class V>
-inline V load_register(const void* p, int64_t i) {
-    V v;
-    memcpy(&v, (const char*)p + i * sizeof v, sizeof v);
-    return v;
-}
-
 // total[r] += rows [row, row + R) of `x` times lots of `inputs` each, from input `k` on.
 template <int R, bool HAS_OFFSETS>
 __attribute__((noinline)) void add_words(const WordLots& lots, int64_t inputs, const Rounded& x, int64_t row, int64_t k,
