@@ -108,7 +108,7 @@ HYBRID_PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         JambaConfig,
         HEADLESS
         | {"attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4, "num_experts_per_tok": 2}
-        | {"mamba_d_state": 8, "mamba_dt_rank": 4, "use_mamba_kernels": False},
+        | {"mamba_d_state": 16, "mamba_dt_rank": 4, "use_mamba_kernels": False},
     ),
     "hybrid-nemotron-h": (
         NemotronHConfig,

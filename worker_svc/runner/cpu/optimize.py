@@ -31,6 +31,8 @@ from worker_svc.runner.cpu.native.kernels import DTYPES, Kernels
 from worker_svc.runner.cpu.native_linear import NativeLinear, uses_dot
 from worker_svc.runner.cpu.packed_linear import PackingError, is_released, pack
 from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet, is_delta_net
+from worker_svc.runner.cpu.recurrent.kimi_delta import NativeKimiDelta, is_kimi_delta
+from worker_svc.runner.cpu.recurrent.selective_scan import NativeSelectiveScan, is_selective_scan
 from worker_svc.runner.cpu.recurrent.short_convolution import NativeShortConvolution, is_short_convolution
 from worker_svc.runner.cpu.recurrent.state_space import NativeStateSpace, is_state_space
 from worker_svc.runner.cpu.unfused import tell_unfused, tell_unpacked
@@ -118,6 +120,8 @@ def fused_swaps(kernels: Kernels) -> list[Swap]:
         lambda module: FusedAttention(module, kernels) if is_attention(module) else None,
         lambda module: FusedMLP(module, kernels) if is_gated_mlp(module) else None,
         lambda module: NativeDeltaNet(module, kernels) if is_delta_net(module) else None,
+        lambda module: NativeKimiDelta(module, kernels) if is_kimi_delta(module) else None,
+        lambda module: NativeSelectiveScan(module, kernels) if is_selective_scan(module) else None,
         lambda module: NativeShortConvolution(module, kernels) if is_short_convolution(module) else None,
         lambda module: NativeStateSpace(module, kernels) if is_state_space(module) else None,
         lambda module: FusedExperts(module, kernels) if is_any_experts(module) else None,

@@ -51,6 +51,7 @@ const std::map<std::string, Call> CALLS = {
     CALL(signalbox_pack_rows),
     CALL(signalbox_run_delta_net),
     CALL(signalbox_run_convolution),
+    CALL(signalbox_run_selective_scan),
     CALL(signalbox_run_state_space),
 #ifdef SIGNALBOX_DOT
     CALL(signalbox_linear),

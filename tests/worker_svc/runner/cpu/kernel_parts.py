@@ -166,21 +166,20 @@ def attention_of_rows(kernels: Kernels) -> Iterator[torch.Tensor]:
 @torch.inference_mode()
 def recurrent_states(kernels: Kernels) -> Iterator[torch.Tensor]:
     for dtype in DTYPES:
-        for shape in (Shape(2, 4, 24, 80, 4), Shape(1, 2, 128, 128, 3)):
-            layer = make_layer("qwen3.5", shape, dtype)
-            rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])
-            width = 2 * shape.key_heads * shape.key_dim + shape.value_heads * (2 * shape.value_dim + 2)
-            yield make_native(layer, kernels).mix(random_rows(43, dtype, width), rows)
-            yield from rows.store.layers[0]
         for family, shape in (
+            ("qwen3.5", Shape(2, 4, 24, 80, 4)),
+            ("qwen3.5", Shape(1, 2, 128, 128, 3)),
             ("bamba", Shape(1, 4, 128, 64, 4)),
             ("bamba", Shape(2, 8, 64, 24, 3)),
             ("falcon", Shape(2, 8, 64, 24, 3)),
             ("lfm2", Shape(0, 1, 0, 150, 3)),
+            ("kimi", Shape(2, 2, 80, 80, 4)),
+            ("jamba", Shape(5, 2, 16, 24, 4)),
         ):
             layer = make_layer(family, shape, dtype)
             rows = make_rows(layer, [1, 40, 2], [0, NOTHING, 4], [1, 3, 5])
-            yield make_native(layer, kernels).mix(random_rows(43, dtype, layer.in_proj.out_features), rows)
+            native = make_native(layer, kernels)
+            yield native.mix(random_rows(43, dtype, native.in_proj.out_features), rows)
             yield from rows.store.layers[0]
 
 

@@ -12,6 +12,8 @@ from transformers import (
     BambaConfig,
     FalconH1Config,
     GraniteMoeHybridConfig,
+    JambaConfig,
+    KimiLinearConfig,
     Lfm2Config,
     Lfm2MoeConfig,
     NemotronHConfig,
@@ -22,6 +24,8 @@ from transformers import (
 from transformers.models.bamba.modeling_bamba import BambaMixer
 from transformers.models.falcon_h1.modeling_falcon_h1 import FalconH1Mixer, compute_mup_vector
 from transformers.models.granitemoehybrid.modeling_granitemoehybrid import GraniteMoeHybridMambaLayer
+from transformers.models.jamba.modeling_jamba import JambaMambaMixer
+from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
 from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 from transformers.models.lfm2_moe.modeling_lfm2_moe import Lfm2MoeShortConv
 from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMamba2Mixer
@@ -32,7 +36,9 @@ from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDel
 from tools.make_random_model import fill_weights
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.recurrent.delta_net import NativeDeltaNet
+from worker_svc.runner.cpu.recurrent.kimi_delta import NativeKimiDelta
 from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
+from worker_svc.runner.cpu.recurrent.selective_scan import NativeSelectiveScan
 from worker_svc.runner.cpu.recurrent.short_convolution import NativeShortConvolution
 from worker_svc.runner.cpu.recurrent.state_space import NativeStateSpace
 from worker_svc.runner.recurrent.layers import serve_recurrent
@@ -45,7 +51,7 @@ HIDDEN = 64
 
 class Shape(NamedTuple):
     """A layer's shape. For state spaces: groups, heads, size of a state, size of a head; of short convolutions heads
-    and their size make the channels."""
+    and their size make the channels; of Mamba layers half of them, with steps of the first number's rank."""
 
     key_heads: int
     value_heads: int
@@ -71,11 +77,15 @@ CONVOLUTIONS: dict[str, tuple[Any, Any]] = {
     "lfm2": (Lfm2Config, Lfm2ShortConv),
     "lfm2-moe": (Lfm2MoeConfig, Lfm2MoeShortConv),
 }
-LAYERS = DELTA_NETS | STATE_SPACES | CONVOLUTIONS
+KIMI: dict[str, tuple[Any, Any]] = {"kimi": (KimiLinearConfig, KimiLinearDeltaAttention)}
+SCANS: dict[str, tuple[Any, Any]] = {"jamba": (JambaConfig, JambaMambaMixer)}
+LAYERS = DELTA_NETS | STATE_SPACES | CONVOLUTIONS | KIMI | SCANS
 NATIVE: dict[str, Callable[[Any, Kernels], NativeLayer]] = {
     **dict.fromkeys(DELTA_NETS, NativeDeltaNet),
     **dict.fromkeys(STATE_SPACES, NativeStateSpace),
     **dict.fromkeys(CONVOLUTIONS, NativeShortConvolution),
+    **dict.fromkeys(KIMI, NativeKimiDelta),
+    **dict.fromkeys(SCANS, NativeSelectiveScan),
 }
 """What takes the place of a family's layers."""
 
@@ -92,6 +102,25 @@ def make_config(family: str, shape: Shape) -> Any:
             linear_key_head_dim=shape.key_dim,
             linear_value_head_dim=shape.value_dim,
             linear_conv_kernel_dim=shape.kernel,
+        )
+    if family in KIMI:
+        return KimiLinearConfig(
+            hidden_size=HIDDEN,
+            num_hidden_layers=2,
+            layer_types=["linear_attention", "full_attention"],
+            mlp_layer_types=["dense", "dense"],
+            pad_token_id=0,
+            linear_head_dim=shape.value_dim,
+            linear_num_heads=shape.value_heads,
+            linear_conv_kernel_dim=shape.kernel,
+        )
+    if family in SCANS:
+        return JambaConfig(
+            hidden_size=shape.value_heads * shape.value_dim,
+            mamba_d_state=shape.key_dim,
+            mamba_dt_rank=shape.key_heads,
+            mamba_d_conv=shape.kernel,
+            mamba_conv_bias=shape.kernel != 3,
         )
     if family in CONVOLUTIONS:
         return CONVOLUTIONS[family][0](
@@ -156,6 +185,26 @@ def make_native(layer: Any, kernels: Kernels) -> NativeLayer:
         if isinstance(layer, kind):
             return NATIVE[family](layer, kernels)
     raise AssertionError(type(layer))
+
+
+class RowByRow(nn.Module):
+    """A module that meets one row at a time, as torch's products of a row depend on how many others there are."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[T, in]` to `[T, out]`."""
+        return torch.cat([self._module(row) for row in x.split(1)]) if len(x) else self._module(x)
+
+
+def with_products_by_rows(native: NativeLayer) -> NativeLayer:
+    """The layer, whose products in the middle give a row the same whatever the others."""
+    for name, module in list(native.named_children()):
+        if name not in ("in_proj", "out_proj"):
+            setattr(native, name, RowByRow(module))
+    return native
 
 
 def make_rows(layer: Any, lengths: list[int], sources: list[int], targets: list[int]) -> StateRows:

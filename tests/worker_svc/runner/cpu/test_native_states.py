@@ -11,18 +11,27 @@ import torch
 from tests.worker_svc.runner.cpu.state_layers import (
     CONVOLUTIONS,
     DELTA_NETS,
+    KIMI,
+    SCANS,
     STATE_SPACES,
     Shape,
     make_layer,
     make_native,
     make_rows,
     random_hidden,
+    with_products_by_rows,
 )
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.cpu.fused import NotFusableError
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_linear import relative_error
-from worker_svc.runner.cpu.recurrent import delta_net, short_convolution, state_space
+from worker_svc.runner.cpu.recurrent import (
+    delta_net,
+    kimi_delta,
+    selective_scan,
+    short_convolution,
+    state_space,
+)
 from worker_svc.runner.cpu.recurrent.native_layer import NativeLayer
 from worker_svc.runner.recurrent.layers import RecurrentForward
 from worker_svc.runner.recurrent.rows import StateRows
@@ -47,10 +56,20 @@ SPACE_SHAPES = [
 """States of all sizes, heads that no group of rows fills, and channels that fill no vector."""
 CONVOLUTION_SHAPES = [Shape(0, 1, 0, 64, 3), Shape(0, 2, 0, 75, 4), Shape(0, 1, 0, 300, 2)]
 """Channels that are less and more than a task's, and that fill no vector; with a bias and without."""
+KIMI_SHAPES = [
+    Shape(4, 4, 16, 16, 4),
+    Shape(2, 2, 128, 128, 4),
+    Shape(3, 3, 80, 80, 3),
+    Shape(1, 1, 48, 48, 2),
+]
+SCAN_SHAPES = [Shape(4, 1, 16, 64, 4), Shape(5, 2, 16, 24, 3), Shape(16, 1, 16, 200, 2)]
+"""Ranks that fill no vector, channels of one task and of many; with a bias of the convolution and without."""
 CASES = [
     *((family, shape) for family in DELTA_NETS for shape in NET_SHAPES),
     *((family, shape) for family in STATE_SPACES for shape in SPACE_SHAPES),
     *((family, shape) for family in CONVOLUTIONS for shape in CONVOLUTION_SHAPES),
+    *((family, shape) for family in KIMI for shape in KIMI_SHAPES),
+    *((family, shape) for family in SCANS for shape in SCAN_SHAPES),
 ]
 
 MIXED = ([1, 1, 70, 0, 33, 1, 2], [0, NOTHING, NOTHING, 4, 5, 6, 8], [1, 3, 10, 11, 12, 7, 9])
@@ -87,6 +106,8 @@ CUT = [
     ("bamba", Shape(2, 8, 64, 24, 4)),
     ("falcon", Shape(2, 8, 64, 24, 4)),
     ("lfm2", Shape(0, 1, 0, 300, 3)),
+    ("kimi", Shape(2, 2, 80, 80, 4)),
+    ("jamba", Shape(5, 2, 16, 24, 4)),
 ]
 
 
@@ -96,7 +117,7 @@ def native(kernels: Kernels, request: pytest.FixtureRequest) -> tuple[Any, Nativ
     family, shape = request.param
     with torch.inference_mode():
         layer = make_layer(family, shape, torch.bfloat16)
-        return layer, make_native(layer, kernels)
+        return layer, with_products_by_rows(make_native(layer, kernels))
 
 
 @torch.inference_mode()
@@ -208,23 +229,43 @@ def test_a_state_space_that_gives_something_else_is_not_taken(
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("fault", ["bias", "is_gated"])
-def test_a_convolution_that_gives_something_else_is_not_taken(
-    kernels: Kernels, fault: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "family", "shape", "fault", "value"),
+    [
+        (short_convolution, "lfm2", CONVOLUTION_SHAPES[1], "bias", None),
+        (short_convolution, "lfm2", CONVOLUTION_SHAPES[1], "is_gated", 0),
+        (kimi_delta, "kimi", KIMI_SHAPES[0], "update_scale", 1.01),
+        (kimi_delta, "kimi", KIMI_SHAPES[0], "epsilon", 1e-2),
+        (kimi_delta, "kimi", KIMI_SHAPES[0], "width", 1),
+        (selective_scan, "jamba", SCAN_SHAPES[0], "in_epsilon", 1e-1),
+        (selective_scan, "jamba", SCAN_SHAPES[0], "out_epsilon", 1e-1),
+        (selective_scan, "jamba", SCAN_SHAPES[0], "parts_width", 32),
+    ],
+    ids=str,
+)
+def test_another_layer_that_gives_something_else_is_not_taken(
+    kernels: Kernels,
+    module: Any,
+    family: str,
+    shape: Shape,
+    fault: str,
+    value: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SG9."""
-    layer = make_layer("lfm2", CONVOLUTION_SHAPES[1], torch.float32)
-    make = short_convolution.make_call
+    layer = make_layer(family, shape, torch.float32)
+    make = module.make_call
 
     def wrong(*parts: Any, **settings: Any) -> Any:
         call, tensors = make(*parts, **settings)
-        setattr(call, fault, 0)
+        setattr(call, fault, value)
         return call, tensors
 
-    monkeypatch.setattr(short_convolution, "make_call", wrong)
-    with pytest.raises(NotFusableError, match="convolution gives other results"):
+    monkeypatch.setattr(module, "make_call", wrong)
+    with pytest.raises(NotFusableError, match="gives other results"):
         make_native(layer, kernels)
-    assert isinstance(layer.forward, RecurrentForward) and layer.in_proj.weight is not None
+    assert isinstance(layer.forward, RecurrentForward)
+    assert all(linear.weight is not None for linear in layer.modules() if isinstance(linear, torch.nn.Linear))
 
 
 @torch.inference_mode()
@@ -237,6 +278,11 @@ def test_a_convolution_that_gives_something_else_is_not_taken(
         ("bamba", Shape(2, 4, 32, 16, 5)),
         ("granite", Shape(8, 8, 32, 8, 4)),
         ("lfm2", Shape(0, 1, 0, 64, 5)),
+        ("kimi", Shape(2, 2, 24, 24, 4)),
+        ("kimi", Shape(2, 2, 16, 16, 5)),
+        ("jamba", Shape(4, 1, 8, 64, 4)),
+        ("jamba", Shape(4, 1, 16, 60, 4)),
+        ("jamba", Shape(4, 1, 16, 64, 5)),
     ],
     ids=str,
 )

@@ -26,6 +26,8 @@ kernels = native_kernels()
         "hybrid-bamba",
         "hybrid-falcon-h1",
         "hybrid-granite",
+        "hybrid-jamba",
+        "hybrid-kimi-linear",
         "hybrid-lfm2",
         "hybrid-lfm2-moe",
         "hybrid-nemotron-h",

@@ -15,6 +15,7 @@
 #include "sampling/draw.h"
 #include "sampling/philox.h"
 #include "states/delta_net.h"
+#include "states/selective_scan.h"
 #include "states/short_convolution.h"
 #include "states/state_space.h"
 
@@ -98,6 +99,7 @@ constexpr Layout LAYOUTS[] = {
     {"Packing", sizeof(Packing), offsetof(Packing, num_threads)},
     {"DeltaNet", sizeof(DeltaNet), offsetof(DeltaNet, num_threads)},
     {"Convolution", sizeof(Convolution), offsetof(Convolution, num_threads)},
+    {"SelectiveScan", sizeof(SelectiveScan), offsetof(SelectiveScan, num_threads)},
     {"StateSpace", sizeof(StateSpace), offsetof(StateSpace, num_threads)},
     {nullptr, 0, 0},
 };
@@ -185,6 +187,11 @@ void signalbox_run_delta_net(const DeltaNet* d) { d->is_bf16 ? run_delta_net<bf1
 // Convolutions of all rows.
 void signalbox_run_convolution(const Convolution* d) {
     d->is_bf16 ? run_convolution<bf16>(*d) : run_convolution<float>(*d);
+}
+
+// Scans of Mamba layers of all rows, behind their convolutions.
+void signalbox_run_selective_scan(const SelectiveScan* d) {
+    d->is_bf16 ? run_selective_scan<bf16>(*d) : run_selective_scan<float>(*d);
 }
 
 // Mamba 2 layers of all rows, between their projections.

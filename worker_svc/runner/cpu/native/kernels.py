@@ -26,6 +26,7 @@ from worker_svc.runner.cpu.native.structs import (
     PackedCall,
     PackingCall,
     RopeCall,
+    SelectiveScanCall,
     StateCall,
     StateSpaceCall,
     check_layouts,
@@ -65,6 +66,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_pack_rows": [POINTER(PackingCall)],
     "signalbox_run_delta_net": [POINTER(DeltaNetCall)],
     "signalbox_run_convolution": [POINTER(ConvolutionCall)],
+    "signalbox_run_selective_scan": [POINTER(SelectiveScanCall)],
     "signalbox_run_state_space": [POINTER(StateSpaceCall)],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
@@ -281,8 +283,8 @@ class Kernels:
         self._functions["decode"](call)
 
     def run_states(self, kind: str, call: StateCall) -> None:
-        """Runs what lies between projections of a recurrent layer: of `kind` `delta_net`, `state_space` or
-        `convolution`; see cpu/recurrent/."""
+        """Runs what lies between projections of a recurrent layer: of `kind` `delta_net`, `state_space`,
+        `convolution` or `selective_scan`; see cpu/recurrent/."""
         call.num_threads = torch.get_num_threads()
         self._functions[f"run_{kind}"](call)
 

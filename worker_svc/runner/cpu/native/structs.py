@@ -119,13 +119,14 @@ class DeltaNetCall(ctypes.Structure):
     """Mirror of `DeltaNet` in states/delta_net.h."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("projected", "conv_weight", "rates", "step_bias", "norm_weight")),
+        *((name, c_void_p) for name in ("projected", "gates", "decays")),
+        *((name, c_void_p) for name in ("conv_weight", "rates", "step_bias", "norm_weight")),
         *((name, c_void_p) for name in ("inputs", "states", "query_starts", "sources", "targets", "out")),
         *(
             (name, c_int64)
             for name in ("num_rows", "num_key_heads", "num_value_heads", "key_dim", "value_dim")
         ),
-        ("kernel", c_int64),
+        *((name, c_int64) for name in ("width", "kernel")),
         *((name, c_float) for name in ("epsilon", "update_scale")),
         *((name, c_int32) for name in ("is_bf16", "num_threads")),
     )
@@ -139,6 +140,19 @@ class ConvolutionCall(ctypes.Structure):
         *((name, c_void_p) for name in ("query_starts", "sources", "targets", "out")),
         *((name, c_int64) for name in ("num_rows", "channels", "width", "kernel")),
         *((name, c_int32) for name in ("is_gated", "is_bf16", "num_threads")),
+    )
+
+
+class SelectiveScanCall(ctypes.Structure):
+    """Mirror of `SelectiveScan` in states/selective_scan.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("projected", "convolved", "parts", "steps", "rates")),
+        *((name, c_void_p) for name in ("step_bias", "skips", "in_norm", "out_norm", "states")),
+        *((name, c_void_p) for name in ("query_starts", "sources", "targets", "normed", "out")),
+        *((name, c_int64) for name in ("num_rows", "channels", "parts_width")),
+        *((name, c_float) for name in ("in_epsilon", "out_epsilon")),
+        *((name, c_int32) for name in ("is_bf16", "num_threads")),
     )
 
 
@@ -162,7 +176,7 @@ class StateSpaceCall(ctypes.Structure):
     )
 
 
-StateCall = DeltaNetCall | ConvolutionCall | StateSpaceCall
+StateCall = DeltaNetCall | ConvolutionCall | SelectiveScanCall | StateSpaceCall
 """What recurrent layers run between their products."""
 
 MIRRORS: dict[str, type[ctypes.Structure]] = {
@@ -177,6 +191,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Packing": PackingCall,
     "DeltaNet": DeltaNetCall,
     "Convolution": ConvolutionCall,
+    "SelectiveScan": SelectiveScanCall,
     "StateSpace": StateSpaceCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""

@@ -163,6 +163,30 @@ inline vec exponential(vec x) {
     ivec power = (__builtin_convertvector(n, ivec) + 127) << 23;
     return y * (vec)power;
 }
+// log(x) to about 1e-7 of it, by the polynomial of Cephes' logf; of numbers above 1e-37.
+inline vec logarithm(vec x) {
+    const ivec bits = (ivec)x;
+    const vec half = (vec)((bits & 0x7fffff) | 0x3f000000);  // x is half * 2^n
+    const ivec is_low = half < 0.70710678f;
+    const vec n = __builtin_convertvector((bits >> 23) - 126 + is_low, vec);
+    const vec m = (is_low ? half + half : half) - 1.0f, z = m * m;
+    vec y = splat(7.0376836292e-2f);
+    y = y * m - 1.1514610310e-1f;
+    y = y * m + 1.1676998740e-1f;
+    y = y * m - 1.2420140846e-1f;
+    y = y * m + 1.4249322787e-1f;
+    y = y * m - 1.6668057665e-1f;
+    y = y * m + 2.0000714765e-1f;
+    y = y * m - 2.4999993993e-1f;
+    y = y * m + 3.3333331174e-1f;
+    y = y * m * z - 2.12194440e-4f * n - 0.5f * z;
+    return m + y + 0.693359375f * n;
+}
+// log(1 + e^x), which is x itself where that is large. What 1 + e^x loses of a small e^x is added again.
+inline vec softplus(vec x) {
+    const vec power = exponential(x), whole = 1.0f + power;
+    return x > 20.0f ? x : logarithm(whole) + (power - (whole - 1.0f)) / whole;
+}
 // By Cephes' tanhf near 0, where the other form cancels.
 inline vec tanh_of(vec x) {
     vec z = x * x, y = splat(-5.70498872745e-3f);

@@ -80,29 +80,54 @@ class NativeDeltaNet(NativeLayer):
 def make_call(layer: Any, parts: Parts) -> tuple[DeltaNetCall, list[torch.Tensor]]:
     """The call without what changes with each batch, and the tensors that it points to. NotFusableError for shapes that
     the kernel does not take."""
-    weight, norm = layer.conv1d.weight.detach(), parts.norm
+    heads = Heads(layer.num_k_heads, layer.num_v_heads, layer.head_k_dim, layer.head_v_dim)
+    call, tensors = call_of(heads, layer.conv1d, layer.A_log, layer.dt_bias, parts.norm)
+    call.width = heads.channels + heads.num_values * (heads.value_dim + 2)
+    call.update_scale = parts.update_scale
+    return call, tensors
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads of a layer."""
+
+    num_keys: int
+    num_values: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def channels(self) -> int:
+        """Of its convolution: queries, keys and values."""
+        return 2 * self.num_keys * self.key_dim + self.num_values * self.value_dim
+
+
+def call_of(
+    heads: Heads, convolution: nn.Conv1d, rates_log: torch.Tensor, step_bias: torch.Tensor, norm: Any
+) -> tuple[DeltaNetCall, list[torch.Tensor]]:
+    """What the calls of all delta nets have in common. NotFusableError for shapes that the kernel does not take."""
+    weight = convolution.weight.detach()
     kernel = weight.shape[-1]
-    if kernel not in KERNELS or layer.conv1d.bias is not None:
+    if kernel not in KERNELS or convolution.bias is not None:
         raise NotFusableError(f"its convolution over {kernel} inputs is none that the kernel knows")
-    if weight.dtype not in DTYPES or layer.head_v_dim % LANES or layer.num_v_heads % layer.num_k_heads:
+    if weight.dtype not in DTYPES or heads.value_dim % LANES or heads.num_values % heads.num_keys:
         raise NotFusableError("its heads are not those that the kernel takes")
     tensors = [
         weight[:, 0].T.float(),
-        layer.A_log.detach().float().exp(),
-        layer.dt_bias.detach().float(),
+        rates_log.detach().float().flatten().exp(),
+        step_bias.detach().float(),
         norm.weight.detach().float(),
     ]
     tensors = [tensor.contiguous() for tensor in tensors]
-    pointers = (tensor.data_ptr() for tensor in tensors)
     call = DeltaNetCall(
-        *(None, *pointers),
-        num_key_heads=layer.num_k_heads,
-        num_value_heads=layer.num_v_heads,
-        key_dim=layer.head_k_dim,
-        value_dim=layer.head_v_dim,
+        *(None, None, None, *(tensor.data_ptr() for tensor in tensors)),
+        num_key_heads=heads.num_keys,
+        num_value_heads=heads.num_values,
+        key_dim=heads.key_dim,
+        value_dim=heads.value_dim,
         kernel=kernel,
         epsilon=norm.variance_epsilon,
-        update_scale=parts.update_scale,
+        update_scale=1.0,
         is_bf16=weight.dtype == torch.bfloat16,
     )
     return call, tensors

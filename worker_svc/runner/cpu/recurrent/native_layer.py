@@ -1,4 +1,4 @@
-"""Recurrent layers of which all that lies between their products is one native call for all rows."""
+"""Recurrent layers of which all that lies between two products is one native call for all rows."""
 
 from __future__ import annotations
 
@@ -51,11 +51,19 @@ class NativeLayer(nn.Module):
     """Which of the kernels it is."""
 
     def __init__(
-        self, layer: Any, kernels: Kernels, inputs: SideBySide, out: nn.Module, mixer: Mixer
+        self,
+        layer: Any,
+        kernels: Kernels,
+        inputs: SideBySide,
+        out: nn.Module,
+        mixer: Mixer,
+        **between: nn.Module,
     ) -> None:
         """Takes the place of `layer`, which was served by `RecurrentForward`: `mixer` between its products `inputs` and
-        `out`. NotFusableError if it gives other results."""
+        `out`, with what other products there are `between` these. NotFusableError if it gives other results."""
         super().__init__()
+        for name, module in between.items():
+            self.add_module(name, module)
         served: RecurrentForward = layer.forward
         self.layer_idx = served.layer_idx
         self._kernels, self._mixer = kernels, mixer
