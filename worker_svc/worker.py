@@ -21,7 +21,7 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import make_preparation
 from worker_svc.guardian.step_mark import StepMark
-from worker_svc.links.delta import build_groups, build_state_group
+from worker_svc.links.delta import build_groups, build_state_group, host_blocks_of
 from worker_svc.links.outputs import Outputs
 from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.steps.loop import StepLoop, StepResult
@@ -202,7 +202,7 @@ def _hello(
         num_blocks=info.num_blocks,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_draft_tokens=info.max_draft_tokens,
-        num_host_blocks=info.num_host_blocks,
+        **host_blocks_of(info),
         kinds=[int(kind) for kind in info.kinds],  # type: ignore[misc]
         reuses_no_blocks=info.num_state_versions > 0,
         state_group=build_state_group(info),

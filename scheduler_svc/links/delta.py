@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, Blocks
+from scheduler_svc.core.blocks.copy_group import BlockCopy
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.request import BlockNames, Request, RequestKey
@@ -15,7 +16,7 @@ from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
-from signalbox.protocol.block_groups import BlockGroup, StateGroup
+from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
 from signalbox.protocol.enums import SlotStatus
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity
@@ -76,11 +77,17 @@ def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) ->
     if step.checkpoints:
         columns.CHECKPOINTS.write(message.checkpoints, step.checkpoints)
     if step.copies:
-        columns.COPIES.write(message.block_copies, step.copies)
+        _write_block_copies(message.block_copies, step.copies)
     if step.fence is not None:
         message.side_copies.fence = step.fence.fence_id
         if step.fence.copies:
-            columns.COPIES.write(message.side_copies, step.fence.copies)
+            _write_block_copies(message.side_copies, step.fence.copies)
+
+
+def _write_block_copies(message: scheduler_pb2.BlockCopies, copies: list[BlockCopy]) -> None:
+    columns.COPIES.write(message, copies)
+    if any(copy.group != SPINE for copy in copies):
+        message.groups = columns.pack([copy.group for copy in copies], columns.U8)
 
 
 def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
@@ -191,18 +198,22 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         max_model_len=message.model.max_model_len,
         max_num_batched_tokens=message.max_num_batched_tokens,
         max_draft_tokens=message.max_draft_tokens,
-        num_host_blocks=message.num_host_blocks,
+        num_host_blocks=message.num_host_blocks or message.num_spine_host_blocks,
         # A worker that names no kinds generates.
         serves_generation=not message.kinds or generation_pb2.REQUEST_KIND_GENERATE in message.kinds,
         serves_pooling=generation_pb2.REQUEST_KIND_POOLING in message.kinds,
         identity=ModelIdentity(identity.weights, identity.form, identity.number_class),
         reuses_blocks=not message.reuses_no_blocks or message.HasField("state_group"),
         groups=tuple(
-            BlockGroup(each.kind, each.reach, each.num_blocks, each.bytes_per_block)
+            BlockGroup(each.kind, each.reach, each.num_blocks, each.bytes_per_block, each.num_host_blocks)
             for each in message.groups
         ),
         state_group=StateGroup(
-            states.boundary, states.num_checkpoints, states.bytes_per_checkpoint, states.prompts_only
+            states.boundary,
+            states.num_checkpoints,
+            states.bytes_per_checkpoint,
+            states.prompts_only,
+            states.num_host_checkpoints,
         )
         if message.HasField("state_group")
         else None,

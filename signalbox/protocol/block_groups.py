@@ -29,6 +29,8 @@ class BlockGroup:
     """Blocks of the group on the worker."""
     bytes_per_block: int = 0
     """In all layers of the group; 0: it is not said."""
+    num_host_blocks: int = 0
+    """Blocks of the group in the host tier."""
 
     @property
     def words(self) -> str:
@@ -49,7 +51,8 @@ class BlockGroup:
 
 @dataclass(frozen=True)
 class StateGroup:
-    """The checkpoints of a worker's recurrent states: each is the state behind so many tokens of one sequence (CK)."""
+    """The checkpoints of a worker's recurrent states: each is the state behind so many tokens of one sequence (CK).
+    Between device and host tier they are copied as blocks of a group, `states_number`."""
 
     boundary: int
     """There are checkpoints at multiples of it, in positions; a multiple of the block size."""
@@ -58,7 +61,14 @@ class StateGroup:
     """In all layers; 0: it is not said."""
     prompts_only: bool = False
     """States that decoding made are not kept (CK11)."""
+    num_host_checkpoints: int = 0
+    """Checkpoints in the host tier."""
 
     def last_boundary(self, position: Positions) -> Positions:
         """The last boundary up to `position`; 0: there is none yet."""
         return position // self.boundary * self.boundary
+
+
+def states_number(groups: tuple[BlockGroup, ...]) -> int:
+    """Number of the checkpoints' group where they are copied: that behind the last of the worker's groups."""
+    return SPINE + 1 + len(groups)

@@ -424,7 +424,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -442,6 +442,7 @@ class WorkerHello(_message.Message):
     REUSES_NO_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     STATE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    NUM_SPINE_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -459,31 +460,36 @@ class WorkerHello(_message.Message):
     reuses_no_blocks: bool
     protocol: _generation_pb2.ProtocolVersions
     state_group: StateGroup
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ...) -> None: ...
+    num_spine_host_blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ...) -> None: ...
 
 class StateGroup(_message.Message):
-    __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint", "prompts_only")
+    __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint", "prompts_only", "num_host_checkpoints")
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     NUM_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_ONLY_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     num_checkpoints: int
     bytes_per_checkpoint: int
     prompts_only: bool
-    def __init__(self, boundary: _Optional[int] = ..., num_checkpoints: _Optional[int] = ..., bytes_per_checkpoint: _Optional[int] = ..., prompts_only: bool = ...) -> None: ...
+    num_host_checkpoints: int
+    def __init__(self, boundary: _Optional[int] = ..., num_checkpoints: _Optional[int] = ..., bytes_per_checkpoint: _Optional[int] = ..., prompts_only: bool = ..., num_host_checkpoints: _Optional[int] = ...) -> None: ...
 
 class BlockGroup(_message.Message):
-    __slots__ = ("kind", "reach", "num_blocks", "bytes_per_block")
+    __slots__ = ("kind", "reach", "num_blocks", "bytes_per_block", "num_host_blocks")
     KIND_FIELD_NUMBER: _ClassVar[int]
     REACH_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     kind: BlockGroupKind
     reach: int
     num_blocks: int
     bytes_per_block: int
-    def __init__(self, kind: _Optional[_Union[BlockGroupKind, str]] = ..., reach: _Optional[int] = ..., num_blocks: _Optional[int] = ..., bytes_per_block: _Optional[int] = ...) -> None: ...
+    num_host_blocks: int
+    def __init__(self, kind: _Optional[_Union[BlockGroupKind, str]] = ..., reach: _Optional[int] = ..., num_blocks: _Optional[int] = ..., bytes_per_block: _Optional[int] = ..., num_host_blocks: _Optional[int] = ...) -> None: ...
 
 class WorkerSnapshot(_message.Message):
     __slots__ = ("scheduler_epoch", "last_step_id", "slots", "scheduler_instance", "blocks_written_alone", "last_scheduled_step_id", "groups_written_alone", "num_parts")
@@ -822,14 +828,16 @@ class CachedRequestData(_message.Message):
     def __init__(self, new_block_slots: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., chunk_slots: _Optional[bytes] = ..., chunk_starts: _Optional[bytes] = ..., chunk_lengths: _Optional[bytes] = ..., resumed: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., new_block_groups: _Optional[bytes] = ...) -> None: ...
 
 class BlockCopies(_message.Message):
-    __slots__ = ("source_block_ids", "target_block_ids", "fence")
+    __slots__ = ("source_block_ids", "target_block_ids", "fence", "groups")
     SOURCE_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
     TARGET_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     source_block_ids: bytes
     target_block_ids: bytes
     fence: int
-    def __init__(self, source_block_ids: _Optional[bytes] = ..., target_block_ids: _Optional[bytes] = ..., fence: _Optional[int] = ...) -> None: ...
+    groups: bytes
+    def __init__(self, source_block_ids: _Optional[bytes] = ..., target_block_ids: _Optional[bytes] = ..., fence: _Optional[int] = ..., groups: _Optional[bytes] = ...) -> None: ...
 
 class AttachWorkersRequest(_message.Message):
     __slots__ = ("hello", "entries")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontend_svc.links.outputs import read_outputs
+from scheduler_svc.core.blocks import copy_group as scheduler_copies
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 from scheduler_svc.links import delta as scheduler_delta
@@ -42,8 +43,8 @@ def make_decision() -> StepDecision:
     step.resumed = [Start(blocks(5, 6), Chunk(4, 0, 33, True))]
     step.grant_slots, step.grant_blocks = np.array([1, 2, 300]), blocks(11, 12, 13)
     step.chunks = [Chunk(8, 100, 28, False), Chunk(9, 0, 1, True)]
-    step.copies = [(1, 2 | HOST_BIT), (3 | HOST_BIT, 4)]
-    step.fence = Fence(7, copies=[(6 | HOST_BIT, 5)])
+    step.copies = [scheduler_copies.BlockCopy(1, 2 | HOST_BIT), scheduler_copies.BlockCopy(3 | HOST_BIT, 4)]
+    step.fence = Fence(7, copies=[scheduler_copies.BlockCopy(6 | HOST_BIT, 5)])
     step.finished_slots, step.preempted_slots = [10, 11], [12]
     step.paused_slots, step.unpaused_slots = [13], [14, 15]
     step.draft_limits, step.is_solo, step.aside_slots = [(16, 3), (17, 0)], True, [18]
@@ -131,7 +132,7 @@ starts = st.lists(
     ),
     max_size=3,
 )
-copies = st.lists(st.tuples(POSITION, POSITION), max_size=3)
+copies = st.lists(st.builds(scheduler_copies.BlockCopy, POSITION, POSITION, st.integers(0, 8)), max_size=3)
 
 
 @st.composite
@@ -162,8 +163,11 @@ def plain(starts: list[Start]) -> list[tuple[list[int], Chunk]]:
     return [(start.blocks.tolist(), start.chunk._replace(is_final=True)) for start in starts]
 
 
-def read_copies(copies: list[BlockCopy]) -> list[tuple[int, int]]:
-    return [(c.source | HOST_BIT * c.source_is_host, c.target | HOST_BIT * c.target_is_host) for c in copies]
+def read_copies(copies: list[BlockCopy]) -> list[tuple[int, int, int]]:
+    return [
+        (c.source | HOST_BIT * c.source_is_host, c.target | HOST_BIT * c.target_is_host, c.group)
+        for c in copies
+    ]
 
 
 @settings(deadline=None)

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from scheduler_svc.core.config import SchedulerConfig
-from tests.simulation.groups import draw_groups, draw_states
+from tests.simulation.groups import draw_groups, draw_states, with_host_tier
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session, Setup
 from worker_svc.core.requests.pooling import PoolingMode
@@ -26,6 +26,7 @@ class Scenario(Simulation):
         num_state_versions: int = 0,
         has_groups: bool = False,
         has_checkpoints: bool = False,
+        has_host_tier: bool = False,
     ) -> None:
         rng = random.Random(seed * 1000 + inflight * 10 + drafts)
         self.fate = random.Random(f"policy {seed}/{inflight}/{drafts}")
@@ -54,8 +55,12 @@ class Scenario(Simulation):
                 setup, groups=draw_groups(random.Random(f"groups {seed}"), setup.block_size, drafts)
             )
         if has_checkpoints:
-            states = draw_states(random.Random(f"checkpoints {seed}"), setup.block_size)
-            setup = replace(setup, state_group=states)
+            drawn = draw_states(random.Random(f"checkpoints {seed}"), setup.block_size)
+            setup = replace(setup, state_group=drawn)
+        if has_host_tier:
+            dice = random.Random(f"host tier {seed}")
+            num_spine_blocks, groups, states = with_host_tier(dice, setup.groups, setup.state_group)
+            setup = replace(setup, num_host_blocks=num_spine_blocks, groups=groups, state_group=states)
         seqs = rng.choice((2, 4, 6))
         policy = self.fate.choice(("fcfs", "priority", "priority", "fair", "priority+fair"))
         lower = random.Random(f"lower {seed}").choice((0, 3))

@@ -6,6 +6,7 @@ import numpy as np
 
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
+from tests.simulation.block_rules import sources, targets
 from worker_svc.core.requests.request_state import RequestTable as WorkerTable
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import SideCopies
@@ -47,12 +48,12 @@ def check_fences(worker: Worker, theirs: list[SideCopies]) -> None:
     for group in theirs:
         fence = worker.fences.get(group.fence)
         assert fence is not None, f"fence {group.fence} ended before its copies"
-        ends = [(copy.source, copy.source_is_host) for copy in group.copies]
-        ends += [(copy.target, copy.target_is_host) for copy in group.copies]
-        blocks = {block for block, is_host in ends if not is_host}
-        assert blocks <= set(fence.blocks.tolist()), "a block that is copied has no fence"
-        assert not worker.pool.ref_counts[sorted(blocks)].any(), "a block that is copied has a holder"
-        assert not worker.pool.has_content[sorted(blocks)].any(), "a block that is copied can be hit"
+        places = sources(group.copies, are_host=False) | targets(group.copies, are_host=False)
+        for tier, fenced in zip(worker.tiers, fence.groups, strict=True):
+            blocks = sorted(block for number, block in places if number == tier.group)
+            assert set(blocks) <= set(fenced.blocks.tolist()), "a block that is copied has no fence"
+            assert not tier.pool.ref_counts[blocks].any(), "a block that is copied has a holder"
+            assert not tier.pool.has_content[blocks].any(), "a block that is copied can be hit"
 
 
 def check_lag(worker: Worker, theirs: WorkerTable) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
-from tests.simulation.block_rules import check_untouched, poison
+from tests.simulation.block_rules import check_untouched, poison, poison_targets
 from tests.simulation.scheduler_node import SchedulerNode
 from tests.simulation.session import MODEL, Setup
 from tests.simulation.vectors import PoolingSimRunner
@@ -93,7 +93,7 @@ class WorkerNode:
             num_blocks=self.info.num_blocks,
             max_num_batched_tokens=1 << 20,
             max_draft_tokens=self.info.max_draft_tokens,
-            num_host_blocks=self.info.num_host_blocks,
+            **delta.host_blocks_of(self.info),
             kinds=[int(kind) for kind in self.info.kinds],  # type: ignore[misc]
             reuses_no_blocks=self.info.num_state_versions > 0,
             state_group=delta.build_state_group(self.info),
@@ -157,7 +157,7 @@ class WorkerNode:
                 continue
             for start in item.started:
                 self._check_started(start.slot)
-            check_untouched(self.open_fences, item, step, self.info.block_size)
+            check_untouched(self.open_fences, item, step, self.runner)
             if item.side_copies is not None:
                 self.open_fences.append(item.side_copies)
             poison(self.runner, item)
@@ -199,10 +199,7 @@ class WorkerNode:
     def _copy_aside(self, group: SideCopies) -> None:
         rng, incarnation = self.world.rng, self.incarnation
         fails = rng.random() < self.setup.copy_failures
-        sources = {copy.source for copy in group.copies if not copy.source_is_host}
-        targets = [copy.target for copy in group.copies if not copy.target_is_host]
-        saved = [copy.target for copy in group.copies if copy.target_is_host]
-        self.runner.poison([block for block in targets if block not in sources], saved)
+        poison_targets(self.runner, group.copies)
         self.world.at(rng.uniform(0, self.setup.copy_s), lambda: self._copied(incarnation, group, fails))
 
     def _copied(self, incarnation: int, group: SideCopies, fails: bool) -> None:

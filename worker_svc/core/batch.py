@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from signalbox.protocol.block_groups import BlockGroup, StateGroup
+from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
 from signalbox.protocol.enums import ModelTask, RequestKind
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from worker_svc.core.requests.masks import Masks
@@ -153,12 +153,14 @@ def _spans_of_rows(spans: list[QuerySpan], first: int, end: int, offset: int) ->
 
 
 class BlockCopy(NamedTuple):
-    """Copy of one block, between the device's cache and the host tier or inside of the device's."""
+    """Copy of one block of a group, between the device's cache and the host tier or inside of the device's."""
 
     source: int
     source_is_host: bool
     target: int
     target_is_host: bool
+    group: int = SPINE
+    """Number of the group; that behind the last one, `states_number`: the blocks are checkpoints."""
 
 
 class StateCopy(NamedTuple):
@@ -214,7 +216,7 @@ class RunnerInfo:
     max_draft_tokens: int = 0
     tokenizer_fingerprint: str = ""
     num_host_blocks: int = 0
-    """Blocks of the host tier."""
+    """Blocks of the spine in the host tier."""
     tasks: tuple[ModelTask, ...] = (ModelTask.GENERATE,)
     """What requests can ask of it."""
     has_logprobs: bool = True
@@ -269,7 +271,8 @@ class ModelRunner(Protocol):
         then it fails on everything."""
 
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
-        """Copies whole blocks of all layers, in order, before the batch of the same step runs."""
+        """Copies whole blocks of all layers of their group, and checkpoints, in order, before states are copied and the
+        batch of the same step runs."""
 
     def copy_states(self, copies: list[StateCopy]) -> None:
         """Copies recurrent states of all layers, in order, before the batch of the same step runs. Never called without

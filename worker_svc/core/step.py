@@ -134,7 +134,7 @@ class StepDelta:
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)
-    """Block copies in order, ahead of the step's work."""
+    """Block copies in order, ahead of the step's work, and of what becomes of states."""
     side_copies: SideCopies | None = None
     """Block copies that begin behind `copies`, beside the steps; None: there are none."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
@@ -149,6 +149,11 @@ class StepDelta:
     """Its rows make no token."""
     is_own: bool = False
     """The worker has authored it: it has no scheduler, and reports to nobody."""
+
+    @property
+    def all_copies(self) -> list[BlockCopy]:
+        """Copies of the step and those that begin behind them, in order."""
+        return self.copies if self.side_copies is None else [*self.copies, *self.side_copies.copies]
 
     def grants_of(self, group: int) -> tuple[I64, I32]:
         """Slots that get a block of a group, and the blocks."""

@@ -70,9 +70,14 @@ class StepsInFlight:
         if sampled is not None:
             return step, sampled, {}
         fill_in(self._table, step.batch)
+        return step, *run_step(self._runner, step.copies, step.batch, partial(self._behind_copies, step))
+
+    def _behind_copies(self, step: RunningStep) -> None:
+        """What follows the block copies of a step: those of states, which go on from what these have brought, and may
+        write over what these have saved; and what runs beside the steps."""
         copy_states(self._runner, step.state_copies)
-        side_copies = None if step.side_copies is None else partial(self._copy_aside, step.side_copies)
-        return step, *run_step(self._runner, step.copies, step.batch, side_copies)
+        if step.side_copies is not None:
+            self._copy_aside(step.side_copies)
 
     def _launch(self, step: RunningStep) -> Launched | None:
         if self._ahead is None or not may_launch(step):

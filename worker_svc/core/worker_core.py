@@ -147,6 +147,7 @@ class WorkerCore:
         self._check(delta)
         self._settle()
         table = self.table
+        self.checkpoints.follow(delta.all_copies)
         state_copies, positions = self.checkpoints.save(delta.checkpoints)
         state_copies += apply_changes(table, delta, self.states, self.checkpoints, self._clear)
         rows = np.flatnonzero(table.runs & ~table.paused)

@@ -110,9 +110,14 @@ def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | N
 
 
 def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
+    pairs, groups = columns.COPIES.read(message), columns.unpack(message.groups, columns.U8)
+    if groups and len(groups) != len(pairs):
+        raise ValueError("source_block_ids and groups of copies differ in length")
     return [
-        BlockCopy(source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT))
-        for source, target in columns.COPIES.read(message)
+        BlockCopy(
+            source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT), group
+        )
+        for (source, target), group in zip(pairs, groups or [SPINE] * len(pairs), strict=True)
     ]
 
 
@@ -304,6 +309,7 @@ def build_groups(info: RunnerInfo) -> list[scheduler_pb2.BlockGroup]:
             reach=group.reach,
             num_blocks=group.num_blocks,
             bytes_per_block=group.bytes_per_block,
+            num_host_blocks=group.num_host_blocks,
         )
         for group in info.groups
     ]
@@ -318,7 +324,15 @@ def build_state_group(info: RunnerInfo) -> scheduler_pb2.StateGroup | None:
         num_checkpoints=info.state_group.num_checkpoints,
         bytes_per_checkpoint=info.state_group.bytes_per_checkpoint,
         prompts_only=info.state_group.prompts_only,
+        num_host_checkpoints=info.state_group.num_host_checkpoints,
     )
+
+
+def host_blocks_of(info: RunnerInfo) -> dict[str, int]:
+    """The fields of a hello with the spine's blocks in the host tier: who knows of no other groups there is to have
+    none of it."""
+    is_whole = not info.groups and info.state_group is None
+    return {"num_host_blocks" if is_whole else "num_spine_host_blocks": info.num_host_blocks}
 
 
 def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:

@@ -85,7 +85,7 @@ class DraftModel(Drafter):
             device=loaded.model.device,
         )
         if target.info.num_host_blocks:
-            self.cache.add_host_tier(target.info.num_host_blocks)
+            self.cache.add_host_tier([target.info.num_host_blocks])
         self._coverage = DraftCoverage(num_blocks, target.info.num_host_blocks, loaded.block_size)
 
     @torch.inference_mode()

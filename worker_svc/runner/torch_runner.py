@@ -105,18 +105,6 @@ class TorchRunner:
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path = Path(model_dir)
         self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
-        self._states = make_store(
-            self.model,
-            num_slots,
-            num_host_blocks,
-            num_checkpoints,
-            max_draft_tokens,
-            is_served=self._keeps_states,
-        )
-        self._head = ModelHead.of(self.model.module)
-        head, pooling_mode = self.model.head, None
-        if self._head is not None and head is None:
-            pooling_mode = choose_pooling_mode(path)
         maker = CacheMaker.of(
             self.model,
             cache_size,
@@ -128,7 +116,18 @@ class TorchRunner:
             draft_block_bytes=draft_block_bytes,
             num_scratch_blocks=self._num_scratch_blocks,
         )
-        has_groups = has_groups and not num_host_blocks
+        self._states = make_store(
+            self.model,
+            num_slots,
+            num_checkpoints,
+            max_draft_tokens,
+            num_host_requests=maker.requests_of(num_host_blocks),
+            is_served=self._keeps_states,
+        )
+        self._head = ModelHead.of(self.model.module)
+        head, pooling_mode = self.model.head, None
+        if self._head is not None and head is None:
+            pooling_mode = choose_pooling_mode(path)
         self._cache, self._layout = maker.make(self._batch_class, num_host_blocks, has_groups=has_groups)
         self._check_cache = KVCache(
             self.model.layer_shapes,
@@ -138,8 +137,6 @@ class TorchRunner:
             device=self.model.device,
         )
         """One block for `check`, taken now: when it is needed, memory may be short."""
-        if num_host_blocks:
-            self._cache.add_host_tier(num_host_blocks)
         self.info = RunnerInfo(
             model=served_model_name,
             num_blocks=self._layout.num_blocks,
@@ -213,9 +210,13 @@ class TorchRunner:
 
     @torch.inference_mode()
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
-        """Copies whole blocks of all layers, in order."""
+        """Copies whole blocks of all layers of their groups, and checkpoints, in order."""
         for copy in copies:
-            self._cache.copy_block(copy)
+            if copy.group <= len(self._layout.groups):
+                self._cache.copy_block(copy)
+            else:
+                assert self._states is not None, "the model has no recurrent layers"
+                self._states.copy_checkpoint(copy)
 
     @torch.inference_mode()
     def copy_states(self, copies: list[StateCopy]) -> None:

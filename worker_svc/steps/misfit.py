@@ -38,13 +38,32 @@ class Bounds:
     groups: tuple[int, ...] = ()
     """Blocks of each group but the spine."""
     num_checkpoints: int = 0
+    host_groups: tuple[int, ...] = ()
+    """Blocks of each group but the spine in the host tier."""
+    num_host_checkpoints: int = 0
 
     @classmethod
     def of(cls, info: RunnerInfo, num_slots: int, most_tokens: int) -> Bounds:
         """The bounds of a runner with so many slots."""
         groups = tuple(group.num_blocks for group in info.groups)
-        num_checkpoints = info.state_group.num_checkpoints if info.state_group else 0
-        return cls(num_slots, info.num_blocks, info.num_host_blocks, most_tokens, groups, num_checkpoints)
+        host_groups = tuple(group.num_host_blocks for group in info.groups)
+        states = info.state_group
+        return cls(
+            num_slots,
+            info.num_blocks,
+            info.num_host_blocks,
+            most_tokens,
+            groups,
+            states.num_checkpoints if states else 0,
+            host_groups,
+            states.num_host_checkpoints if states else 0,
+        )
+
+    def copied(self, group: int) -> tuple[int, int] | None:
+        """Blocks of a group that copies can name, on the device and in the host tier; None: there is no such group."""
+        devices = (self.num_blocks, *self.groups, self.num_checkpoints)
+        hosts = (self.num_host_blocks, *self.host_groups, self.num_host_checkpoints)
+        return (devices[group], hosts[group]) if group < len(devices) else None
 
 
 def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
@@ -71,8 +90,7 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     misfit = _groups_misfit(delta, starts, bounds) or _checkpoints_misfit(delta, starts, bounds)
     if misfit is not None:
         return misfit
-    copies = [*delta.copies, *(delta.side_copies.copies if delta.side_copies is not None else [])]
-    return _copies_misfit(copies, bounds)
+    return _copies_misfit(delta.all_copies, bounds)
 
 
 def _groups_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds) -> str | None:
@@ -93,19 +111,24 @@ def _checkpoints_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: B
     """Why what it says of checkpoints can fit no worker of these bounds: each is written once, or read."""
     written = [order.checkpoint for order in delta.checkpoints]
     read = [start.checkpoint for start in starts if start.checkpoint != NOTHING]
+    states = SPINE + 1 + len(bounds.groups)
+    brought = [copy.target for copy in delta.copies if copy.group == states and not copy.target_is_host]
     if max([*written, *read], default=-1) >= bounds.num_checkpoints:
         return f"it names a checkpoint that is none of {bounds.num_checkpoints}"
-    if len(set(written)) != len(written) or not set(written).isdisjoint(read):
+    if len(set(written)) != len(written) or not set(written).isdisjoint((*read, *brought)):
         return "it writes a checkpoint twice, or one that a slot is to go on from"
     return None
 
 
 def _copies_misfit(copies: list[BlockCopy], bounds: Bounds) -> str | None:
     for copy in copies:
+        counts = bounds.copied(copy.group)
+        if counts is None:
+            return f"it copies a block of group {copy.group}, and there is none"
         for block, is_host in ((copy.source, copy.source_is_host), (copy.target, copy.target_is_host)):
-            count = bounds.num_host_blocks if is_host else bounds.num_blocks
-            if block >= count:
-                return f"it copies block {block}{' of the host tier' * is_host}, and there are {count}"
+            if block >= counts[is_host]:
+                place = f"{' of the host tier' * is_host}{f' of group {copy.group}' * (copy.group != SPINE)}"
+                return f"it copies block {block}{place}, and there are {counts[is_host]}"
     return None
 
 
@@ -145,14 +168,14 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
     size, starts = table.block_size, (*delta.started, *delta.resumed)
     written = [delta.grant_blocks]
     written += [start.blocks[-(-start.start // size) :] for start in starts]
-    written.append(np.array([copy.target for copy in delta.copies if not copy.target_is_host], np.int32))
+    written.append(_copied_to(delta, SPINE))
     freed = {*delta.finished_slots, *delta.preempted_slots}
     tables = [table.blocks[slot, : table.num_blocks[slot]] for slot in freed]
     block = _written_of_another(np.concatenate(written), table.holders, tables)
     for number, group in enumerate(table.groups, SPINE + 1):
         if block is not None:
             break
-        written = [delta.grants_of(number)[1]]
+        written = [delta.grants_of(number)[1], _copied_to(delta, number)]
         for start in starts:
             first, blocks = start.groups[number - 1]
             written.append(blocks[-(-start.start // size) - first :])
@@ -161,6 +184,12 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
             table.leave_behind()
         block = _written_of_another(blocks, group.holders, [group.table(slot) for slot in freed])
     return None if block is None else f"block {block} is to be written, and another request holds it"
+
+
+def _copied_to(delta: StepDelta, group: int) -> NDArray[np.int32]:
+    """Blocks of a group on the device that the step's copies write."""
+    targets = [copy.target for copy in delta.copies if copy.group == group and not copy.target_is_host]
+    return np.array(targets, np.int32)
 
 
 def _written_of_another(

@@ -111,7 +111,7 @@ class BlockPool:
         self._hashed = np.zeros(num_blocks, np.bool_)
         """The block's content is known; its hash stands in `_hash_of` and leads back to it in `_block_of`."""
         self.evicted: list[tuple[int, bytes]] | None = None
-        """Every (block, content) that lost its place, for a host tier to save; None: there is no such tier."""
+        """Every (block, content) that lost its place and is worth saving in a host tier; None: there is no tier."""
         self._free.fill(self._stamps)
 
     @property
@@ -166,8 +166,8 @@ class BlockPool:
         return evicted
 
     def oldest(self, count: int) -> list[bytes]:
-        """Contents of the cached blocks that would be given away first."""
-        blocks = self._next_cached(count)
+        """Contents, as far as a host tier would save them, of the cached blocks that would be given away first."""
+        blocks = self._next_cached(count)[self._num_worthless(count) :]
         contents: list[bytes] = self._hash_of[blocks].tolist()
         return contents
 
@@ -179,7 +179,11 @@ class BlockPool:
         return np.concatenate((free, self._next_cached(count - len(free))))
 
     def share(self, blocks: Blocks) -> None:
-        """Adds a holder to blocks that `lookup` found."""
+        """Adds a holder to blocks that were found, whose request goes on from them."""
+        self.hold(blocks)
+
+    def hold(self, blocks: Blocks) -> None:
+        """Adds a holder to blocks whose content is known."""
         idle = blocks[self.ref_counts[blocks] == 0]
         self._stamps[idle] = 0
         self._leave_cached(idle)
@@ -325,9 +329,11 @@ class BlockPool:
     def _allocate(self, num_free: int, num_cached: int) -> Blocks:
         blocks = self._free.pop(num_free, self._stamps) if num_free else NO_BLOCKS
         if num_cached:
+            num_worthless = self._num_worthless(num_cached)
             evicted = self._pop_cached(num_cached)
             if self.evicted is not None:
-                self.evicted += zip(evicted.tolist(), self._hash_of[evicted].tolist(), strict=True)
+                saved = evicted[num_worthless:]
+                self.evicted += zip(saved.tolist(), self._hash_of[saved].tolist(), strict=True)
             self._forget(evicted)
             blocks = np.concatenate((blocks, evicted)) if num_free else evicted
         self._stamps[blocks] = 0
@@ -339,6 +345,11 @@ class BlockPool:
     def _next_cached(self, count: int) -> Blocks:
         """So many cached blocks that would be given away first, or all."""
         return self._cached.peek(count, self._stamps)
+
+    def _num_worthless(self, count: int) -> int:
+        """How many of so many cached blocks, the first to be given away, hold nothing that is worth a place in the host
+        tier."""
+        return 0
 
     def _pop_cached(self, count: int) -> Blocks:
         return self._cached.pop(count, self._stamps)

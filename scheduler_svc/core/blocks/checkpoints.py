@@ -14,9 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.blocks.copy_group import BlockCopy
+from scheduler_svc.core.blocks.tier import Found, Tier
 from scheduler_svc.core.blocks.window_pool import WindowPool
 from scheduler_svc.core.step.step import CheckpointOrder, Chunk
 from signalbox.protocol.block_groups import StateGroup
+from signalbox.protocol.columns import HOST_BIT
 
 NO_CHECKPOINT = -1
 MOST_HITS = 64
@@ -77,6 +80,8 @@ class Checkpoints:
         self.origins: dict[int, Holding] = {}
         """By slot: the checkpoint that it has gone on from."""
         self._kinds = np.zeros(group.num_checkpoints, np.uint8)
+        self._saved_kinds = np.zeros(group.num_host_checkpoints, np.uint8)
+        """The same of what the host tier has."""
         self._num_hits = dict.fromkeys(Kind, 0)
         """How many requests have gone on from each kind, lately."""
         self._num_prompts = 0
@@ -98,6 +103,19 @@ class Checkpoints:
             return 0, NO_CHECKPOINT
         last = int(found[-1])
         return (last + 1) * self.stride, int(checkpoints[last])
+
+    def longest_in(self, tier: Tier, hashes: Hashes) -> tuple[int, Found | None]:
+        """As `longest`, with what is in the host tier, too, as far as a checkpoint is to be had for it."""
+        at_boundaries = hashes[self.stride - 1 :: self.stride]
+        found = tier.find(at_boundaries)
+        is_there = found.blocks >= 0
+        if self.pool.num_available:
+            is_there |= found.host_blocks >= 0
+        places = np.flatnonzero(is_there)
+        if not len(places):
+            return 0, None
+        last = int(places[-1])
+        return (last + 1) * self.stride, Found(found.blocks[[last]], found.host_blocks[[last]])
 
     def is_coming(self, slot: int, position: int) -> bool:
         """The state of `slot` behind so many tokens will be reported, unless something happens to it."""
@@ -127,13 +145,12 @@ class Checkpoints:
     def start(
         self, slot: int, position: int, checkpoint: int, *, is_kept: bool, is_resumed: bool = False
     ) -> None:
-        """A slot without blocks begins, or goes on from a checkpoint, at `position`; `is_resumed`: from what it was
-        when it lost them."""
+        """A slot without blocks begins, or goes on from a checkpoint, which it holds already, at `position`;
+        `is_resumed`: from what it was when it lost them."""
         self.forget_slot(slot)
         self.is_kept[slot], self.kept[slot] = is_kept, position
         if checkpoint == NO_CHECKPOINT:
             return
-        self.pool.share(np.array([checkpoint], np.int32))
         self.counts.num_used += 1
         self.origins[slot] = self._last[slot] = self._holding(checkpoint)
         if not is_resumed:
@@ -164,10 +181,18 @@ class Checkpoints:
             self.want(slot, end, is_shared=False)
 
     def keep_from(self, old: Checkpoints) -> None:
-        """The process has its checkpoints yet, and nobody holds one. What was being written has no name, and nobody
-        will say one."""
-        old.pool.vacate()
+        """The process has its checkpoints yet, and `old.pool` says that nobody holds one. What was being written has no
+        name, and nobody will say one."""
         self.pool, self._kinds, self._num_hits = old.pool, old._kinds, old._num_hits
+        self._saved_kinds = old._saved_kinds
+
+    def follow(self, copies: list[BlockCopy]) -> None:
+        """Checkpoints are copied to the host tier, or back: where they were made stays known."""
+        for source, target, _ in copies:
+            if target & HOST_BIT:
+                self._saved_kinds[target & ~HOST_BIT] = self._kinds[source]
+            else:
+                self._kinds[target] = self._saved_kinds[source & ~HOST_BIT]
 
     def orders_for(self, chunk: Chunk) -> list[CheckpointOrder]:
         """The orders that go with a chunk of the step that is being made."""

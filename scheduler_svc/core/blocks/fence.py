@@ -12,8 +12,8 @@ from scheduler_svc.core.request import Request
 
 
 @dataclass(eq=False)
-class Fence(CopyGroup):
-    """A group of copies, with what is closed to others until they have ended."""
+class FencedBlocks:
+    """What of one group of blocks is closed to others until the copies have ended."""
 
     blocks: Blocks = field(default_factory=lambda: NO_BLOCKS)
     """Blocks of the device that the copies read or write. Nobody else may do so."""
@@ -24,5 +24,24 @@ class Fence(CopyGroup):
     host_sources: list[int] = field(default_factory=list)
     saved: dict[bytes, int] = field(default_factory=dict)
     """Content that goes to the host tier, and the host block that gets it."""
-    owners: list[tuple[Request, int]] = field(default_factory=list)
-    """Requests for which the copies are made, and how many more blocks each of them starts with."""
+
+    @property
+    def host_blocks(self) -> list[int]:
+        """All that it reads or writes in the host tier."""
+        return [*self.host_sources, *self.saved.values()]
+
+    def brings_any(self, hashes: Hashes) -> bool:
+        """Whether one of these contents is being fetched, or saved."""
+        if not len(self.hashes) and not self.saved:
+            return False
+        return bool(np.isin(hashes, self.hashes).any()) or not self.saved.keys().isdisjoint(hashes.tolist())
+
+
+@dataclass(eq=False)
+class Fence(CopyGroup):
+    """A group of copies, with what is closed to others until they have ended."""
+
+    groups: list[FencedBlocks] = field(default_factory=list)
+    """By group of blocks, as the worker's `tiers`."""
+    owners: list[tuple[Request, list[int]]] = field(default_factory=list)
+    """Requests for which the copies are made, and how many more blocks of each group each of them starts with."""

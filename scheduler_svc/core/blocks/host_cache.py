@@ -1,4 +1,4 @@
-"""The host tier: content of KV blocks that the device evicted, second level of the prefix cache.
+"""The host tier: content of a group's blocks that the device evicted, second level of the prefix cache.
 
 It is also how a preempted request is swapped: its blocks stay findable on the device until they are given away, are
 copied out then, and are copied back when it is resumed; only what was never sealed is computed again. There is no other
@@ -40,10 +40,16 @@ class HostCache:
             found.append(block)
         return found
 
+    def find(self, hashes: list[bytes]) -> list[int]:
+        """The host block with each of these contents; -1: there is none, or it is still written."""
+        found = [self._blocks.get(content, -1) for content in hashes]
+        return [-1 if block in self._arriving else block for block in found] if self._arriving else found
+
     def touch(self, hashes: list[bytes]) -> None:
-        """Counts these contents, which are here, as used."""
+        """Counts those of these contents that are here as used."""
         for content in hashes:
-            self._blocks.move_to_end(content)
+            if content in self._blocks:
+                self._blocks.move_to_end(content)
 
     def store(self, content: bytes, pinned: Set[int]) -> int | None:
         """A host block for `content`, taken from what was unused for longest; None when the content is here already or

@@ -12,44 +12,17 @@ waits for the state at the last boundary that both prompts have, and the leader 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
 from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints
+from scheduler_svc.core.blocks.prefix import NO_PREFIX, Prefix
 from scheduler_svc.core.blocks.prefix_wait import PrefixWait
-from scheduler_svc.core.blocks.window import longest_hit
+from scheduler_svc.core.blocks.tier import Found
+from scheduler_svc.core.blocks.window import longest_hit, longest_in
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
-
-
-class Prefix(NamedTuple):
-    """What the caches hold of the first tokens of a request."""
-
-    hits: Blocks
-    """Cached blocks on the device that begin the request's prompt."""
-    host_hits: list[int]
-    """Host blocks with what follows them."""
-    hashes: Hashes
-    """Contents of the blocks that could be hit, as far as they are known."""
-    branch: int = 0
-    """How many blocks the spine alone has, where other groups have lost what is looked back at, or no state is kept."""
-    window_hits: tuple[Blocks, ...] = ()
-    """In each group but the spine, the last of `hits`: what the next query looks back at. Empty: no groups, or no
-    hits."""
-    checkpoint: int = NO_CHECKPOINT
-    """The recurrent state behind `hits`."""
-
-    @property
-    def num_blocks(self) -> int:
-        """Blocks that need no computing."""
-        return len(self.hits) + len(self.host_hits)
-
-
-NO_PREFIX = Prefix(NO_BLOCKS, [], np.empty(0, HASH_DTYPE))
-"""The prefix of a request that no cached block can serve."""
 
 
 def find_prefix(worker: Worker, request: Request, is_enabled: bool) -> Prefix:
@@ -63,27 +36,56 @@ def find_prefix(worker: Worker, request: Request, is_enabled: bool) -> Prefix:
         hashes = table.hashes(slot, 0, min(int(table.num_hashes[slot]), most))
     else:
         hashes = table.hashes_of(request)[:most]
+    prefix = _on_device(worker, hashes)
+    return _in_both(worker, prefix) if any(len(host) for host in worker.hosts) else prefix
+
+
+def _on_device(worker: Worker, hashes: Hashes) -> Prefix:
+    """The longest prefix that the device has of all groups, with a state behind it where the model keeps any."""
     hits = worker.pool.lookup(hashes)
-    if worker.checkpoints is not None:
-        return _with_state(worker, worker.checkpoints, hits, hashes)
-    if worker.windows and len(hits):
-        length, window_hits = longest_hit(worker.windows, hashes[: len(hits)])
-        return Prefix(hits[:length], [], hashes, len(hits), window_hits)
-    return Prefix(hits, worker.host.lookup(hashes[len(hits) :].tolist()) if len(worker.host) else [], hashes)
-
-
-def _with_state(worker: Worker, checkpoints: Checkpoints, hits: Blocks, hashes: Hashes) -> Prefix:
-    """The longest prefix of `hits` that has a state behind it, and in each group what the next query looks back at."""
-    length, window_hits = len(hits), tuple[Blocks, ...]()
+    if worker.checkpoints is None and not (worker.windows and len(hits)):
+        return Prefix(hits, [], hashes)
+    length, window_hits, checkpoint = len(hits), tuple[Blocks, ...](), NO_CHECKPOINT
     while True:
-        length, checkpoint = checkpoints.longest(hashes[:length])
-        if not worker.windows:
+        if worker.checkpoints is not None:
+            length, checkpoint = worker.checkpoints.longest(hashes[:length])
+        before = length
+        if worker.windows:
+            length, window_hits = longest_hit(worker.windows, hashes[:length])
+        if length == before or worker.checkpoints is None:
             break
-        seen, window_hits = longest_hit(worker.windows, hashes[:length])
-        if seen == length:
+    found = tuple(map(Found.on, window_hits))
+    state = Found.on(np.array([checkpoint], np.int32)) if checkpoint != NO_CHECKPOINT else None
+    return Prefix(hits[:length], [], hashes, len(hits), found, state)
+
+
+def _in_both(worker: Worker, prefix: Prefix) -> Prefix:
+    """The longest prefix that device and host tier have together (WB5, CK5); `prefix`, where the device alone has as
+    long a one."""
+    hashes, hits = prefix.hashes, worker.pool.lookup(prefix.hashes)
+    host_hits = worker.host.lookup(hashes[len(hits) :].tolist()) if len(worker.host) else []
+    if not worker.windows and worker.checkpoints is None:
+        return prefix._replace(host_hits=host_hits, num_from_host=len(host_hits))
+    _, *of_windows = worker.tiers
+    checkpoints = worker.checkpoints
+    states = of_windows.pop() if checkpoints is not None else None
+    most = length = len(hits) + len(host_hits)
+    window_hits, state = tuple[Found, ...](), None
+    while length > prefix.num_blocks:
+        if states is not None and checkpoints is not None:
+            length, state = checkpoints.longest_in(states, hashes[:length])
+        before = length
+        if worker.windows:
+            length, window_hits = longest_in(worker.windows, of_windows, hashes[:length])
+        if length == before or states is None:
             break
-        length = seen
-    return Prefix(hits[:length], [], hashes, len(hits), window_hits, checkpoint)
+    if length <= prefix.num_blocks:
+        return prefix._replace(branch=max(prefix.branch, most))
+    num_hits = min(length, len(hits))
+    fetched = host_hits[: length - num_hits]
+    return Prefix(
+        hits[:num_hits], fetched, hashes, most, window_hits, state, num_from_host=length - prefix.num_blocks
+    )
 
 
 def num_known(worker: Worker, request: Request) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.blocks.tier import Found, Tier
 from scheduler_svc.core.blocks.window_pool import WindowPool
 from scheduler_svc.core.slots.columns import SlotColumns, cells
 from scheduler_svc.core.step.step import Slots
@@ -61,11 +62,10 @@ class WindowBlocks:
     # -- changes --
 
     def start(self, slot: int, num_found: int, hits: Blocks, branches: tuple[int, int]) -> None:
-        """A slot without blocks begins behind `num_found` blocks, the last of which are `hits`. Others may go on at
-        `branches`."""
+        """A slot without blocks begins behind `num_found` blocks, the last of which are `hits`, which it holds already.
+        Others may go on at `branches`."""
         self.branches[slot] = branches
         first = num_found - len(hits)
-        self.pool.share(hits)
         self.generations[slot] = NO_GENERATION
         self.blocks[slot, first:num_found] = hits
         self.generations[slot, first:num_found] = self.pool.generations[hits]
@@ -171,19 +171,35 @@ class WindowBlocks:
 
 def longest_hit(windows: list[WindowBlocks], hashes: Hashes) -> tuple[int, tuple[Blocks, ...]]:
     """How many of `hashes`, which the spine has all of, can be gone on from in every group: what the next query looks
-    back at is there. And the blocks of each group with that."""
-    most = len(hashes)
+    back at is on the device. And the blocks of each group with that."""
     found = [window.find(hashes) for window in windows]
-    good = np.ones(most + 1, np.bool_)
-    ends = np.arange(most + 1)
-    for window, blocks in zip(windows, found, strict=True):
-        missing = np.where(blocks < 0, ends[:-1], -1)
-        behind_missing = np.zeros(most + 1, np.int64)
-        behind_missing[1:] = np.maximum.accumulate(missing) + 1
-        firsts = window.group.first_seen(ends * window.block_size) // window.block_size
-        good &= behind_missing <= firsts
-    length = int(np.flatnonzero(good)[-1])
+    length = _longest(windows, [blocks < 0 for blocks in found])
     return length, tuple(
         blocks[window.first_block(length * window.block_size) : length]
         for window, blocks in zip(windows, found, strict=True)
     )
+
+
+def longest_in(
+    windows: list[WindowBlocks], tiers: list[Tier], hashes: Hashes
+) -> tuple[int, tuple[Found, ...]]:
+    """As `longest_hit`, with what is in the host tier, too: `tiers` are those of the groups."""
+    found = [tier.find(hashes) for tier in tiers]
+    length = _longest(windows, [(each.blocks < 0) & (each.host_blocks < 0) for each in found])
+    spans = [slice(window.first_block(length * window.block_size), length) for window in windows]
+    return length, tuple(
+        Found(each.blocks[span], each.host_blocks[span]) for each, span in zip(found, spans, strict=True)
+    )
+
+
+def _longest(windows: list[WindowBlocks], missing: list[NDArray[np.bool_]]) -> int:
+    """The last index at which no group misses a block of those that a query there looks back at."""
+    most = len(missing[0])
+    good = np.ones(most + 1, np.bool_)
+    ends = np.arange(most + 1)
+    for window, is_missing in zip(windows, missing, strict=True):
+        behind_missing = np.zeros(most + 1, np.int64)
+        behind_missing[1:] = np.maximum.accumulate(np.where(is_missing, ends[:-1], -1)) + 1
+        firsts = window.group.first_seen(ends * window.block_size) // window.block_size
+        good &= behind_missing <= firsts
+    return int(np.flatnonzero(good)[-1])

@@ -17,7 +17,7 @@ SHARED_HITS = 2
 
 
 class WindowPool(BlockPool):
-    """A pool with two orders of cached blocks: those that were passed go first."""
+    """A pool with two orders of cached blocks: those that were passed go first, and no host tier saves them."""
 
     def __init__(self, num_blocks: int) -> None:
         super().__init__(num_blocks)
@@ -38,7 +38,7 @@ class WindowPool(BlockPool):
         return blocks
 
     def share(self, blocks: Blocks) -> None:
-        """Adds a holder to blocks that were found, whose request goes on from them."""
+        """Adds a holder to blocks that were found, and counts that."""
         super().share(blocks)
         self._num_hits[blocks] += 1
 
@@ -76,6 +76,9 @@ class WindowPool(BlockPool):
         if len(passed) == count:
             return passed
         return np.concatenate((passed, self._cached.peek(count - len(passed), self._stamps)))
+
+    def _num_worthless(self, count: int) -> int:
+        return min(count, self._passed.num_live)
 
     def _pop_cached(self, count: int) -> Blocks:
         num_passed = min(count, self._passed.num_live)

@@ -58,6 +58,7 @@ def _check_group(field: str, group: BlockGroup, info: WorkerInfo) -> None:
     if group.kind not in kinds:
         raise OfferError(f"{field}.kind", f"is {group.kind}; {min(kinds)} to {max(kinds)} are known")
     _check(f"{field}.reach", group.reach, 1, MAX_TOKENS)
+    _check(f"{field}.num_host_blocks", group.num_host_blocks, 0, MAX_BLOCKS)
     least = group.blocks_of_one(info.block_size, info.max_draft_tokens)
     _check(f"{field}.num_blocks", group.num_blocks, least, MAX_BLOCKS)
     if group.kind == BlockGroupKind.CHUNK and group.reach % info.block_size:
@@ -68,6 +69,7 @@ def _check_group(field: str, group: BlockGroup, info: WorkerInfo) -> None:
 def _check_states(field: str, states: StateGroup, info: WorkerInfo) -> None:
     _check(f"{field}.boundary", states.boundary, info.block_size, MAX_TOKENS)
     _check(f"{field}.num_checkpoints", states.num_checkpoints, 1, MAX_BLOCKS)
+    _check(f"{field}.num_host_checkpoints", states.num_host_checkpoints, 0, MAX_BLOCKS)
     if states.boundary % info.block_size:
         problem = f"is {states.boundary}; boundaries are at whole blocks of {info.block_size}"
         raise OfferError(f"{field}.boundary", problem)

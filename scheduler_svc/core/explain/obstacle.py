@@ -229,7 +229,7 @@ WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
     gates.OWN_COPIES: (
         Reason.HOST_COPIES,
         lambda dry, _: (
-            f"{count_copies(dry.worker, dry.prefix, dry.num_blocks)} blocks are to be copied between "
+            f"{count_copies(dry.worker, dry.prefix, dry.new_blocks)} blocks are to be copied between "
             f"{dry.name} and its host tier before it starts (side_copy_blocks {dry.config.side_copy_blocks})"
         ),
     ),

@@ -104,6 +104,7 @@ def build_solo_step(
         step.finished_slots = table.name_released()
         if worker.checkpoints is not None:
             step.checkpoints += worker.checkpoints.name_leaving()
+            worker.save_evicted(step)
         starts = [*step.resumed, *step.started]
         chunks = [*step.chunks, *(start.chunk for start in starts)]
         table.set_aside(step, chunks[0].slot if chunks else None)
@@ -119,6 +120,7 @@ def build_solo_step(
                 num_prefill_tokens=step.num_prefill_tokens,
                 released_slots=step.finished_slots,
                 is_solo=True,
+                copies=step.copies,
                 checkpoints=step.checkpoints,
                 read_checkpoints=[start.checkpoint for start in starts if start.checkpoint != NO_CHECKPOINT],
             )

@@ -21,15 +21,14 @@ def keep_cache(worker: Worker, old: Worker, last_step_id: int, written_alone: Se
     for fence_id in list(old.fences):
         end_fence(old, fence_id, failed=True)
     missed = [copy for record in old.records if record.step_id > last_step_id for copy in record.copies]
-    fetched = [target for _, target in missed if not target & HOST_BIT]
-    old.host.forget_blocks({target & ~HOST_BIT for _, target in missed if target & HOST_BIT})
-    old.pool.vacate()
-    spine, *others = written_alone
-    old.pool.forget(np.concatenate((np.array(fetched, np.int32), spine)))
-    worker.pool, worker.host = old.pool, old.host
-    for window, before, blocks in zip(worker.windows, old.windows, others, strict=True):
-        before.pool.vacate()
-        before.pool.forget(blocks)
+    for tier in old.tiers:
+        targets = [target for _, target, group in missed if group == tier.group]
+        tier.host.forget_blocks({target & ~HOST_BIT for target in targets if target & HOST_BIT})
+        tier.pool.vacate()
+        fetched = np.array([target for target in targets if not target & HOST_BIT], np.int32)
+        tier.pool.forget(np.concatenate((fetched, *written_alone[tier.group : tier.group + 1])))
+    worker.pool, worker.hosts = old.pool, old.hosts
+    for window, before in zip(worker.windows, old.windows, strict=True):
         window.pool = before.pool
     if worker.checkpoints is not None and old.checkpoints is not None:
         worker.checkpoints.keep_from(old.checkpoints)

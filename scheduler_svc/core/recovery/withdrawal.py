@@ -66,7 +66,7 @@ def _forget(worker: Worker, slot: int, first: int) -> Blocks:
     rows, indexes = _published(worker, slot, first)
     hashes = table.hashes_at(rows, indexes)
     bad = _with_content(pool, table.blocks[rows, indexes], hashes, still_theirs(worker, rows, indexes))
-    if worker.host.num_blocks and len(hashes):
+    if worker.has_host_tier and len(hashes):
         _forget_saved(worker, hashes)
         # It may have been saved, and fetched for somebody else.
         bad = np.union1d(bad, pool.owners(hashes)).astype(np.int32)
@@ -79,6 +79,8 @@ def _forget_in(worker: Worker, window: WindowBlocks, slot: int, first: int) -> B
     rows, indexes = _published(worker, slot, first)
     hashes = worker.table.hashes_at(rows, indexes)
     bad = _with_content(window.pool, window.blocks[rows, indexes], hashes, window.still_theirs(rows, indexes))
+    if worker.hosts[window.number].num_blocks and len(hashes):
+        bad = np.union1d(bad, window.pool.owners(hashes)).astype(np.int32)
     window.pool.forget(bad)
     return bad
 
@@ -113,13 +115,13 @@ def _holders_in(worker: Worker, window: WindowBlocks, blocks: Blocks) -> list[in
 
 
 def _forget_saved(worker: Worker, hashes: Hashes) -> None:
-    """The host tier has none of it, and what is being fetched from there is not published."""
-    contents = hashes.tolist()
-    for content in contents:
-        worker.host.drop(content)
-    for fence in worker.fences.values():
-        keep = np.array([content not in contents for content in fence.hashes.tolist()], np.bool_)
-        fence.fetched, fence.hashes = fence.fetched[keep], fence.hashes[keep]
+    """The host tier has none of it in any group, and what is being fetched from there is not published."""
+    for host in worker.hosts:
+        for content in hashes.tolist():
+            host.drop(content)
+    for fenced in (group for fence in worker.fences.values() for group in fence.groups):
+        keep = ~np.isin(fenced.hashes, hashes)
+        fenced.fetched, fenced.hashes = fenced.fetched[keep], fenced.hashes[keep]
 
 
 def _readers(worker: Worker, slot: int, first: int) -> list[int]:

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.admission.recent_classes import RecentClasses
-from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, BlockPool, Blocks
-from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints
+from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
+from scheduler_svc.core.blocks.checkpoints import Checkpoints
+from scheduler_svc.core.blocks.copy_group import BlockCopy
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.blocks.host_cache import HostCache
 from scheduler_svc.core.blocks.loans import Loan
+from scheduler_svc.core.blocks.tier import Tier
 from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
@@ -25,8 +27,7 @@ from scheduler_svc.core.slots.state import ENDED, RUNNING, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
-from signalbox.protocol.block_groups import SPINE
-from signalbox.protocol.columns import HOST_BIT
+from signalbox.protocol.block_groups import SPINE, states_number
 from signalbox.protocol.enums import WorkerHealth
 
 
@@ -44,7 +45,8 @@ class Worker:
     """Blocks and tables of the other groups, in order."""
     checkpoints: Checkpoints | None = field(init=False)
     """Checkpoints of recurrent states; None: the model keeps none, or the worker has no room for any."""
-    host: HostCache = field(init=False)
+    hosts: list[HostCache] = field(init=False)
+    """What the host tier has of each group, the spine's first, that of checkpoints last."""
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
     fences: dict[int, Fence] = field(default_factory=dict)
@@ -94,9 +96,13 @@ class Worker:
         states = self.info.state_group
         self.checkpoints = Checkpoints(states, self.info.num_slots, block_size) if states else None
         self.window_loans = [Loan() for _ in self.windows]
-        self.host = HostCache(self.info.num_host_blocks)
-        if self.info.num_host_blocks:
-            self.pool.evicted = []
+        counts = [self.info.num_host_blocks, *(group.num_host_blocks for group in self.info.groups)]
+        self.hosts = [HostCache(count) for count in counts]
+        if states is not None:
+            self.hosts.append(HostCache(states.num_host_checkpoints))
+        for tier in self.tiers:
+            if tier.host.num_blocks:
+                tier.pool.evicted = []
 
     # -- how it is --
 
@@ -135,6 +141,27 @@ class Worker:
     def pools(self) -> list[BlockPool]:
         """Blocks of all groups, the spine's first."""
         return [self.pool, *(window.pool for window in self.windows)]
+
+    @property
+    def tiers(self) -> list[Tier]:
+        """Device and host tier of each group, checkpoints included."""
+        pools = self.pools if self.checkpoints is None else [*self.pools, self.checkpoints.pool]
+        return [Tier(group, *both) for group, both in enumerate(zip(pools, self.hosts, strict=True))]
+
+    @property
+    def host(self) -> HostCache:
+        """What the host tier has of the spine."""
+        return self.hosts[SPINE]
+
+    @property
+    def has_host_tier(self) -> bool:
+        """It has a place for content that the device evicts, of one group at least."""
+        return any(host.num_blocks for host in self.hosts)
+
+    @property
+    def nothing_reserved(self) -> list[int]:
+        """No block of any group."""
+        return [0] * len(self.hosts)
 
     @property
     def num_available(self) -> int:
@@ -238,51 +265,16 @@ class Worker:
 
     # -- changes --
 
-    def start(
-        self,
-        slot: int,
-        hits: Blocks,
-        host_hits: list[int],
-        num_new: int,
-        step: StepDecision,
-        window_hits: tuple[Blocks, ...] = (),
-        branch: int = 0,
-        checkpoint: int = NO_CHECKPOINT,
-        is_kept: bool = True,
-    ) -> Blocks:
-        """Gives a slot without blocks its block table: shared `hits` first, then copies of `host_hits`, `num_new` new
-        blocks with these. `window_hits` are the last of `hits` in the other groups; `branch` says how many blocks the
-        spine alone had. `checkpoint` is that of the state behind `hits`; others may go on from its own, if `is_kept`.
-        Returns the table."""
-        table, pool = self.table, self.pool
-        for number, window in enumerate(self.windows):
-            found = window_hits[number] if window_hits else NO_BLOCKS
-            window.start(
-                slot, len(hits), found, (branch if branch > len(hits) else 0, self._prompt_blocks(slot))
-            )
-        if self.checkpoints is not None:
-            position = len(hits) * table.block_size
-            is_resumed = self.request(slot).history.num_preemptions > 0
-            self.checkpoints.start(slot, position, checkpoint, is_kept=is_kept, is_resumed=is_resumed)
-            num_known = int(table.num_prompt[slot] + table.num_output[slot])
-            self.checkpoints.want_ends(slot, num_known, branch)
-        pool.share(hits)
-        fresh = self.take_blocks(num_new, step, frozenset(host_hits))
-        blocks = np.concatenate((hits, fresh))
-        num_known = len(hits) + len(host_hits)
-        table.start(slot, step.step_id, num_known, blocks, pool.generations[blocks])
-        if host_hits:
-            copied = fresh[: len(host_hits)]
-            step.copies += [
-                (source | HOST_BIT, target) for source, target in zip(host_hits, copied.tolist(), strict=True)
-            ]
-            # The copies come before all work of the step, so whoever starts in it may share these blocks already.
-            pool.publish(copied, table.hashes(slot, len(hits), num_known))
-        return blocks
+    def add_copies(self, tier: Tier, copies: list[BlockCopy], to: list[BlockCopy]) -> None:
+        """A step, or what runs beside it, makes these copies of one group behind those of `to`."""
+        if self.checkpoints is not None and tier.group == states_number(self.info.groups):
+            self.checkpoints.follow(copies)
+        to += copies
 
-    def _prompt_blocks(self, slot: int) -> int:
-        """Blocks that another request with the prompt of `slot` could go on from."""
-        return (int(self.table.num_prompt[slot]) - 1) // self.table.block_size
+    def save_evicted(self, step: StepDecision) -> None:
+        """Whatever has lost its place on the device goes out to the host tier with `step`."""
+        for tier in self.tiers if self.has_host_tier else ():
+            self.add_copies(tier, tier.save_evicted(), step.copies)
 
     def reset_cache(self) -> int:
         """Forgets all cached content, and what steps in flight and running requests would add to it: they read what was
@@ -292,15 +284,13 @@ class Worker:
             self.checkpoints.pool.reset_cache()
         for window in self.windows:
             window.pool.reset_cache()
-        return self.pool.reset_cache() + self.host.clear()
+        return self.pool.reset_cache() + sum(host.clear() for host in self.hosts)
 
-    def take_blocks(self, count: int, step: StepDecision, pinned: frozenset[int] = frozenset()) -> Blocks:
-        """Allocates blocks; what they evict from the device is copied to the host tier before it is overwritten."""
+    def take_blocks(self, count: int, step: StepDecision) -> Blocks:
+        """Allocates blocks of the spine; what they evict from the device is saved before it is overwritten."""
         blocks = self.pool.take(count)
-        for block, content in self.pool.take_evicted():
-            target = self.host.store(content, pinned)
-            if target is not None:
-                step.copies.append((block, target | HOST_BIT))
+        if self.pool.evicted:
+            self.save_evicted(step)
         return blocks
 
     def cover(self, slot: int, end: int) -> list[tuple[int, Blocks]]:
@@ -370,12 +360,11 @@ class Worker:
         """Asserts all invariants of table, pool, lists and records together."""
         table, states = self.table, self.table.state
         table.check_integrity()
-        fences = self.fences.values()
-        self.host.check_integrity(
-            block for fence in fences for block in (*fence.host_sources, *fence.saved.values())
-        )
-        fenced = [block for fence in fences for block in fence.blocks.tolist()]
-        assert len(fenced) == len(set(fenced)) == self.pool.num_fenced, "a block has no fence, or two"
+        for number, tier in enumerate(self.tiers):
+            fenced = [fence.groups[number] for fence in self.fences.values()]
+            tier.host.check_integrity(block for each in fenced for block in each.host_blocks)
+            blocks = [block for each in fenced for block in each.blocks.tolist()]
+            assert len(blocks) == len(set(blocks)) == tier.pool.num_fenced, "a block has no fence, or two"
         decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
         running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
         self.pool.check_integrity([table.table(slot) for slot in running])

@@ -39,6 +39,7 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     step.num_decode_rows = len(table.decode_slots)
     if worker.checkpoints is not None:
         step.checkpoints += worker.checkpoints.name_leaving()
+        worker.save_evicted(step)
     if not step.is_empty:
         _record(worker, config, step)
     return step

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import NO_BLOCKS
-from scheduler_svc.core.blocks.prefix_sharing import NO_PREFIX, find_prefix, num_known
+from scheduler_svc.core.blocks.prefix import NO_PREFIX
+from scheduler_svc.core.blocks.prefix_sharing import find_prefix, num_known
 from scheduler_svc.core.blocks.side_copies import reserved_for_others
+from scheduler_svc.core.blocks.tier import NOTHING_FOUND, Found
 from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.displacement import excessive_row
+from signalbox.protocol.block_groups import SPINE
 
 
 class BlockNeed(NamedTuple):
@@ -163,36 +165,55 @@ class StepCapacity:
             num_blocks = -(-num_known(worker, request) // worker.table.block_size)
             self.num_blocks = num_blocks - len(self.prefix.hits)
             self.headroom = self.config.watermark_blocks_per_seq * worker.num_active
-            self.window_needs = [self._needed_at_once(window, num_blocks) for window in worker.windows]
+            hits = self._window_hits
+            self.window_needs = [
+                self._needed_at_once(window, found, num_blocks)
+                for window, found in zip(worker.windows, hits, strict=True)
+            ]
         self.count_lacking(request)
 
-    def _needed_at_once(self, window: WindowBlocks, num_blocks: int) -> int:
+    @property
+    def _window_hits(self) -> Sequence[Found]:
+        return self.prefix.window_hits or [NOTHING_FOUND] * len(self.worker.windows)
+
+    @property
+    def new_blocks(self) -> list[int]:
+        """Blocks that what was looked up takes of each group when it starts, checkpoints included."""
+        of_states = (
+            [] if self.worker.checkpoints is None else [len((self.prefix.state or NOTHING_FOUND).fetched)]
+        )
+        return [self.num_blocks, *self.window_needs, *of_states]
+
+    def _needed_at_once(self, window: WindowBlocks, hits: Found, num_blocks: int) -> int:
         """New blocks that a start needs of a group: for the whole of its reach at least, so that the prompt goes on
-        whatever others take; for all of the prompt where it cannot be cut."""
-        worker, found = self.worker, len(self.prefix.hits)
+        whatever others take; for all of the prompt where it cannot be cut. Those for `hits` that come from the host
+        tier are among them."""
+        worker, found = self.worker, self.prefix.num_blocks
         held = found - window.first_block(found * window.block_size)
         most = num_blocks - found
         if self.config.enable_chunked_prefill:
             most = min(
                 most, window.group.blocks_of_one(window.block_size, worker.info.max_draft_tokens) - held
             )
-        return max(min(most, window.pool.num_blocks - held), 1)
+        return max(min(most, window.pool.num_blocks - held), 1) + len(hits.fetched)
 
     def may_copy_aside(self, request: Request) -> bool:
         """Copies for it may run beside the steps: it has not waited for any since it last started."""
         return bool(
-            self.config.side_copy_blocks and self.worker.host.num_blocks and request.history.fence is None
+            self.config.side_copy_blocks and self.worker.has_host_tier and request.history.fence is None
         )
 
     def count_lacking(self, request: Request) -> None:
         """Counts again how many blocks others would have to give up for what was looked up."""
         self.needs = [BlockNeed(self.num_blocks, self.headroom, self.num_free_blocks(request))]
         if self.worker.windows:
-            hits = self.prefix.window_hits or [NO_BLOCKS] * len(self.worker.windows)
-            for window, needed, found in zip(self.worker.windows, self.window_needs, hits, strict=True):
+            _, reserved = reserved_for_others(self.worker, request)
+            for window, needed, found in zip(
+                self.worker.windows, self.window_needs, self._window_hits, strict=True
+            ):
                 headroom = self.worker.num_active if self.headroom else 0
-                free = self.num_available_of(window) - window.pool.num_idle(found)
-                self.needs.append(BlockNeed(needed, headroom, free))
+                free = self.num_available_of(window) - window.pool.num_idle(found.on_device)
+                self.needs.append(BlockNeed(needed, headroom + reserved[window.number], free))
 
     @property
     def lacking(self) -> list[int]:
@@ -219,5 +240,5 @@ class StepCapacity:
         return (
             pool.num_available
             - pool.num_idle(self.prefix.hits)
-            - reserved_for_others(self.worker, request)[1]
+            - reserved_for_others(self.worker, request)[1][SPINE]
         )

@@ -98,3 +98,5 @@ def grant_one_each(worker: Worker, slots: Slots, step: StepDecision) -> None:
     step.grant(slots, blocks)
     for window in worker.windows:
         step.grant(slots, window.append(slots), window.number)
+    if worker.windows:
+        worker.save_evicted(step)

@@ -123,7 +123,7 @@ def _wants_copies(capacity: StepCapacity, request: Request) -> bool:
     """It takes so many copies to start that they run beside the steps."""
     if not capacity.may_copy_aside(request):
         return False
-    num_copies = count_copies(capacity.worker, capacity.prefix, capacity.num_blocks)
+    num_copies = count_copies(capacity.worker, capacity.prefix, capacity.new_blocks)
     return num_copies >= capacity.config.side_copy_blocks
 
 

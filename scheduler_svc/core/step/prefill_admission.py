@@ -19,6 +19,7 @@ from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserv
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.queue.order import goes_before, resume_key
 from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.slots.starting import start_slot
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.decode_blocks import grant
@@ -256,7 +257,11 @@ class PrefillAdmission(StepCapacity):
         """What of it the host tier has counts as used."""
         super().look_up(request)
         prefix = self.prefix
-        self.worker.host.touch(prefix.hashes[len(prefix.hits) : prefix.num_blocks].tolist())
+        if not prefix.num_from_host:
+            return
+        worker = self.worker
+        for tier, found in zip(worker.tiers, prefix.found(worker.windows, worker.checkpoints), strict=True):
+            tier.host.touch(prefix.names_of(found)[found.blocks < 0].tolist())
 
     def _stop_at_start(self, request: Request) -> Gate | None:
         """The gate that `request`, which has no blocks, stops at; None: there is room for all its known tokens. Where
@@ -276,8 +281,8 @@ class PrefillAdmission(StepCapacity):
         if not self._make_room(request):
             return BLOCKS
         if OWN_COPIES.is_closed(self, request):
-            copy_aside(worker, request, self.prefix, self.num_blocks, step)
-            worker.stats.num_host_hit_tokens += len(self.prefix.host_hits) * worker.table.block_size
+            copy_aside(worker, request, self.prefix, self.new_blocks, step)
+            worker.stats.num_host_hit_tokens += self.prefix.num_from_host * worker.table.block_size
             return OWN_COPIES
         return None
 
@@ -292,29 +297,27 @@ class PrefillAdmission(StepCapacity):
             checkpoints.want(slot, wait.end, is_shared=True)
         else:
             self._step.checkpoints += checkpoints.order(slot, wait.end, is_shared=True)
+            self.worker.save_evicted(self._step)
 
     def _start(self, request: Request) -> Start:
         """Starts a request that has a slot and no blocks, as it was looked up."""
         worker, slot, prefix = self.worker, request.slot, self.prefix
         assert slot is not None
         self._take_place(request)
-        blocks = worker.start(
+        blocks, checkpoint = start_slot(
+            worker,
             slot,
-            prefix.hits,
-            prefix.host_hits,
+            prefix,
             self.num_blocks,
             self._step,
-            prefix.window_hits,
-            prefix.branch,
-            prefix.checkpoint,
             is_kept=self.config.enable_prefix_caching and not request.needs_every_position,
         )
         worker.stats.num_prefix_query_tokens += num_known(worker, request)
         worker.stats.num_prefix_hit_tokens += self.prefix.num_blocks * worker.table.block_size
-        worker.stats.num_host_hit_tokens += len(prefix.host_hits) * worker.table.block_size
+        worker.stats.num_host_hit_tokens += prefix.num_from_host * worker.table.block_size
         chunk, _ = self._send_chunk(slot)
         windows = tuple((int(window.firsts[slot]), window.table(slot).copy()) for window in worker.windows)
-        return Start(blocks, chunk, windows, prefix.checkpoint)
+        return Start(blocks, chunk, windows, checkpoint)
 
     def _make_room(self, request: Request) -> bool:
         """The blocks that `request` lacks are available, if need be after others have made room."""
@@ -346,4 +349,6 @@ class PrefillAdmission(StepCapacity):
         chunk = self.worker.table.send_chunk(slot, self.take_chunk(slot))
         if self.worker.checkpoints is not None:
             self._step.checkpoints += self.worker.checkpoints.orders_for(chunk)
-        return chunk, self.worker.cover(slot, chunk.start + chunk.length)
+        granted = self.worker.cover(slot, chunk.start + chunk.length)
+        self.worker.save_evicted(self._step)
+        return chunk, granted

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
+from scheduler_svc.core.blocks.copy_group import BlockCopy
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.request import Request
 from signalbox.protocol.block_groups import SPINE
@@ -72,8 +73,8 @@ class StepDecision:
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     """Limits that slots ask for: (slot, drafts that it wants to be allowed)."""
-    copies: list[tuple[int, int]] = field(default_factory=list)
-    """(source, target) blocks, in order, ahead of the step's work; host blocks carry HOST_BIT."""
+    copies: list[BlockCopy] = field(default_factory=list)
+    """In order, ahead of the step's work, and of the states that it keeps."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
     fence: Fence | None = None
     """Copies that begin behind these and run beside the steps."""
@@ -155,7 +156,7 @@ class StepRecord:
     """The worker need not run it if the start of something arrives behind it (K12)."""
     is_solo: bool = False
     """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
-    copies: list[tuple[int, int]] = field(default_factory=list)
+    copies: list[BlockCopy] = field(default_factory=list)
     """The block copies of the decision."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
     """Recurrent states that it is to keep."""

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.blocks.fence import Fence
+from scheduler_svc.core.blocks.copy_group import BlockCopy
+from scheduler_svc.core.blocks.fence import Fence, FencedBlocks
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import Request
@@ -130,7 +131,7 @@ def test_what_copies_of_steps_that_never_came_should_have_made_is_not_there() ->
     for number, step_id in ((10, 7), (11, 8)):
         saved = worker.host.store(content(number), frozenset())
         assert saved is not None
-        copies = [(3, saved | HOST_BIT), (saved | HOST_BIT, device[number - 7])]
+        copies = [BlockCopy(3, saved | HOST_BIT), BlockCopy(saved | HOST_BIT, device[number - 7])]
         nothing = (worker.table.advance, np.empty(0, np.int64), 0, False, [], 0, [])
         worker.records.append(StepRecord(step_id, *nothing, copies=copies))  # type: ignore[arg-type]
     again = hello_again(scheduler, last_scheduled_step_id=7)
@@ -146,8 +147,8 @@ def test_open_fences_count_as_failed() -> None:
     saved = worker.host.store(content(10), frozenset())
     assert saved is not None
     worker.host.pin([saved], are_written=True)
-    fence = Fence(9, blocks=block, fetched=block, hashes=hashes(11), saved={content(10): saved})
-    worker.fences[9] = fence
+    fenced = FencedBlocks(blocks=block, fetched=block, hashes=hashes(11), saved={content(10): saved})
+    worker.fences[9] = Fence(9, groups=[fenced])
     again = hello_again(scheduler)
     assert not again.host.holds(content(10)) and not len(again.pool.lookup(hashes(11)))
     assert not again.fences and num_found(again) == NUM_KEPT

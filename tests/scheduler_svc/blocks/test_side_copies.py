@@ -73,7 +73,7 @@ def test_a_start_with_many_copies_waits_for_them_and_finds_the_blocks() -> None:
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     step = schedule(scheduler)
     assert step.fence is not None and not step.started and not step.placed
-    assert [source & HOST_BIT for source, _ in step.fence.copies] == [HOST_BIT] * 6
+    assert [copy.source & HOST_BIT for copy in step.fence.copies] == [HOST_BIT] * 6
     assert worker.pool.num_fenced == 6 and worker.pool.num_available == 14
     scheduler.update(WORKER, report_for(scheduler), 0.0)
     assert scheduler.schedule(WORKER, 0.0) is None, "it waits"
@@ -198,10 +198,10 @@ def test_copies_are_not_counted_for_a_start_that_lacks_blocks(monkeypatch: pytes
     worker.pool.take(18)
     scheduler.submit(make_request("d", 4), 0.0)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
-    counted: list[int] = []
+    counted: list[list[int]] = []
     count = gates.count_copies
     monkeypatch.setattr(gates, "count_copies", lambda *args: counted.append(args[2]) or count(*args))
     assert [
         request.key.request_id for request in (scheduler.schedule(WORKER, 0.0) or StepDecision(0)).placed
     ] == ["d"]
-    assert counted == [1]
+    assert counted == [[1]]

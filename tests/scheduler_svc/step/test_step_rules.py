@@ -164,5 +164,5 @@ def test_the_one_block_of_a_row_is_copied_within_the_step() -> None:
         assert step.fence is None
         assert not (step.copies and not len(step.grant_slots)), "the row's block alone costs a copy"
         copies += step.copies
-    assert [target & HOST_BIT for _, target in copies] == [HOST_BIT] * 2
+    assert [copy.target & HOST_BIT for copy in copies] == [HOST_BIT] * 2
     assert worker.table.num_blocks[worker.table.decode_slots].tolist() == [4]

@@ -201,7 +201,7 @@ class WorkerNode(Node):
     def applied(self, core: WorkerCore, changes: Any, step: Any) -> None:
         """A step was taken by the worker's core: what blocks held before they were given away is gone, and nobody
         touches what is copied beside the steps."""
-        check_untouched(self.steps.copier.open, changes, step, self.setup.block_size)
+        check_untouched(self.steps.copier.open, changes, step, self.runner)
         poison(self.runner, changes)  # type: ignore[arg-type]
         owners = self.runner.owners
         if isinstance(owners, BlockOwners):

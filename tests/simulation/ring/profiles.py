@@ -129,6 +129,12 @@ STATES_NAN = replace(NAN, name="states nan", requests=(8, 16), again=0.6, drafts
 STATES_AND_WINDOWS = replace(STATES, name="states and windows", has_groups=True)
 STATES_AND_DRAFTS = replace(STATES, name="states and drafts", drafts=(1, 2, 4))
 STATES_WINDOWS_DRAFTS = replace(STATES_AND_DRAFTS, name="states, windows and drafts", has_groups=True)
+WINDOWS_TIER = replace(WINDOWS, name="windows and tier", has_host_tier=True)
+WINDOWS_NAN_TIER = replace(WINDOWS_NAN, name="windows nan and tier", has_host_tier=True)
+STATES_TIER = replace(STATES, name="states and tier", has_host_tier=True)
+STATES_APART_TIER = replace(STATES_APART, name="states apart and tier", has_host_tier=True)
+STATES_NAN_TIER = replace(STATES_NAN, name="states nan and tier", has_host_tier=True)
+ALL_AND_TIER = replace(STATES_WINDOWS_DRAFTS, name="states, windows, drafts and tier", has_host_tier=True)
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
 _ALL = (
     ANY,
@@ -150,6 +156,12 @@ _ALL = (
     STATES_AND_WINDOWS,
     STATES_AND_DRAFTS,
     STATES_WINDOWS_DRAFTS,
+    WINDOWS_TIER,
+    WINDOWS_NAN_TIER,
+    STATES_TIER,
+    STATES_APART_TIER,
+    STATES_NAN_TIER,
+    ALL_AND_TIER,
     *_LINKS,
 )
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

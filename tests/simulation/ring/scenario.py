@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from signalbox.protocol.model_identity import ModelIdentity
-from tests.simulation.groups import draw_groups, draw_states
+from tests.simulation.groups import draw_groups, draw_states, with_host_tier
 from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.model import FAILING, NAN, POISON
 from tests.simulation.ring.request import RingRequest
@@ -71,10 +71,12 @@ class Profile:
     identities: int = 0
     """Of the workers' weights; 0: they say none."""
     has_groups: bool = False
-    """Whether layers of the model look back so far and no farther; then there is no host tier."""
+    """Whether layers of the model look back so far and no farther; then there is no host tier but where it is said."""
     has_states: bool = False
-    """Whether the model keeps recurrent states, with checkpoints of them; then there is no host tier, and steps run in
-    turn."""
+    """Whether the model keeps recurrent states, with checkpoints of them; then steps run in turn, and there is no host
+    tier but where it is said."""
+    has_host_tier: bool = False
+    """Whether groups and checkpoints have places in a host tier, too."""
 
 
 ANY = Profile()
@@ -95,6 +97,10 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
     if profile.has_states:
         states = draw_states(random.Random(f"{name} states"), setup.block_size)
         setup = replace(setup, state_group=states, num_host_blocks=0, runs_ahead=False)
+    if profile.has_host_tier:
+        dice = random.Random(f"{name} host tier")
+        num_spine_blocks, groups, states_too = with_host_tier(dice, setup.groups, setup.state_group)
+        setup = replace(setup, num_host_blocks=num_spine_blocks, groups=groups, state_group=states_too)
     requests = _draw_requests(rng, setup, profile)
     if profile.identities:
         setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form
+from tests.simulation.block_rules import poison_targets
 from tests.simulation.ring.automaton import RuleAutomaton, read_rule
 from tests.simulation.ring.clock import Process, current_process
 from tests.simulation.ring.model import AheadModel, Model, ProcessCrashedError
@@ -206,11 +207,8 @@ class SideCopier:
     def begin(self, copies: SideCopies) -> None:
         """Begins with a group; what its targets held is gone from now on."""
         loop, rng, setup = self._process.loop, self._node.world.rng, self._node.setup
-        sources = {copy.source for copy in copies.copies if not copy.source_is_host}
-        targets = [copy.target for copy in copies.copies if not copy.target_is_host]
-        saved = [copy.target for copy in copies.copies if copy.target_is_host]
         make = self._runner.copies_aside(copies.copies)
-        self._runner.poison([block for block in targets if block not in sources], saved)
+        poison_targets(self._runner, copies.copies)
         self.open.append(copies)
         self._begun.append(loop.time())
         self._free_at = max(self._free_at, loop.time()) + rng.uniform(0, setup.copy_s)

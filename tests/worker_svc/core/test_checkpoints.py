@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from signalbox.protocol.block_groups import StateGroup
+from signalbox.protocol.block_groups import SPINE, StateGroup
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.hash_chain import root_hash
 from worker_svc.core.batch import RunnerInfo, StateCopy
@@ -77,7 +77,7 @@ def test_who_goes_on_from_a_state_has_the_tokens_of_who_began() -> None:
     node.add(0, PROMPT)
     node.run(started=[start(0, 18)], checkpoints=[order(3, 8)])
     node.add(1, PROMPT)
-    node.runner.poison([8, 9])  # the blocks ahead of it are read, too: another's
+    node.runner.poison(SPINE, [8, 9])  # the blocks ahead of it are read, too: another's
     shared = np.array([0, 1, *range(10, 16)], np.int32)
     began = node.tokens(started=[SlotStart(1, shared, 8, 10, (), 3)])
     assert began == [expected[1], expected[0]], "a row that decodes, and the one that starts"

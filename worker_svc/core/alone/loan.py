@@ -81,11 +81,11 @@ class Loan:
             lent.is_lent[delta.grants_of(group)[1]] = False
             for start in (*delta.started, *delta.resumed):
                 lent.is_lent[start.blocks_of(group)] = False
-        spine = self._of[SPINE]
-        copies = delta.copies if delta.side_copies is None else [*delta.copies, *delta.side_copies.copies]
-        for copy in copies if len(spine.order) else ():
-            spine.is_lent[[copy.source] if not copy.source_is_host else []] = False
-            spine.is_lent[[copy.target] if not copy.target_is_host else []] = False
+        for copy in delta.all_copies:
+            if copy.group < len(self._of):  # else they are checkpoints, which nobody is lent
+                is_lent = self._of[copy.group].is_lent
+                is_lent[[copy.source] if not copy.source_is_host else []] = False
+                is_lent[[copy.target] if not copy.target_is_host else []] = False
 
     def settle(self, table: RequestTable) -> None:
         """The link has ended: blocks that a slot holds are not to be given to another, whoever made that mistake."""

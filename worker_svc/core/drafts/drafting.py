@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from signalbox.protocol.block_groups import SPINE
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.drafts.drafter import Drafter, DraftRows
 from worker_svc.core.drafts.policy import DraftPolicy
@@ -72,7 +73,7 @@ class Drafting:
         self, drafter: Drafter, table: RequestTable, delta: StepDelta, slots: I64
     ) -> list[I32] | None:
         renewed = renewed_blocks(delta, table.block_size)
-        copies = [*delta.copies, *(delta.side_copies.copies if delta.side_copies is not None else ())]
+        copies = [copy for copy in delta.all_copies if copy.group == SPINE]
         if renewed or copies:
             drafter.follow(copies, renewed)
         is_measured = not (delta.chunks or delta.started or delta.resumed)

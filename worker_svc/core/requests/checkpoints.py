@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from signalbox.protocol.block_groups import StateGroup
-from worker_svc.core.batch import Batch, StateCopy, StateKeep
+from signalbox.protocol.block_groups import SPINE, StateGroup
+from worker_svc.core.batch import Batch, BlockCopy, StateCopy, StateKeep
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import NOTHING, StateVersions
 from worker_svc.core.step import CheckpointOrder, SlotStart
@@ -38,10 +38,22 @@ class Checkpoints:
         self.group, self._table, self._states = group, table, states
         self._kept: list[KeptState | None] = [None] * (group.num_checkpoints if group else 0)
         """What each holds; None: nothing that anybody could go on from."""
+        self._saved: list[KeptState | None] = [None] * (group.num_host_checkpoints if group else 0)
+        """The same of the host tier."""
         self.boundaries = np.zeros(table.num_slots, np.int32)
         """Position of the state that each slot keeps of its last boundary; 0: it keeps none."""
+        self._number = SPINE + 1 + len(table.groups)
         self.boundary_version = states.num_versions
         """The version of a slot, behind those that steps write, that is its last boundary's."""
+
+    def follow(self, copies: Sequence[BlockCopy]) -> None:
+        """Copies between device and host tier, in order, of whatever group. They are made before all that the delta
+        does to states."""
+        for copy in copies:
+            if copy.group == self._number:
+                sources = self._saved if copy.source_is_host else self._kept
+                targets = self._saved if copy.target_is_host else self._kept
+                targets[copy.target] = sources[copy.source]
 
     def save(self, orders: Sequence[CheckpointOrder]) -> tuple[list[StateCopy], list[int]]:
         """Takes the orders of a delta ahead of all else in it. Returns the copies to be made, and the position of each

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
+from signalbox.protocol.block_groups import SPINE
 from worker_svc.core.batch import BlockCopy
 from worker_svc.runner.cpu.huge_pages import allocate
 
@@ -75,24 +76,28 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
         blocks_of: Callable[[int], int] | None = None,
+        of_layers: Sequence[int] = (),
     ) -> None:
-        """num_blocks: of the spine; blocks_of: those of each layer, None: all layers are the spine's."""
+        """num_blocks: of the spine. blocks_of: those of each layer; of_layers: number of each layer's group. Without
+        these all layers are the spine's."""
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._shapes = shapes
+        self._shapes, self._of_layers = shapes, tuple(of_layers) or (SPINE,) * len(shapes)
         self.host_layers: list[LayerCache] = []
         counts = [num_blocks if blocks_of is None else blocks_of(layer) for layer in range(len(shapes))]
         self.layers = make_layers(
             shapes, lambda layer, heads, dim: allocate((counts[layer], heads, block_size, dim), dtype, device)
         )
 
-    def add_host_tier(self, num_blocks: int) -> None:
-        """Takes host memory for `num_blocks` blocks that the device's cache may have to evict."""
+    def add_host_tier(self, counts: Sequence[int]) -> None:
+        """Takes host memory for blocks that the device's cache may have to evict, so many of each group."""
         first = self.layers[0].keys
         self.host_layers = make_layers(
             self._shapes,
-            lambda _, heads, dim: torch.empty(
-                (num_blocks, heads, self.block_size, dim), dtype=first.dtype, pin_memory=first.is_cuda
+            lambda layer, heads, dim: torch.empty(
+                (counts[self._of_layers[layer]], heads, self.block_size, dim),
+                dtype=first.dtype,
+                pin_memory=first.is_cuda,
             ),
         )
 
@@ -101,10 +106,12 @@ class KVCache:
         return self._shapes[layer].shares is None
 
     def copy_block(self, copy: BlockCopy) -> None:
-        """Copies one block of all layers between device and host tier, or inside of one of them."""
+        """Copies one block of all layers of its group between device and host tier, or inside of one of them."""
         sources = self.host_layers if copy.source_is_host else self.layers
         targets = self.host_layers if copy.target_is_host else self.layers
-        for layer in filter(self.has_own, range(len(self._shapes))):
+        for layer, group in enumerate(self._of_layers):
+            if group != copy.group or not self.has_own(layer):
+                continue
             for to, of in zip(targets[layer].stored, sources[layer].stored, strict=True):
                 to[copy.target].copy_(of[copy.source], non_blocking=True)
 

@@ -52,11 +52,28 @@ class Need:
     most_prompt_blocks: int = MOST_BLOCKS
     """Blocks of a group that are for prompts beside all rows, at most: their chunks are cut to what there is."""
 
+    def of_row(self, reach: int) -> int:
+        """Blocks of a group with this reach for one request, beside what its prompt takes for a while."""
+        return min(-(-reach // self.block_size) + SPARE_BLOCKS, -(-self.mean_tokens // self.block_size))
+
+    def requests_of(self, num_blocks: int) -> int:
+        """Requests whose blocks of the spine these are, rounded up."""
+        return -(-num_blocks * self.block_size // self.mean_tokens)
+
     def of_group(self, reach: int, num_requests: float) -> int:
         """Blocks of a group with this reach for so many requests at a time."""
-        of_row = min(-(-reach // self.block_size) + SPARE_BLOCKS, -(-self.mean_tokens // self.block_size))
         of_prompts = min(STEPS * -(-self.step_tokens // self.block_size), self.most_prompt_blocks)
-        return int(num_requests * of_row) + of_prompts
+        return int(num_requests * self.of_row(reach)) + of_prompts
+
+
+def with_host_tier(layout: CacheLayout, num_host_blocks: int, need: Need) -> CacheLayout:
+    """The same with places in a host tier for the windows of as many requests as its `num_host_blocks` of the spine are
+    for."""
+    num_requests = need.requests_of(num_host_blocks)
+    groups = tuple(
+        replace(group, num_host_blocks=num_requests * need.of_row(group.reach)) for group in layout.groups
+    )
+    return replace(layout, groups=groups)
 
 
 def one_group(shapes: Sequence[LayerShape], num_blocks: int) -> CacheLayout:

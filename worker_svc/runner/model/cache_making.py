@@ -14,6 +14,7 @@ from worker_svc.runner.attention.layer_groups import (
     Need,
     one_group,
     with_blocks,
+    with_host_tier,
     within_bytes,
 )
 from worker_svc.runner.errors import ModelLoadError
@@ -76,10 +77,10 @@ class CacheMaker:
     def make(
         self, batch_class: type[PagedBatch], num_host_blocks: int, *, has_groups: bool
     ) -> tuple[KVCache, CacheLayout]:
-        """The cache, and how it is divided. has_groups: False: all layers have the blocks of one group (WB8).
-        ModelLoadError if it does not fit beside the model."""
+        """The cache, its host tier included, and how it is divided. has_groups: False: all layers have the blocks of
+        one group (WB8). ModelLoadError if it does not fit beside the model."""
         model, need = self._model, self._need
-        layout = self._layout(batch_class, has_groups=has_groups)
+        layout = with_host_tier(self._layout(batch_class, has_groups=has_groups), num_host_blocks, need)
         self._check_fits(layout, num_host_blocks)
         for group in layout.groups:
             logger.info(
@@ -95,8 +96,15 @@ class CacheMaker:
             dtype=model.dtype,
             device=model.device,
             blocks_of=lambda layer: layout.blocks_of(layer) + self._num_scratch,
+            of_layers=layout.of_layers,
         )
+        if num_host_blocks:
+            cache.add_host_tier([num_host_blocks, *(group.num_host_blocks for group in layout.groups)])
         return cache, layout
+
+    def requests_of(self, num_host_blocks: int) -> int:
+        """Requests of the mean length that so many blocks of the host tier are for, rounded up."""
+        return self._need.requests_of(num_host_blocks)
 
     def _layout(self, batch_class: type[PagedBatch], *, has_groups: bool) -> CacheLayout:
         model, need, num_blocks = self._model, self._need, self._size.num_blocks
@@ -124,7 +132,9 @@ class CacheMaker:
         spine_bytes = self._block_bytes() - of_groups
         beside = sum(group.num_blocks * group.bytes_per_block for group in layout.groups)
         beside += self._num_scratch * self._block_bytes()
-        check_cache_fits(layout.num_blocks, num_host_blocks, spine_bytes, self._model.device, beside)
+        on_host = sum(group.num_host_blocks * group.bytes_per_block for group in layout.groups)
+        device = self._model.device
+        check_cache_fits(layout.num_blocks, num_host_blocks, spine_bytes, device, beside, on_host)
 
     def _cache_bytes(self, batch_class: type[PagedBatch]) -> int:
         device, size, need = self._model.device, self._size, self._need

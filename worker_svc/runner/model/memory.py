@@ -61,15 +61,20 @@ def check_weights_fit(model_dir: Path, needed: int, dtype: torch.dtype, device: 
 
 
 def check_cache_fits(
-    num_blocks: int, num_host_blocks: int, block_bytes: int, device: torch.device, beside: int = 0
+    num_blocks: int,
+    num_host_blocks: int,
+    block_bytes: int,
+    device: torch.device,
+    beside: int = 0,
+    host_beside: int = 0,
 ) -> None:
-    """ModelLoadError if cache and host tier are larger than what the loaded model has left. beside: bytes of groups
-    of layers that have blocks of their own."""
+    """ModelLoadError if cache and host tier are larger than what the loaded model has left. beside, host_beside: bytes
+    of groups of layers that have blocks of their own, in the cache and in the host tier."""
     if device.type == "cpu":
-        _check(num_blocks + num_host_blocks, block_bytes, device, beside)
+        _check(num_blocks + num_host_blocks, block_bytes, device, beside + host_beside)
     else:
         _check(num_blocks, block_bytes, device, beside)
-        _check(num_host_blocks, block_bytes, torch.device("cpu"))
+        _check(num_host_blocks, block_bytes, torch.device("cpu"), host_beside)
 
 
 def _check(num_blocks: int, block_bytes: int, device: torch.device, beside: int = 0) -> None:

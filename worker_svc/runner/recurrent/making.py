@@ -27,10 +27,10 @@ CHECKPOINTS_PER_SLOT = 2
 def make_store(
     model: LoadedModel,
     num_slots: int | None,
-    num_host_blocks: int,
     num_checkpoints: int | None = None,
     num_drafts: int = 0,
     *,
+    num_host_requests: int = 0,
     is_served: bool,
 ) -> StateStore | None:
     """The states of `num_slots` requests, and one more for what no request asks, and `num_checkpoints`; None: the model
@@ -38,8 +38,9 @@ def make_store(
 
     num_slots None: the usual number, or as many as `CPU_MEMORY_SHARE` of the free memory holds. num_checkpoints None:
     as many as usual, or as `CHECKPOINT_SHARE` of what is free then holds. num_drafts: the most that a request has in a
-    step. `is_served`: the runner serves recurrent layers. ModelLoadError, too, where something was asked for that they
-    do not go with, or where memory is short.
+    step. num_host_requests: those that the host tier is for; their checkpoints have places there. `is_served`: the
+    runner serves recurrent layers. ModelLoadError, too, where something was asked for that they do not go with, or
+    where memory is short.
     """
     layout = model.state_layout
     if not layout:
@@ -48,11 +49,6 @@ def make_store(
     if not is_served:
         raise ModelLoadError(
             f"model_type {family!r} has recurrent layers: these are served with device cpu and attention auto alone."
-        )
-    if num_host_blocks:
-        raise ModelLoadError(
-            f"num_host_blocks is {num_host_blocks}, but model_type {family!r} has recurrent layers, whose states "
-            f"blocks do not hold."
         )
     available = available_bytes(model.device)
     width = int(model.module.config.get_text_config().hidden_size)
@@ -67,6 +63,8 @@ def make_store(
     if num_slots is None and count < DEFAULT_SLOTS:
         logger.info("%d requests may be here at a time: each takes memory for its states", count)
     left = available - (count + 1) * slot_bytes
+    num_saved = 0 if num_checkpoints == 0 else CHECKPOINTS_PER_SLOT * num_host_requests
+    left = left_beside_saved(num_saved, layout.bytes_per_row, left)
     num_checkpoints = checkpoints_that_fit(num_checkpoints, count, layout.bytes_per_row, left)
     if num_checkpoints:
         size = in_gib(num_checkpoints * layout.bytes_per_row)
@@ -76,10 +74,22 @@ def make_store(
         num_slots=count + 1,
         num_versions=num_versions,
         num_checkpoints=num_checkpoints,
+        num_host_checkpoints=num_saved if num_checkpoints else 0,
         num_drafts=num_drafts,
         width=width,
         device=model.device,
     )
+
+
+def left_beside_saved(num_saved: int, state_bytes: int, available: int) -> int:
+    """Memory that is left beside so many checkpoints in the host tier, of `state_bytes` each. ModelLoadError where they
+    do not fit into what is available beside the slots."""
+    if num_saved and num_saved * state_bytes > available:
+        raise ModelLoadError(
+            f"num_host_blocks: beside these blocks {num_saved} recurrent states take {in_gib(num_saved * state_bytes)} "
+            f"in the host tier, but only {in_gib(max(0, available))} of memory are available."
+        )
+    return available - num_saved * state_bytes
 
 
 def checkpoints_that_fit(wanted: int | None, num_slots: int, state_bytes: int, available: int) -> int:
@@ -101,7 +111,12 @@ def state_group_of(store: StateStore | None, block_size: int) -> StateGroup | No
     if store is None or not store.num_checkpoints:
         return None
     boundary = math.lcm(block_size, SCAN_TOKENS)
-    return StateGroup(boundary, store.num_checkpoints, store.layout.bytes_per_row)
+    return StateGroup(
+        boundary,
+        store.num_checkpoints,
+        store.layout.bytes_per_row,
+        num_host_checkpoints=store.num_host_checkpoints,
+    )
 
 
 def slots_that_fit(num_slots: int | None, slot_bytes: int, available: int) -> int:

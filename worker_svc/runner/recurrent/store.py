@@ -1,11 +1,12 @@
-"""The memory of recurrent states: so many versions of each slot's, its last boundary's, and checkpoints."""
+"""The memory of recurrent states: so many versions of each slot's, its last boundary's, and checkpoints, on the device
+and in the host tier."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from worker_svc.core.batch import I32, StateCopy
+from worker_svc.core.batch import I32, BlockCopy, StateCopy
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.cpu.huge_pages import allocate
 from worker_svc.runner.recurrent.layout import StateLayout
@@ -26,6 +27,7 @@ class StateStore:
         num_slots: int,
         num_versions: int,
         num_checkpoints: int = 0,
+        num_host_checkpoints: int = 0,
         num_drafts: int = 0,
         width: int = 0,
         device: torch.device | str = "cpu",
@@ -33,7 +35,7 @@ class StateStore:
         """Takes the memory of all rows, and touches it: what is missing is missed now, not in a step. num_drafts: the
         most that a row has; of each a layer is given `width` numbers."""
         self.layout, self.num_slots, self.num_versions = layout, num_slots, num_versions
-        self.num_checkpoints = num_checkpoints
+        self.num_checkpoints, self.num_host_checkpoints = num_checkpoints, num_host_checkpoints
         self._rows_per_slot = rows_per_slot(num_versions, num_checkpoints)
         self._first_checkpoint = num_slots * self._rows_per_slot
         self.device = torch.device(device)
@@ -42,6 +44,13 @@ class StateStore:
             number: tuple(allocate((num_rows, *part.shape), part.dtype, device) for part in layer.parts)
             for number, layer in layout.layers.items()
         }
+        self.host_layers: dict[int, tuple[torch.Tensor, ...]] = {
+            number: tuple(
+                torch.empty((num_host_checkpoints, *part.shape), dtype=part.dtype) for part in layer.parts
+            )
+            for number, layer in layout.layers.items()
+        }
+        """Checkpoints in the host tier."""
         self.drafts: dict[int, torch.Tensor] = {
             number: allocate((self._first_checkpoint, num_drafts, width), layer.conv.dtype, device)
             for number, layer in layout.layers.items()
@@ -71,9 +80,18 @@ class StateStore:
             assert 0 <= checkpoint < self.num_checkpoints
             self._copy(*((kept, row) if is_restored else (row, kept)))
 
+    def copy_checkpoint(self, copy: BlockCopy) -> None:
+        """Copies one checkpoint of all layers between device and host tier."""
+        for number, parts in self.layers.items():
+            for part, saved in zip(parts, self.host_layers[number], strict=True):
+                checkpoints = part[self._first_checkpoint :]
+                source = saved if copy.source_is_host else checkpoints
+                target = saved if copy.target_is_host else checkpoints
+                target[copy.target].copy_(source[copy.source])
+
     def fill(self, value: float) -> None:
         """Sets every element of every row, so that a read of a row that was never written shows."""
-        for parts in self.layers.values():
+        for parts in (*self.layers.values(), *self.host_layers.values()):
             for part in parts:
                 part.fill_(value)
         for inputs in self.drafts.values():

@@ -8,13 +8,14 @@ states it is read back through these, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.drafts.drafter import Drafter
@@ -24,6 +25,7 @@ from worker_svc.runner.sim.failures import FailingModel, SimFailures
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_POISON = np.array([_GOLDEN])
 
 
 def mix(value: U64) -> U64:
@@ -92,15 +94,21 @@ class SimRunner:
         self._timing = timing or SimTiming()
         self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
         self._host = np.zeros((info.num_host_blocks, info.block_size), np.uint64)
-        self._group_caches = [
-            np.zeros((group.num_blocks, info.block_size), np.uint64) for group in info.groups
-        ]
+        self._group_caches, self._group_hosts = (
+            [np.zeros((count, info.block_size), np.uint64) for count in counts]
+            for counts in (
+                [group.num_blocks for group in info.groups],
+                [group.num_host_blocks for group in info.groups],
+            )
+        )
         self._states: dict[tuple[int, int], U64] = {}
         """By slot and version: the sum of all contents that it has behind it, in an array of one element."""
         self._drafts: dict[tuple[int, int], U64] = {}
         """By slot and version: the contents of the drafts behind it."""
         self._checkpoints: dict[int, U64] = {}
         """Such states, by checkpoint."""
+        self._host_checkpoints: dict[int, U64] = {}
+        """The same in the host tier."""
 
     def execute(self, batch: Batch) -> Sampled:
         """Writes the contents of all query tokens, reads each sample's whole sequence back, and hashes it."""
@@ -180,14 +188,19 @@ class SimRunner:
         if self._failing is not None:
             self._failing.check_device()
 
-    def poison(self, blocks: list[int], host_blocks: Sequence[int] = ()) -> None:
-        """Fills blocks with what no token leaves behind, for tests."""
-        self._cache[blocks] = _GOLDEN
-        self._host[list(host_blocks)] = _GOLDEN
+    def poison(self, group: int, blocks: list[int], *, are_host: bool = False) -> None:
+        """Fills blocks of a group with what no token leaves behind, for tests."""
+        places = self._place(group, are_host=are_host)
+        for block in blocks:
+            places[block] = _POISON if isinstance(places, dict) else _GOLDEN
 
-    def poison_group(self, group: int, blocks: list[int]) -> None:
-        """Fills blocks of a group but the spine with what no token leaves behind, for tests."""
-        self._group_caches[group - 1][blocks] = _GOLDEN
+    def _place(self, group: int, *, are_host: bool) -> U64 | dict[int, U64]:
+        """Where the blocks of a group are, on the device or in the host tier; those behind the last are checkpoints."""
+        if group == SPINE:
+            return self._host if are_host else self._cache
+        if group <= len(self.info.groups):
+            return (self._group_hosts if are_host else self._group_caches)[group - 1]
+        return self._host_checkpoints if are_host else self._checkpoints
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that makes the copies beside the steps; nothing is given ahead."""
@@ -201,18 +214,13 @@ class SimRunner:
             else:
                 self._checkpoints[checkpoint] = self._states[slot, version]
 
-    def poison_checkpoints(self, checkpoints: list[int]) -> None:
-        """Fills checkpoints with what no tokens leave behind, for tests."""
-        for checkpoint in checkpoints:
-            self._checkpoints[checkpoint] = np.array([_GOLDEN])
-
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """Copies whole blocks, in order."""
         if self._timing.copy_ms_per_block:
             time.sleep(self._timing.copy_ms_per_block * len(copies) / 1e3)
         for copy in copies:
-            source = self._host if copy.source_is_host else self._cache
-            target = self._host if copy.target_is_host else self._cache
+            source = self._place(copy.group, are_host=copy.source_is_host)
+            target = self._place(copy.group, are_host=copy.target_is_host)
             target[copy.target] = source[copy.source]
 
 

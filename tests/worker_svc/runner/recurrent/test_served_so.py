@@ -67,7 +67,7 @@ def test_the_runner_of_gpus_refuses_them(model_dir: ModelDir) -> None:
     with pytest.raises(
         ModelLoadError, match=r"'qwen3_next' has recurrent layers: .* device cpu and attention auto"
     ):
-        making.make_store(model, 4, 0, is_served=CudaRunner._keeps_states)
+        making.make_store(model, 4, is_served=CudaRunner._keeps_states)
 
 
 def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:

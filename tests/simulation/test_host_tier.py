@@ -1,0 +1,266 @@
+"""A host tier beside windows and recurrent states: each group has its own places in it, and what is brought back to
+another, or is not what a prompt goes on from, shows as a wrong token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler_svc.core.blocks import prefix_sharing, side_copies
+from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.blocks.checkpoints import Checkpoints
+from scheduler_svc.core.blocks.copy_group import BlockCopy
+from scheduler_svc.core.blocks.host_cache import HostCache
+from scheduler_svc.core.blocks.tier import Found, Tier
+from scheduler_svc.core.blocks.window import WindowBlocks
+from scheduler_svc.core.recovery import snapshot, withdrawal
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.links import delta
+from signalbox.protocol import columns
+from signalbox.protocol.block_groups import SPINE, states_number
+from signalbox.protocol.columns import HOST_BIT
+from tests.simulation.random_scenario import Scenario
+from tests.simulation.ring.hunt import Found as FoundBug
+from tests.simulation.ring.hunt import try_plot
+from tests.simulation.ring.profiles import PROFILES
+from tests.simulation.ring.scenario import draw
+from worker_svc.core import steps_in_flight
+from worker_svc.core.faults.isolation import RunnerBrokenError
+from worker_svc.core.requests import checkpoints as kept
+
+SEEDS = 12
+BUDGET = 300
+"""Scenarios within which a planted bug has to show."""
+RINGS = 60
+"""The same for whole rings."""
+KINDS = {
+    "windows": {"has_groups": True},
+    "states": {"num_state_versions": 2, "has_checkpoints": True},
+    "both": {"num_state_versions": 2, "has_checkpoints": True, "has_groups": True},
+}
+
+Patch = pytest.MonkeyPatch
+
+
+def scenario(kind: str, seed: int, inflight: int, drafts: int = 0) -> Scenario:
+    settings: dict[str, Any] = dict(KINDS[kind])
+    if drafts and "num_state_versions" in settings:
+        settings["num_state_versions"] = 3
+    return Scenario(seed, inflight, drafts, has_host_tier=True, **settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("drafts", [0, 3])
+def test_every_scenario_keeps_every_rule(kind: str, drafts: int) -> None:
+    """X11, X12, X13, WB5, CK5, Y1."""
+    outcomes = [
+        scenario(kind, seed, inflight, drafts).run() for inflight in (1, 2, 4) for seed in range(SEEDS)
+    ]
+    assert sum(outcome.num_preemptions for outcome in outcomes)
+    assert sum(outcome.num_fences for outcome in outcomes)
+    assert sum(outcome.num_host_hit_tokens for outcome in outcomes)
+    assert sum(outcome.num_attempts - outcome.num_requests for outcome in outcomes), "nothing was replayed"
+
+
+def copied_in_another_group(patch: Patch) -> None:
+    """X11: all copies are made in the spine."""
+    patch.setattr(delta, "_write_block_copies", columns.COPIES.write)
+
+
+def given_away_while_a_fence_reads_it(patch: Patch) -> None:
+    """X5, X11: of the groups but the spine, what copies beside the steps read gets other content."""
+    fence_off = side_copies._fence_off
+
+    def unpinned(worker: Worker, tier: Tier, *others: Any) -> int:
+        if tier.group == SPINE:
+            return fence_off(worker, tier, *others)
+        pin = HostCache.pin
+        patch.setattr(
+            HostCache,
+            "pin",
+            lambda self, blocks, *, are_written=False: are_written and pin(self, blocks, are_written=True),
+        )
+        left = fence_off(worker, tier, *others)
+        patch.setattr(HostCache, "pin", pin)
+        return left
+
+    def unpin(self: HostCache, blocks: Any) -> None:
+        pinned.__get__(self)([block for block in blocks if block in self._pins])
+
+    pinned = HostCache.unpin
+    patch.setattr(side_copies, "_fence_off", unpinned)
+    patch.setattr(HostCache, "unpin", unpin)
+    patch.setattr(Worker, "check_integrity", lambda _: None)
+
+
+def brought_back_to_another_place(patch: Patch) -> None:
+    """X13: a checkpoint is copied back to another than the one that is gone on from, and the worker does not look."""
+    add_copies = Worker.add_copies
+
+    def beside(self: Worker, tier: Tier, copies: list[BlockCopy], to: list[BlockCopy]) -> None:
+        if tier.group == states_number(self.info.groups):
+            count = tier.pool.num_blocks
+            copies = [
+                copy if copy.target & HOST_BIT else copy._replace(target=(copy.target + 1) % count)
+                for copy in copies
+            ]
+        add_copies(self, tier, copies, to)
+
+    patch.setattr(Worker, "add_copies", beside)
+    patch.setattr(kept.KeptState, "__ne__", lambda *_: False)
+
+
+def a_hit_of_the_spine_alone(patch: Patch) -> None:
+    """X12, WB5: a prefix is gone on from as far as the two tiers have the spine's blocks, if they have the last of each
+    group's: what that has lost besides is taken to be what stands in block 0 of its host tier."""
+
+    def longest(
+        windows: list[WindowBlocks], tiers: list[Tier], hashes: Hashes
+    ) -> tuple[int, tuple[Found, ...]]:
+        length = len(hashes)
+        firsts = [window.first_block(length * window.block_size) for window in windows]
+        found = [each.find(hashes[first:]) for each, first in zip(tiers, firsts, strict=True)]
+        has_last = [(each.blocks[-1:] >= 0) | (each.host_blocks[-1:] >= 0) for each in found]
+        if not all(each.host.num_blocks for each in tiers) or not np.all(has_last):
+            return 0, ()
+        return length, tuple(Found(each.blocks, np.maximum(each.host_blocks, 0)) for each in found)
+
+    patch.setattr(prefix_sharing, "longest_in", longest)
+
+
+def a_hit_without_its_state(patch: Patch) -> None:
+    """X13, CK5: a prefix is gone on from at whose end neither tier has a state: another one is taken for it."""
+
+    def longest(self: Checkpoints, tier: Tier, hashes: Hashes) -> tuple[int, Found | None]:
+        count = len(hashes) // self.stride
+        if not count or not self.pool.num_available or not tier.host.num_blocks:
+            return 0, None
+        return count * self.stride, Found(np.array([-1], np.int32), np.array([0], np.int32))
+
+    patch.setattr(Checkpoints, "longest_in", longest)
+    patch.setattr(kept.KeptState, "__ne__", lambda *_: False)
+
+
+def saved_behind_what_overwrites_it(patch: Patch) -> None:
+    """X1: a block gets content from the host tier before its own has gone out there."""
+
+    def take_for(self: Tier, found: Found, hashes: Hashes) -> tuple[Blocks, list[BlockCopy]]:
+        blocks, copies = whole(self, found, hashes)
+        saves = [copy for copy in copies if copy.target & HOST_BIT]
+        return blocks, [copy for copy in copies if not copy.target & HOST_BIT] + saves
+
+    whole = Tier.take_for
+    patch.setattr(Tier, "take_for", take_for)
+
+
+def states_before_blocks(patch: Patch) -> None:
+    """X13: rows go on from checkpoints that have not been brought back yet, and the worker believes they have."""
+    run_step = steps_in_flight.run_step
+
+    def early(runner: Any, copies: Any, batch: Any, then: Any) -> Any:
+        then()
+        return run_step(runner, copies, batch)
+
+    patch.setattr(steps_in_flight, "run_step", early)
+
+
+def what_is_brought_is_not_followed(patch: Patch) -> None:
+    """X13: the worker does not know what a checkpoint holds that came back."""
+    patch.setattr(kept.Checkpoints, "follow", lambda *_: None)
+
+
+def passed_to_a_step(patch: Patch) -> None:
+    """X5, X11: a fence's blocks of the groups but the spine are anybody's before its copies have ended."""
+    fence_off = side_copies._fence_off
+
+    def opened(worker: Worker, tier: Tier, fence: Any, fenced: Any, *others: Any) -> int:
+        left = fence_off(worker, tier, fence, fenced, *others)
+        if tier.group != SPINE:
+            tier.pool.unfence(fenced.blocks)
+            fenced.blocks = fenced.blocks[:0]
+            fenced.fetched, fenced.hashes = fenced.fetched[:0], fenced.hashes[:0]
+        return left
+
+    patch.setattr(side_copies, "_fence_off", opened)
+
+
+PLANTS: list[tuple[Callable[[Patch], None], str]] = [
+    (copied_in_another_group, "windows"),
+    (copied_in_another_group, "states"),
+    (given_away_while_a_fence_reads_it, "windows"),
+    (brought_back_to_another_place, "states"),
+    (a_hit_of_the_spine_alone, "windows"),
+    (a_hit_without_its_state, "states"),
+    (saved_behind_what_overwrites_it, "windows"),
+    (states_before_blocks, "states"),
+    (what_is_brought_is_not_followed, "states"),
+    (passed_to_a_step, "both"),
+]
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("plant", "kind"), PLANTS)
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], kind: str, monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    for number in range(BUDGET):
+        try:
+            scenario(kind, number, (2, 4, 1)[number % 3]).run()
+        except (AssertionError, IndexError, RunnerBrokenError) as found:  # any other would be the plant's own
+            print(f"found in scenario {number + 1}: {found}")
+            return
+    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+
+
+def forgotten_on_the_device_alone(patch: Patch) -> None:
+    """WB7, X11: of what has turned out to be wrong, the host tier keeps what it has of other groups."""
+
+    def of_the_spine(worker: Worker, hashes: Hashes) -> None:
+        for content in hashes.tolist():
+            worker.host.drop(content)
+
+    patch.setattr(withdrawal, "_forget_saved", of_the_spine)
+
+
+def believed_though_it_never_came(patch: Patch) -> None:
+    """J8, X11: copies of steps that were lost with a link are taken to be made, but for the spine's."""
+    keep_cache = snapshot.keep_cache
+
+    def of_the_spine(worker: Worker, old: Worker, *others: Any) -> None:
+        for record in old.records:
+            record.copies = [copy for copy in record.copies if copy.group == SPINE]
+        keep_cache(worker, old, *others)
+
+    patch.setattr(snapshot, "keep_cache", of_the_spine)
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("plant", "profile"),
+    [
+        (forgotten_on_the_device_alone, "windows nan and tier"),
+        (believed_though_it_never_came, "windows and tier"),
+    ],
+)
+def test_a_planted_bug_is_found_in_a_ring(
+    plant: Callable[[Patch], None], profile: str, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    for seed in range(RINGS):
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        if isinstance(outcome, FoundBug):
+            print(f"found in scenario {seed + 1}: {outcome}")
+            return
+    pytest.fail(f"{plant.__name__} was not found in {RINGS} scenarios")
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if "tier" in name])
+def test_rings_keep_every_rule(profile: str) -> None:
+    """X11, X12, X13, WB7, J8."""
+    for seed in range(3):
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        assert not isinstance(outcome, FoundBug), str(outcome)
