@@ -16,7 +16,6 @@ from scheduler_svc.core.blocks.copy_group import BlockCopy
 from scheduler_svc.core.blocks.host_cache import HostCache
 from scheduler_svc.core.blocks.tier import Found, Tier
 from scheduler_svc.core.blocks.window import WindowBlocks
-from scheduler_svc.core.recovery import snapshot, withdrawal
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.links import delta
 from signalbox.protocol import columns
@@ -34,8 +33,6 @@ from worker_svc.core.requests import checkpoints as kept
 SEEDS = 12
 BUDGET = 300
 """Scenarios within which a planted bug has to show."""
-RINGS = 60
-"""The same for whole rings."""
 KINDS = {
     "windows": {"has_groups": True},
     "states": {"num_state_versions": 2, "has_checkpoints": True},
@@ -160,9 +157,10 @@ def states_before_blocks(patch: Patch) -> None:
     """X13: rows go on from checkpoints that have not been brought back yet, and the worker believes they have."""
     run_step = steps_in_flight.run_step
 
-    def early(runner: Any, copies: Any, batch: Any, then: Any) -> Any:
-        then()
-        return run_step(runner, copies, batch)
+    def early(runner: Any, copies: Any, batch: Any, then: Any, state_copies: Any) -> Any:
+        if state_copies:
+            runner.copy_states(state_copies)
+        return run_step(runner, copies, batch, then)
 
     patch.setattr(steps_in_flight, "run_step", early)
 
@@ -213,49 +211,6 @@ def test_a_planted_bug_is_found(plant: Callable[[Patch], None], kind: str, monke
             print(f"found in scenario {number + 1}: {found}")
             return
     pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
-
-
-def forgotten_on_the_device_alone(patch: Patch) -> None:
-    """WB7, X11: of what has turned out to be wrong, the host tier keeps what it has of other groups."""
-
-    def of_the_spine(worker: Worker, hashes: Hashes) -> None:
-        for content in hashes.tolist():
-            worker.host.drop(content)
-
-    patch.setattr(withdrawal, "_forget_saved", of_the_spine)
-
-
-def believed_though_it_never_came(patch: Patch) -> None:
-    """J8, X11: copies of steps that were lost with a link are taken to be made, but for the spine's."""
-    keep_cache = snapshot.keep_cache
-
-    def of_the_spine(worker: Worker, old: Worker, *others: Any) -> None:
-        for record in old.records:
-            record.copies = [copy for copy in record.copies if copy.group == SPINE]
-        keep_cache(worker, old, *others)
-
-    patch.setattr(snapshot, "keep_cache", of_the_spine)
-
-
-@pytest.mark.sampled
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("plant", "profile"),
-    [
-        (forgotten_on_the_device_alone, "windows nan and tier"),
-        (believed_though_it_never_came, "windows and tier"),
-    ],
-)
-def test_a_planted_bug_is_found_in_a_ring(
-    plant: Callable[[Patch], None], profile: str, monkeypatch: Patch
-) -> None:
-    plant(monkeypatch)
-    for seed in range(RINGS):
-        outcome = try_plot(draw(seed, PROFILES[profile]))
-        if isinstance(outcome, FoundBug):
-            print(f"found in scenario {seed + 1}: {outcome}")
-            return
-    pytest.fail(f"{plant.__name__} was not found in {RINGS} scenarios")
 
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if "tier" in name])

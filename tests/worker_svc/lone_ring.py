@@ -115,7 +115,7 @@ class LoneRing(ThreadedRing):
             num_blocks=info.num_blocks,
             max_num_batched_tokens=info.max_num_batched_tokens,
             max_draft_tokens=info.max_draft_tokens,
-            num_host_blocks=info.num_host_blocks,
+            **worker_delta.host_blocks_of(info),
             groups=worker_delta.build_groups(info),
             snapshot=snapshot,
         )

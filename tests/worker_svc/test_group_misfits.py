@@ -10,7 +10,7 @@ import pytest
 
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind
-from worker_svc.core.batch import RunnerInfo
+from worker_svc.core.batch import BlockCopy, RunnerInfo
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import NewRequest, RequestRef, SlotStart, StepDelta
 from worker_svc.core.worker_core import WorkerCore
@@ -18,7 +18,7 @@ from worker_svc.links.delta import build_snapshot
 from worker_svc.runner.sim.model import SimRunner
 from worker_svc.steps.misfit import Bounds, misfit_of, misfit_with
 
-WINDOW = BlockGroup(BlockGroupKind.WINDOW, 6, 8)
+WINDOW = BlockGroup(BlockGroupKind.WINDOW, 6, 8, num_host_blocks=2)
 INFO = RunnerInfo(
     "sim",
     num_blocks=32,
@@ -78,6 +78,9 @@ class Bench:
         ({"group_grants": [(1, np.array([9]), ids(5))]}, "slot 9"),
         ({"group_grants": [(1, np.array([0]), ids(3))]}, "block 3 is to be written"),
         ({"group_grants": [(1, np.array([3]), ids(5))]}, "holds no request"),
+        ({"copies": [BlockCopy(0, True, 3, False, 1)]}, "block 3 is to be written"),
+        ({"copies": [BlockCopy(0, True, 8, False, 1)]}, "copies block 8 of group 1, and there are 8"),
+        ({"copies": [BlockCopy(2, True, 5, False, 1)]}, "block 2 of the host tier of group 1"),
     ],
 )
 def test_what_does_not_fit_a_group_is_refused(changes: dict[str, Any], problem: str) -> None:

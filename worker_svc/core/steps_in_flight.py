@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled
-from worker_svc.core.faults.isolation import copy_states, run_step
+from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.run_ahead import may_launch
 from worker_svc.core.running_step import RunningStep
@@ -70,14 +70,8 @@ class StepsInFlight:
         if sampled is not None:
             return step, sampled, {}
         fill_in(self._table, step.batch)
-        return step, *run_step(self._runner, step.copies, step.batch, partial(self._behind_copies, step))
-
-    def _behind_copies(self, step: RunningStep) -> None:
-        """What follows the block copies of a step: those of states, which go on from what these have brought, and may
-        write over what these have saved; and what runs beside the steps."""
-        copy_states(self._runner, step.state_copies)
-        if step.side_copies is not None:
-            self._copy_aside(step.side_copies)
+        side_copies = None if step.side_copies is None else partial(self._copy_aside, step.side_copies)
+        return step, *run_step(self._runner, step.copies, step.batch, side_copies, step.state_copies)
 
     def _launch(self, step: RunningStep) -> Launched | None:
         if self._ahead is None or not may_launch(step):

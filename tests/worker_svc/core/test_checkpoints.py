@@ -10,8 +10,8 @@ import pytest
 from signalbox.protocol.block_groups import SPINE, StateGroup
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.hash_chain import root_hash
-from worker_svc.core.batch import RunnerInfo, StateCopy
-from worker_svc.core.faults.isolation import RunnerBrokenError, copy_states, run_step
+from worker_svc.core.batch import BlockCopy, RunnerInfo, StateCopy
+from worker_svc.core.faults.isolation import RunnerBrokenError, run_step
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     CheckpointOrder,
@@ -28,7 +28,11 @@ from worker_svc.runner.sim.model import SimRunner, continuation
 from worker_svc.steps.misfit import Bounds, misfit_of
 
 BOUNDARY, VOCAB = 8, 100
-INFO = RunnerInfo("sim", 32, 4, 64, VOCAB, (), num_state_versions=2, state_group=StateGroup(BOUNDARY, 4))
+INFO = RunnerInfo(
+    "sim", 32, 4, 64, VOCAB, (), num_state_versions=2, state_group=StateGroup(BOUNDARY, 4, 0, 2)
+)
+STATES_NUMBER = 1
+"""Of the group that checkpoints are copied as."""
 PROMPT = list(range(5, 23))
 """18 tokens."""
 
@@ -46,8 +50,8 @@ class Node:
     def run(self, **changes: object) -> tuple[StepReport, list[FrontendOutput]]:
         self.step += 1
         step = self.core.apply(StepDelta(self.step, 1, **changes))  # type: ignore[arg-type]
-        copy_states(self.runner, step.state_copies)
-        return self.core.commit(step, *run_step(self.runner, step.copies, step.batch))
+        ran = run_step(self.runner, step.copies, step.batch, state_copies=step.state_copies)
+        return self.core.commit(step, *ran)
 
     def tokens(self, **changes: object) -> list[int]:
         return [token for output in self.run(**changes)[1] for token in output.token_ids.tolist()]
@@ -139,8 +143,39 @@ def test_what_a_failed_row_was_to_keep_is_not_there() -> None:
 
 def test_a_copy_that_fails_ends_the_process() -> None:
     """CK6: nobody would know whose state it is."""
+    node = Node()
+    node.add(0, PROMPT)
+    batch = node.core.apply(StepDelta(1, 1, started=[start(0, 18)])).batch
     with pytest.raises(RunnerBrokenError, match="recurrent states cannot be copied"):
-        copy_states(SimRunner(INFO), [StateCopy(0, 0, 3, is_restored=True)])
+        run_step(node.runner, [], batch, state_copies=[StateCopy(0, 0, 3, is_restored=True)])
+
+
+def test_a_state_goes_out_before_its_place_is_written_over_and_comes_back_to_another() -> None:
+    """X13: the third step saves what the checkpoint holds, and keeps another state there; the last one brings that back
+    to another checkpoint, of which a row goes on."""
+    node, expected = Node(), continuation(PROMPT, 5, VOCAB)
+    node.add(0, PROMPT)
+    node.run(started=[start(0, 18)], checkpoints=[order(3, 8)])
+    node.add(1, [*range(40, 56)])
+    out = BlockCopy(3, False, 1, True, STATES_NUMBER)
+    node.run(started=[start(1, 16)], checkpoints=[order(3, 8, slot=1)], copies=[out])
+    node.add(2, PROMPT)
+    back = BlockCopy(1, True, 0, False, STATES_NUMBER)
+    blocks = np.array([0, 1, *range(18, 24)], np.int32)
+    tokens = node.tokens(started=[SlotStart(2, blocks, 8, 10, (), 0)], copies=[back])
+    assert expected[0] in tokens and not node.core.checkpoints.restore(SlotStart(2, blocks, 8, 10, (), 3))
+
+
+def test_a_state_that_was_copied_elsewhere_is_not_gone_on_from() -> None:
+    """CK6, X13: the worker looks itself, and the request fails alone."""
+    node = Node()
+    node.add(0, PROMPT)
+    node.run(started=[start(0, 18)], checkpoints=[order(3, 8)])
+    node.run(copies=[BlockCopy(3, False, 1, True, STATES_NUMBER)])
+    node.add(1, PROMPT)
+    back = BlockCopy(1, True, 2, False, STATES_NUMBER)
+    report, _ = node.run(started=[start(1, 10, 8, 0)], copies=[back])
+    assert [slot for slot, _ in report.not_run] == [1]
 
 
 def test_of_states_of_decoding_none_is_kept_where_prompts_alone_count() -> None:
@@ -169,6 +204,16 @@ def test_of_states_of_decoding_none_is_kept_where_prompts_alone_count() -> None:
         ({"checkpoints": [order(1), order(1, 8)]}, "writes a checkpoint twice"),
         ({"checkpoints": [order(1)], "resumed": [start(1, 8, 8, 1)]}, "one that a slot is to go on from"),
         ({"checkpoints": [order(1, slot=4)]}, "names slot 4"),
+        ({"copies": [BlockCopy(4, False, 0, True, 1)]}, "copies block 4 of group 1, and there are 4"),
+        (
+            {"copies": [BlockCopy(0, False, 2, True, 1)]},
+            "block 2 of the host tier of group 1, and there are 2",
+        ),
+        ({"copies": [BlockCopy(0, False, 0, True, 2)]}, "copies a block of group 2, and there is none"),
+        (
+            {"checkpoints": [order(1)], "copies": [BlockCopy(0, True, 1, False, 1)]},
+            "writes a checkpoint twice",
+        ),
     ],
 )
 def test_orders_that_fit_no_worker(changes: dict[str, list[object]], reason: str) -> None:

@@ -17,7 +17,7 @@ from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
-from worker_svc.core.faults.isolation import copy_states, run_step
+from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
@@ -92,7 +92,7 @@ class LocalRing:
             num_blocks=info.num_blocks,
             max_num_batched_tokens=1024,
             max_draft_tokens=info.max_draft_tokens,
-            num_host_blocks=info.num_host_blocks,
+            **worker_delta.host_blocks_of(info),
             groups=worker_delta.build_groups(info),
             reuses_no_blocks=info.num_state_versions > 0,
             state_group=worker_delta.build_state_group(info),
@@ -171,8 +171,7 @@ class LocalRing:
             step.batch.masks.fill_with(self._masking)
         group = step.side_copies
         aside = None if group is None else self._runner.copies_aside(group.copies)
-        copy_states(self._runner, step.state_copies)
-        sampled, failed = run_step(self._runner, step.copies, step.batch, aside)
+        sampled, failed = run_step(self._runner, step.copies, step.batch, aside, step.state_copies)
         assert not failed
         report, outputs = self.core.commit(step, sampled, failed)
         if self._step_seconds is not None and self.core.drafting is not None:

@@ -20,7 +20,7 @@ from tests.worker_svc.runner.runner_harness import GARBAGE
 from tools.make_random_model import PRESETS
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.runner.attention.kv_cache import LayerShape
-from worker_svc.runner.attention.layer_groups import Need, with_blocks, within_bytes
+from worker_svc.runner.attention.layer_groups import Need, with_blocks, with_host_tier, within_bytes
 from worker_svc.runner.cpu.decoder import FusedDecoder
 from worker_svc.runner.torch_runner import TorchRunner
 
@@ -148,11 +148,39 @@ def test_a_worker_goes_on_alone_and_is_taken_over(model_dir: ModelDir, name: str
         assert_same_but_for_ties(client.output, *generate(path, tuple(prompt), NUM_TOKENS))
 
 
-def test_a_host_tier_has_one_group(model_dir: ModelDir) -> None:
-    """WB8: nothing is refused for it."""
-    path = model_dir("tiny-gemma3")
-    settings = {"num_blocks": 160, "mean_request_tokens": 128, "max_num_batched_tokens": 8}
-    assert not make_runner(path, num_host_blocks=8, **settings).info.groups
+@pytest.mark.sampled
+@pytest.mark.parametrize("side_copy_blocks", [0, 2])
+@pytest.mark.parametrize("name", [*MIXED, *UNIFORM])
+def test_windows_come_back_from_the_host_tier(model_dir: ModelDir, name: str, side_copy_blocks: int) -> None:
+    """X11, X12, WB5: requests lose their blocks, and later ones find what the device has given away since."""
+    path, prompts = model_dir(f"tiny-{name}"), make_prompts((45, 33, 61, 50, 38, 57))
+    expected = [generate(path, tuple(prompt), NUM_TOKENS) for prompt in prompts]
+    runner = grouped(path, num_blocks=84, num_host_blocks=400)
+    for layer in runner._cache.host_layers:
+        for stored in layer.stored:
+            stored.fill_(GARBAGE)
+    ring = LocalRing(runner, None, side_copy_blocks=side_copy_blocks)
+    near_ties = 0
+    for _ in range(2):
+        clients = [ring.submit(prompt, NUM_TOKENS) for prompt in prompts]
+        ring.run()
+        near_ties += sum(
+            assert_same_but_for_ties(client.output, *reference)
+            for client, reference in zip(clients, expected, strict=True)
+        )
+    assert near_ties <= 1
+    worker = ring.worker
+    assert worker.stats.num_preemptions and worker.stats.num_host_hit_tokens
+    assert bool(worker.stats.num_fences) == bool(side_copy_blocks)
+    assert all(len(host) for host in worker.hosts), "a group was never swapped"
+
+
+def test_a_host_tier_is_divided_by_what_requests_need() -> None:
+    """X11: places for the windows of as many requests as its blocks of the spine are for."""
+    need = Need(16, 10_240, 2048, 1 << 17)
+    layout = with_host_tier(with_blocks(GEMMA, 6400, need, 2), 1281, need)
+    assert [group.num_host_blocks for group in layout.groups] == [3 * (512 // 16 + 2)]
+    assert not with_host_tier(layout, 0, need).groups[0].num_host_blocks
 
 
 def test_memory_is_divided_by_what_requests_need() -> None:

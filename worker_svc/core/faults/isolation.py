@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -20,11 +20,16 @@ class RunnerBrokenError(Exception):
 
 
 def run_step(
-    runner: ModelRunner, copies: list[BlockCopy], batch: Batch, then: Callable[[], None] | None = None
+    runner: ModelRunner,
+    copies: list[BlockCopy],
+    batch: Batch,
+    then: Callable[[], None] | None = None,
+    state_copies: Sequence[StateCopy] = (),
 ) -> tuple[Sampled, dict[int, str]]:
-    """Makes the copies, calls `then`, and executes `batch`. When a copy fails, nobody knows what the cache holds: all
-    rows fail. Raises RunnerBrokenError."""
+    """Makes the copies, those of states behind those of blocks (X13), calls `then`, and executes `batch`. When a copy
+    of a block fails, nobody knows what the cache holds: all rows fail. Raises RunnerBrokenError."""
     message = _copy(runner, copies)
+    _copy_states(runner, state_copies)
     if then is not None:
         then()
     if message is None:
@@ -44,13 +49,13 @@ def _copy(runner: ModelRunner, copies: list[BlockCopy]) -> str | None:
     return None
 
 
-def copy_states(runner: ModelRunner, copies: list[StateCopy]) -> None:
+def _copy_states(runner: ModelRunner, copies: Sequence[StateCopy]) -> None:
     """Makes the copies of recurrent states. RunnerBrokenError when one fails: their memory is there from the start, and
     what reads it next would go on from nobody's state."""
     if not copies:
         return
     try:
-        runner.copy_states(copies)
+        runner.copy_states(list(copies))
     except Exception as error:
         raise RunnerBrokenError(f"recurrent states cannot be copied ({_text(error)})") from error
 

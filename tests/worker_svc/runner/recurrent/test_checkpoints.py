@@ -21,11 +21,11 @@ NUM_TOKENS = 70
 """Each output passes a boundary."""
 
 
-def ring_of(path: Path, num_blocks: int, **settings: int) -> LocalRing:
+def ring_of(path: Path, num_blocks: int, side_copy_blocks: int = 0, **settings: int) -> LocalRing:
     runner = make_runner(path, num_blocks=num_blocks, num_slots=12, **settings)
     assert runner._states is not None and runner.info.state_group is not None
     runner._states.fill(GARBAGE)
-    return LocalRing(runner, None, num_seqs=4)
+    return LocalRing(runner, None, num_seqs=4, side_copy_blocks=side_copy_blocks)
 
 
 def run(ring: LocalRing, prompts: list[list[int]]) -> list[list[int]]:
@@ -89,6 +89,28 @@ def test_the_longest_of_two_prefixes_is_gone_on_from(model_dir: ModelDir) -> Non
     check(path, ring, [[*system, *own] for own in make_prompts((20, 21, 22, 23))])
     stats = ring.worker.stats
     assert (stats.num_prefix_hit_tokens, stats.num_prefill_tokens) == (3 * 128, 4 * 140 + 86 - 3 * 128)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("side_copy_blocks", [0, 2])
+@pytest.mark.parametrize("preset", HYBRID_PRESETS)
+def test_checkpoints_come_back_from_the_host_tier(
+    model_dir: ModelDir, preset: str, side_copy_blocks: int
+) -> None:
+    """X13, CK5: a device with few places gives states and blocks away, and prompts that come again go on from what the
+    host tier has of them."""
+    path = model_dir(preset)
+    host = {"num_host_blocks": 600, "mean_request_tokens": 128}
+    ring = ring_of(path, num_blocks=88, num_checkpoints=3, side_copy_blocks=side_copy_blocks, **host)
+    prompts = make_prompts((140, 90, 75, 70, 129))
+    first = check(path, ring, prompts)
+    stats = ring.worker.stats
+    before = stats.num_prefix_hit_tokens
+    plain = LocalRing(make_runner(path, num_blocks=600, num_slots=12, num_checkpoints=0), None, num_seqs=4)
+    assert run(ring, prompts) == run(plain, prompts) == first
+    assert stats.num_preemptions and stats.num_host_hit_tokens >= 128 + 3 * 64
+    assert stats.num_prefix_hit_tokens - before >= 128 + 4 * 64
+    assert len(ring.worker.hosts[-1]) > 3, "more states are kept than the device has places for"
 
 
 def test_one_checkpoint_is_enough_to_be_right(model_dir: ModelDir) -> None:
