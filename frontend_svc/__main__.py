@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from frontend_svc.config import FrontendSettings
-from frontend_svc.server import serve
-from signalbox.runtime import process
+import os
 
 
 def main() -> None:
     """Runs the frontend until SIGTERM."""
+    # Anybody who reaches the gRPC port could fill the log: its core writes a line for each header that it cannot parse.
+    # It looks at this when it is imported; why a link of ours fails is told by the link.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+    from frontend_svc.config import FrontendSettings  # noqa: PLC0415
+    from frontend_svc.server import serve  # noqa: PLC0415
+    from signalbox.runtime import process  # noqa: PLC0415
+
     process.run("frontend", FrontendSettings, serve)
 
 

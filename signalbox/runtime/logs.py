@@ -30,6 +30,12 @@ def set_up(service: str, level: str, form: LogFormat = "text", ids: Mapping[str,
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # It writes a stack for each message that cannot be parsed; the link says so itself.
     logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_not_of_metadata)
+
+
+def _is_not_of_metadata(record: logging.LogRecord) -> bool:
+    """No for the stack that grpc writes of each value of metadata that is not UTF-8, and goes on."""
+    return not record.msg.startswith("Invalid encoding")
 
 
 class TextLines(logging.Formatter):

@@ -79,7 +79,11 @@ class OddMessages:
         return bytes(data)
 
     def _somewhere_in(self, message: Message) -> Message:
-        below = [value for field, value in message.ListFields() if field.type == Field.TYPE_MESSAGE]
+        below = [
+            value
+            for field, value in message.ListFields()
+            if field.type == Field.TYPE_MESSAGE and not _is_map(field)
+        ]
         inner = [each for value in below for each in ([value] if isinstance(value, Message) else value)]
         if not inner or self.rng.random() < 0.3:
             return message
@@ -87,7 +91,9 @@ class OddMessages:
 
     def _set(self, message: Message, field: Field, depth: int) -> None:
         message.ClearField(field.name)
-        if field.is_repeated:
+        if _is_map(field):
+            self._fill(getattr(message, field.name), *field.message_type.fields)
+        elif field.is_repeated:
             items = getattr(message, field.name)
             for _ in range(self.rng.choice((0, 1, 1, 2, MOST_ITEMS))):
                 if field.type == Field.TYPE_MESSAGE:
@@ -102,6 +108,11 @@ class OddMessages:
                 self.make(inner, depth + 1)
         else:
             setattr(message, field.name, self._value(field))
+
+    def _fill(self, entries: Any, key: Field, value: Field) -> None:
+        """A map of plain values."""
+        for _ in range(self.rng.choice((0, 1, 2, MOST_ITEMS))):
+            entries[self._value(key)] = self._value(value)
 
     def _value(self, field: Field) -> Any:
         if field.name in self._known and self.rng.random() < 0.6:
@@ -119,3 +130,7 @@ class OddMessages:
         if field.type in (Field.TYPE_DOUBLE, Field.TYPE_FLOAT):
             return self.rng.choice(_FLOATS)
         raise AssertionError(f"no odd value for {field.full_name}")
+
+
+def _is_map(field: Field) -> bool:
+    return field.type == Field.TYPE_MESSAGE and bool(field.message_type.GetOptions().map_entry)

@@ -12,12 +12,22 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
+import grpc
 import httpx
 import pytest
+from google.protobuf import message_factory
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from signalbox.api_keys import NewKey, make_key
 from signalbox.client import Client
+from signalbox.v1 import frontend_pb2
+from signalbox.vllm import control_pb2, engine_pb2, inference_pb2
+from tests.contract.odd_calls import call_once, methods_of, odd_metadata
+from tests.contract.odd_frames import OddFrames
 from tests.contract.odd_heads import OddHeads
+from tests.contract.odd_messages import OddMessages
 from tests.contract.test_hostile_peers import MOST_GROWTH_BYTES, SIM, TOKENS, memory_of
 from tests.contract.test_openai_sdk import assert_empty
 from tests.e2e.conftest import RunningRing, StartRing
@@ -25,7 +35,8 @@ from tests.e2e.faults.test_sim_failures import VOCAB_SIZE, make_prompts, run
 from worker_svc.runner.sim.model import continuation
 
 SCALE = int(os.environ.get("SIGNALBOX_FUZZ", "1"))
-NUM_CONNECTIONS = 1000 * SCALE
+NUM_CONNECTIONS, NUM_CALLS = 1000 * SCALE, 100 * SCALE
+"""The latter for each method."""
 AT_ONCE = 8
 LIMIT_S = 20
 """Whoever said all that they had to say has an answer by then, or is left: what comes is bounded by `head_s`."""
@@ -101,7 +112,7 @@ async def check_harmless(ring: RunningRing, one: Attack, count: int) -> None:
     assert after.keys() == before.keys(), f"a service has ended\n{ring.logs()}"
     grown = {pid: after[pid] - before[pid] for pid in before}
     assert max(grown.values()) < MOST_GROWTH_BYTES, grown
-    assert "Traceback" not in ring.logs(), ring.logs()
+    assert "Traceback" not in ring.logs() and ".cc:" not in ring.logs(), ring.logs()
 
 
 # ---- HTTP
@@ -154,3 +165,79 @@ async def test_heads_and_bodies(ring: RunningRing) -> None:
         return check_answers(heard, parts)
 
     await check_harmless(ring, one, NUM_CONNECTIONS)
+
+
+# ---- gRPC
+
+METHODS = methods_of(
+    frontend_pb2.DESCRIPTOR,
+    inference_pb2.DESCRIPTOR,
+    control_pb2.DESCRIPTOR,
+    engine_pb2.DESCRIPTOR,
+    health_pb2.DESCRIPTOR,
+    reflection_pb2.DESCRIPTOR,
+)
+RIGHT: tuple[Message, ...] = (
+    frontend_pb2.GenerateRequest(text="hi", sampling={"max_tokens": 3}),
+    frontend_pb2.EmbedRequest(inputs=[{"text": "hi"}, {"token_ids": {"ids": [5, 6]}}]),
+    frontend_pb2.TokenizeRequest(text="hi"),
+    frontend_pb2.DetokenizeRequest(token_ids=[5, 6]),
+    inference_pb2.GenerateRequest(text="hi", stopping={"max_new_tokens": 3}),
+    engine_pb2.GenerateRequest(text="hi", sampling_params={"max_tokens": 3}, stream=True),
+)
+"""Requests that are served; a part of the odd ones are these with a few fields changed."""
+KNOWN = {
+    "model": ("", "demo", "other"),
+    "request_id": ("a", "b", "a.1", "w" * 129),
+    "request_ids": ("a", "b", "w" * 70_000),
+    "service": ("", "signalbox.v1.GenerationService", "liveness"),
+    "ids": (5, 6, 4095, 4096),
+    "token_ids": (5, 6, 4095, 4096),
+    "input_ids": (5, 6, 4095, 4096),
+}
+OURS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)
+"""What only a fault of ours would be."""
+
+
+def odd_message(odd: OddMessages, made: type[Message]) -> bytes:
+    right = [message for message in RIGHT if isinstance(message, made)]
+    if not right or odd.rng.random() < 0.4:
+        return odd.bytes_of(odd.make(made()))
+    message = made()
+    message.CopyFrom(right[0])
+    return odd.bytes_of(message if odd.rng.random() < 0.2 else odd.damage(message))
+
+
+@pytest.mark.timeout(120 * SCALE)
+@pytest.mark.parametrize("service", sorted({name.split("/")[1] for name in METHODS}))
+async def test_calls(ring: RunningRing, service: str) -> None:
+    """Of every method of every service on the port; most with a key."""
+    methods = [name for name in METHODS if name.split("/")[1] == service]
+    async with grpc.aio.insecure_channel(ring.grpc) as channel:
+
+        async def one(number: int) -> int:
+            name = methods[number % len(methods)]
+            odd = OddMessages(f"{name} {number}", KNOWN)
+            made = message_factory.GetMessageClass(METHODS[name].input_type)
+            data = [odd_message(odd, made) for _ in range(3)]
+            if odd.rng.random() < 0.1:
+                data = [odd.rng.randbytes(odd.rng.randrange(64))]
+            metadata = odd_metadata(odd.rng)
+            if odd.rng.random() < 0.9:
+                metadata = (*metadata, ("authorization", f"Bearer {ODD.text}"))
+            status = await call_once(channel, name, METHODS[name], data, metadata, timeout_s=0.2)
+            assert status not in OURS, (name, data, metadata)
+            return status is not None
+
+        await check_harmless(ring, one, NUM_CALLS * len(methods))
+
+
+@pytest.mark.timeout(120 * SCALE)
+async def test_frames(ring: RunningRing) -> None:
+    """Of HTTP/2, and bytes that are none, at the port of gRPC."""
+
+    async def one(number: int) -> int:
+        odd = OddFrames(number)
+        return bool(await say(ring.grpc, odd.make(), leaves=odd.rng.random() < 0.1))
+
+    await check_harmless(ring, one, NUM_CONNECTIONS // 4)
