@@ -106,7 +106,10 @@ class FrontendSettings(MetricsSettings):
     """Names under which requests may come to a server on loopback without keys, beside localhost and addresses of
     loopback; joined by commas, without ports, * for all. Any other name may be a web page's that leads here."""
     max_connections: Annotated[int, Field(ge=0)] = 0
-    """Most HTTP connections open at one time; 0: as many as this process may have files open, less 256."""
+    """Most HTTP connections open at one time; 0: three quarters of the files that this process may have open, less
+    256."""
+    max_grpc_connections: Annotated[int, Field(ge=0)] = 0
+    """Most gRPC connections open at one time; 0: the other quarter."""
     max_body_bytes_at_once: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     """Most bytes of HTTP request bodies that may be on their way at one time; further ones are refused."""
     reasoning_parser: str = "auto"

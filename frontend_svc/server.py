@@ -7,9 +7,10 @@ import contextlib
 import logging
 
 from frontend_svc.api.grpc.auth import GrpcAuth
+from frontend_svc.api.grpc.bounds import SPARE_STREAMS, GrpcBounds
 from frontend_svc.api.grpc.servicer import SERVICE, GenerationServicer
 from frontend_svc.api.http.app import HttpApi
-from frontend_svc.api.http.bounds import HttpBounds, connections_for
+from frontend_svc.api.http.bounds import GRPC_SHARE, HttpBounds, connections_for
 from frontend_svc.api.http.server import HttpServer
 from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
@@ -75,6 +76,10 @@ class Frontend:
             max_receive_bytes=settings.max_request_bytes,
             identity=self._identity,
             is_link=False,
+            options=GrpcBounds(
+                connections_for(settings.max_grpc_connections, GRPC_SHARE),
+                settings.limits.max_open_requests + SPARE_STREAMS,
+            ).options,
         )
         add_GenerationServiceServicer_to_server(GenerationServicer(self._services), server.grpc)
         if settings.vllm_faces:

@@ -92,20 +92,22 @@ class Server:
         max_receive_bytes: int = MAX_MESSAGE_BYTES,
         identity: Identity | None = None,
         is_link: bool = True,
+        options: Sequence[tuple[str, Any]] = (),
     ) -> None:
         """`services` are full names, e.g. `signalbox.v1.SchedulerService`. With `reuse_port` several processes may
         listen on one port, and each connection goes to any one of them; without it the second is refused. A message
         above `max_receive_bytes` ends its call with RESOURCE_EXHAUSTED. `is_link`: for the ring itself, by mutual TLS
-        where this process has an identity; else for clients, who are shown that of `identity`; None: plaintext."""
+        where this process has an identity; else for clients, who are shown that of `identity`; None: plaintext.
+        `options`: further ones of grpc's."""
         self._identity = ours() if is_link else identity
         guards: list[RoleGuard] = []
         if is_link and self._identity is not None:
             guards = [RoleGuard(self._identity.domain)]
         # The others get to see nothing but messages.
         interceptors = [*guards, ReadableRequests(), *interceptors]
-        options = dict([*_COMMON, *_SERVER, ("grpc.so_reuseport", int(reuse_port))])
-        options["grpc.max_receive_message_length"] = max_receive_bytes
-        self.grpc = grpc.aio.server(options=list(options.items()), interceptors=list(interceptors))
+        chosen = dict([*_COMMON, *_SERVER, ("grpc.so_reuseport", int(reuse_port)), *options])
+        chosen["grpc.max_receive_message_length"] = max_receive_bytes
+        self.grpc = grpc.aio.server(options=list(chosen.items()), interceptors=list(interceptors))
         self._names = ["", *services]
         self._probes: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ ODD = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
+JSON = "application/json"
 UNIT = st.floats(0, 1)
 TOKENS = st.lists(st.integers(0, 4095), min_size=1, max_size=8)
 WORDS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3)
@@ -140,6 +141,22 @@ EDIT = st.fixed_dictionaries(
 EDITS = st.fixed_dictionaries({}, optional={"edits": st.lists(EDIT, max_size=2)}) | ODD
 PROMPTS = TEXTS | TOKENS | st.lists(TEXTS, max_size=3) | st.lists(TOKENS, max_size=3)
 
+DOCUMENT = st.fixed_dictionaries({"text": TEXTS}, optional={"title": TEXTS})
+POOLED: dict[str, st.SearchStrategy[Any]] = {
+    "model": LABELS["model"],
+    "truncate_prompt_tokens": st.integers(-1, 9),
+    "add_special_tokens": st.booleans(),
+    "use_activation": st.booleans(),
+    "softmax": st.booleans(),
+    "instruction": TEXTS,
+    "priority": st.integers(-5, 5),
+    "cache_salt": TEXTS,
+    "request_id": TEXTS,
+    "user": TEXTS,
+}
+GOOD_FILE, ODD_FILE = "file of lines that can be asked", "file of anything"
+"""Stand for ids that the server gives."""
+
 ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.SearchStrategy[Any]]]] = {
     "/v1/completions": (
         {"prompt": PROMPTS},
@@ -225,22 +242,113 @@ ENDPOINTS: dict[str, tuple[dict[str, st.SearchStrategy[Any]], dict[str, st.Searc
         {"return_token_strs": st.booleans(), "add_special_tokens": st.booleans()},
     ),
     "/detokenize": ({"tokens": TOKENS | st.lists(st.integers(0, 9999), max_size=4)}, {}),
+    **{
+        path: (
+            {"query": TEXTS, "documents": st.lists(TEXTS | DOCUMENT, max_size=3)},
+            POOLED
+            | {
+                "top_n": st.integers(-1, 4),
+                "return_documents": st.booleans(),
+                "max_tokens_per_doc": st.integers(-1, 9),
+                "rank_fields": WORDS,
+                "max_chunks_per_doc": st.none() | st.integers(0, 3),
+            },
+        )
+        for path in ("/rerank", "/v2/rerank")
+    },
+    "/score": (
+        {"text_1": TEXTS | st.lists(TEXTS, max_size=3), "text_2": TEXTS | st.lists(TEXTS, max_size=3)},
+        POOLED | {"queries": TEXTS, "items": st.lists(TEXTS, max_size=2)},
+    ),
+    "/classify": ({"input": PROMPTS}, POOLED),
+    "/pooling": (
+        {"input": PROMPTS},
+        POOLED
+        | {
+            "task": st.sampled_from(["embed", "classify", "token_embed", "score", "none"]),
+            "encoding_format": st.sampled_from(["float", "base64", "bytes"]),
+            "dimensions": st.integers(-1, 9),
+            "normalize": st.booleans(),
+        },
+    ),
+    "/v2/embed": (
+        {"texts": st.lists(TEXTS, max_size=3)},
+        {
+            "input_type": st.sampled_from(["search_query", "clustering", "x"]),
+            "embedding_types": st.lists(st.sampled_from(["float", "base64", "int8"]), max_size=2),
+            "output_dimension": st.integers(-1, 9),
+            "truncate": st.sampled_from(["END", "NONE", "START"]),
+            "max_tokens": st.integers(-1, 9),
+        },
+    ),
+    "/v1/batches": (
+        {
+            "input_file_id": st.sampled_from([GOOD_FILE, ODD_FILE]),
+            "endpoint": st.sampled_from(["/v1/completions", "/v1/completions", "/v1/files"]),
+            "completion_window": st.sampled_from(["24h", "24h", "1m", "0h", "9" * 30 + "d"]),
+        },
+        {
+            "metadata": LABELS["metadata"],
+            "output_expires_after": st.fixed_dictionaries(
+                {"anchor": st.sampled_from(["created_at", "x"]), "seconds": st.integers(0, 10**7)}
+            ),
+        },
+    ),
 }
+LINES = tuple(
+    json.dumps({"custom_id": str(number), "method": "POST", "url": "/v1/completions", "body": body}).encode()
+    for number, body in enumerate(({"model": "demo", "prompt": "hi", "max_tokens": 3}, {"prompt": 5}, {}))
+)
+PARTS = st.sampled_from(
+    [
+        b'name="purpose"\r\n\r\nbatch',
+        b'name="purpose"\r\n\r\nuser_data',
+        b'name="file"; filename="a.jsonl"\r\n\r\n' + b"\n".join(LINES),
+        b'name="file"; filename="../../a\x00"\r\nContent-Type: text/plain\r\n\r\n\xff\x00',
+        b'name="file"\r\n\r\nno file',
+        b'name="expires_after[anchor]"\r\n\r\ncreated_at',
+        b'name="expires_after[seconds]"\r\n\r\n3600',
+        b'name="' + b"x" * 5000 + b'"\r\n\r\n',
+        b'name="a"\r\nX: ' + b"y" * 9000 + b"\r\n\r\nb",
+        b'name="a"\r\nContent-Transfer-Encoding: base64\r\n\r\nYQ==',
+        b"filename*=utf-8''%ff%00; name*=utf-8''%66ile\r\n\r\nx",
+        b"\r\n\r\n",
+    ]
+)
+FORM = "multipart/form-data; boundary="
+FORMS = st.sampled_from(
+    [FORM + "b", FORM + "b", FORM + "b", FORM, FORM + "b" * 80, FORM + "é", "multipart/mixed"]
+)
 
 
 @st.composite
-def http_requests(draw: st.DrawFn) -> tuple[str, bytes]:
-    """Path and body."""
-    path = draw(st.sampled_from(list(ENDPOINTS)))
+def http_requests(draw: st.DrawFn) -> tuple[str, bytes, str]:
+    """Path, body and its content type."""
+    path = draw(st.sampled_from([*ENDPOINTS, "/v1/files"]))
     if draw(st.integers(0, 30)) == 0:
-        return path, draw(st.binary(max_size=40))
+        return path, draw(st.binary(max_size=40)), JSON
+    if path not in ENDPOINTS:
+        return path, draw(form_bodies()), draw(FORMS)
     required, optional = ENDPOINTS[path]
     body = {name: draw(strategy) for name, strategy in required.items()}
     names = draw(st.lists(st.sampled_from([*optional, "nonsense"]), max_size=4, unique=True))
     body |= {name: draw(optional.get(name, ODD)) for name in names}
     if draw(st.integers(0, 3)) == 0:
         body[draw(st.sampled_from([*required, *optional]))] = draw(ODD)
-    return path, json.dumps(body).encode()
+    return path, json.dumps(body).encode(), JSON
+
+
+@st.composite
+def form_bodies(draw: st.DrawFn) -> bytes:
+    """A form with a file; half of them lack their end, or have bytes that are others."""
+    parts = draw(st.lists(PARTS, min_size=1, max_size=4))
+    end = draw(st.sampled_from([b"--b--\r\n", b"--b--\r\n", b"--b--\r\n", b"--b", b"", b"--b--tail"]))
+    body = b"".join(b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts) + end
+    for place, byte in draw(
+        st.lists(st.tuples(st.integers(0, len(body) - 1), st.integers(0, 255)), max_size=1)
+    ):
+        body = body[:place] + bytes((byte,)) + body[place + 1 :]
+    return body
 
 
 U32 = st.integers(0, 30) | st.sampled_from([2**31, 2**32 - 1])

@@ -19,7 +19,15 @@ from signalbox.v1 import frontend_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from tests.contract.agents.event_order import check_messages, check_responses
 from tests.contract.fuzz_agents import agent_requests
-from tests.contract.fuzz_inputs import GRPC_REQUESTS, PROTO_TEXTS, http_requests
+from tests.contract.fuzz_inputs import (
+    GOOD_FILE,
+    GRPC_REQUESTS,
+    JSON,
+    LINES,
+    ODD_FILE,
+    PROTO_TEXTS,
+    http_requests,
+)
 from tests.contract.test_openai_sdk import assert_empty
 from tests.e2e.conftest import RunningRing, StartRing
 
@@ -30,9 +38,8 @@ SCALE = int(os.environ.get("SIGNALBOX_FUZZ", "1"))
 NUM_HTTP_BATCHES, NUM_AGENTS_BATCHES, NUM_GRPC_BATCHES = 100 * SCALE, 50 * SCALE, 50 * SCALE
 LIMIT_S = 20
 """A request that takes longer hangs."""
-JSON = {"content-type": "application/json"}
-FINE_HTTP = {200, 400, 404, 409}
-"""404 is for a model that is not served."""
+FINE_HTTP = {200, 400, 404, 409, 413}
+"""404 is for a model that is not served, or a file that is not there."""
 NO_FORMS = "this worker cannot follow structured_output"
 """How a forced call ends with the simulated model: it is asked first and says so then."""
 FINE_GRPC = {
@@ -63,10 +70,10 @@ FUZZ = {
 
 
 @pytest.fixture(scope="module")
-def ring(start_ring: StartRing) -> RunningRing:
+def ring(start_ring: StartRing, tmp_path_factory: pytest.TempPathFactory) -> RunningRing:
     options = {"runner": "sim", "sim_base_ms": 0.2, "sim_token_ms": 0, "max_model_len": CONTEXT}
     flags = [flag for name, value in options.items() for flag in ("--worker-set", f"{name}={value}")]
-    return start_ring(*flags)
+    return start_ring(*flags, "--frontend-set", f"files-dir={tmp_path_factory.mktemp('files')}")
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +90,17 @@ def check_left_behind(ring: RunningRing) -> None:
 # ---- HTTP
 
 
-async def ask_http(client: httpx.AsyncClient, path: str, body: bytes, leaves: bool) -> None:
-    async with client.stream("POST", path, content=body, headers=JSON) as answer:
+def upload(ring: RunningRing, content: bytes) -> str:
+    """The id of a file for batches."""
+    sent = {"file": ("a.jsonl", content)}
+    answer = httpx.post(f"{ring.url}/v1/files", data={"purpose": "batch"}, files=sent, timeout=LIMIT_S)
+    return str(answer.json()["id"])
+
+
+async def ask_http(
+    client: httpx.AsyncClient, path: str, body: bytes, kind: str = JSON, *, leaves: bool
+) -> None:
+    async with client.stream("POST", path, content=body, headers={"content-type": kind.encode()}) as answer:
         assert answer.status_code in FINE_HTTP, (path, body, await answer.aread())
         if leaves:
             return  # before a word was read
@@ -111,12 +127,22 @@ def test_http(ring: RunningRing, runner: asyncio.Runner) -> None:
     client = httpx.AsyncClient(base_url=ring.url, timeout=LIMIT_S, limits=limits)
     num_asked = 0
 
-    async def ask_all(requests: list[tuple[tuple[str, bytes], int]]) -> None:
-        await asyncio.gather(*(ask_http(client, *asked, leaves=leaves == 0) for asked, leaves in requests))
+    files = {
+        GOOD_FILE: upload(ring, b"\n".join(LINES)),
+        ODD_FILE: upload(ring, b'{"custom_id": 5}\n\xff\n[]\n' + LINES[0] * 2),
+    }
+
+    async def ask_all(requests: list[tuple[tuple[str, bytes, str], int]]) -> None:
+        asking = []
+        for (path, body, kind), leaves in requests:
+            for name, file_id in files.items():
+                body = body.replace(name.encode(), file_id.encode())  # noqa: PLW2901
+            asking.append(ask_http(client, path, body, kind, leaves=leaves == 0))
+        await asyncio.gather(*asking)
 
     @settings(max_examples=NUM_HTTP_BATCHES, **FUZZ)
     @given(st.lists(st.tuples(http_requests(), st.integers(0, 12)), min_size=BATCH, max_size=BATCH))
-    def run(requests: list[tuple[tuple[str, bytes], int]]) -> None:
+    def run(requests: list[tuple[tuple[str, bytes, str], int]]) -> None:
         nonlocal num_asked
         runner.run(ask_all(requests))
         num_asked += len(requests)

@@ -50,7 +50,9 @@ Attack = Callable[[int], Awaitable[int]]
 def ring(start_ring: StartRing, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRing]:
     keys = tmp_path_factory.mktemp("keys") / "keys.toml"
     keys.write_text("".join(_line(key, tenant) for key, tenant in ((HONEST, "honest"), (ODD, "odd"))))
-    return start_ring(*SIM, "--frontend-set", f"key-file={keys}")
+    settings = {"key-file": keys, "files-dir": keys.parent / "files"}
+    flags = [flag for name, value in settings.items() for flag in ("--frontend-set", f"{name}={value}")]
+    return start_ring(*SIM, *flags)
 
 
 def _line(key: NewKey, tenant: str) -> str:

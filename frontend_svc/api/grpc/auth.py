@@ -41,9 +41,9 @@ class GrpcAuth(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
 
 def _make_refusal(refused: SignalboxError) -> Any:
-    """A handler for calls with one request message, which it does not even parse. All of ours have one."""
+    """A handler for calls of any kind. It waits for no message: who has no key could keep it waiting for ever."""
 
-    async def refuse(request: bytes, context: Context) -> NoReturn:
+    async def refuse(requests: Any, context: Context) -> NoReturn:
         await rpc.abort(context, refused)
 
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    return grpc.stream_stream_rpc_method_handler(refuse)

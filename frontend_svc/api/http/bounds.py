@@ -8,6 +8,8 @@ from dataclasses import dataclass
 RESERVED_FILES = 256
 """Open files that a process needs for other things than connections of clients."""
 FEWEST_CONNECTIONS = 64
+HTTP_SHARE, GRPC_SHARE = 0.75, 0.25
+"""Of the files that are left for connections of clients. Those over gRPC have many calls each."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class HttpBounds:
     """Connections that linger at a time; those above are closed at once."""
 
 
-def connections_for(wanted: int) -> int:
-    """Most connections; `wanted` 0: as many as this process may have files open, less what it needs itself."""
+def connections_for(wanted: int, share: float = HTTP_SHARE) -> int:
+    """Most connections; `wanted` 0: a share of the files that this process may have open, less what it needs itself."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return wanted or max(FEWEST_CONNECTIONS, files - RESERVED_FILES)
+    return wanted or max(FEWEST_CONNECTIONS, int(share * (files - RESERVED_FILES)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frontend_svc.api.http.bounds import RESERVED_FILES, connections_for
+from frontend_svc.api.http.bounds import GRPC_SHARE, RESERVED_FILES, connections_for
 from frontend_svc.api.http.server import HttpServer
 from tests.frontend_svc.api.bounds.served import BOUNDS, HEAD, Served, status_of
 
@@ -120,8 +120,8 @@ async def test_connections_are_counted(served: Served) -> None:
 
 def test_a_process_has_files_left_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frontend_svc.api.http.bounds.resource.getrlimit", lambda which: (4096, 4096))
-    assert connections_for(0) == 4096 - RESERVED_FILES
-    assert connections_for(10) == 10
+    assert connections_for(0) + connections_for(0, GRPC_SHARE) == 4096 - RESERVED_FILES
+    assert connections_for(10) == connections_for(10, GRPC_SHARE) == 10
 
 
 @pytest.mark.parametrize("second", [b"nothing of the kind\r\n\r\n", HEAD, HEAD + b"X: a\r\n" * 500], ids=str)
