@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from frontend_svc.requests.events import TokenLogprobs
 from frontend_svc.requests.sessions.session import Session
@@ -24,21 +24,26 @@ def feed(
     worker_id: str,
     identity: ModelIdentity = UNSAID,
 ) -> None:
-    """Hands every token and every end of `batch`, which `worker_id` of that identity made, to its session. A session
-    that fails on it fails alone."""
-    _feed_prompts(batch, table)
+    """Hands every token and every end of `batch`, which `worker_id` of that identity made, to its session, if the
+    request is there (R11). A session that fails on it fails alone."""
+
+    def session_of(attempt: int) -> Session | None:
+        session = table.by_attempt(attempt)
+        if session is None or session.worker_id == worker_id or _hears(session, worker_id, identity):
+            return session
+        return None
+
+    _feed_prompts(batch, session_of)
     logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
     for attempt, start, token_ids in read_outputs(batch):
-        session = table.by_attempt(attempt)
+        session = session_of(attempt)
         if session is not None:
-            if session.worker_id != worker_id:
-                session.on_heard_from(worker_id, identity)
             try:
                 session.on_outputs(attempt, start, token_ids, logprobs.get(attempt, ()), now)
             except Exception:
                 _fail(session)
     for finished in batch.finished:
-        session = table.by_attempt(finished.attempt)
+        session = session_of(finished.attempt)
         if session is not None:
             try:
                 _finish(session, finished)
@@ -46,14 +51,25 @@ def feed(
                 _fail(session)
 
 
-def _feed_prompts(batch: worker.OutputBatch, table: SessionTable) -> None:
+def _hears(session: Session, worker_id: str, identity: ModelIdentity) -> bool:
+    """Whether what a worker says of a session counts that is not known to be there: while it is known nowhere."""
+    if not session.worker_id:
+        session.on_heard_from(worker_id, identity)
+        return True
+    if session.origin.leave_out(worker_id):
+        sentence = "request %s is on worker %s: what worker %s says of it is left out"
+        log.warning(sentence, session.request_id, session.worker_id, worker_id)
+    return False
+
+
+def _feed_prompts(batch: worker.OutputBatch, session_of: Callable[[int], Session | None]) -> None:
     """What is known of prompts goes ahead of the tokens and ends of the same step."""
     for part in batch.prompt_logprobs:
-        session = table.by_attempt(part.attempt)
+        session = session_of(part.attempt)
         if session is not None:
             session.on_prompt_logprobs(part.attempt, part.start, part.tokens)
     for vector in batch.vectors:
-        session = table.by_attempt(vector.attempt)
+        session = session_of(vector.attempt)
         if session is not None:
             session.on_vector(vector.attempt, vector.values)
 

@@ -220,6 +220,9 @@ class Session:
         self.status = SessionStatus.RUNNING
         self.placed_s = self.placed_s or self._table.clock()
         self.on_heard_from(worker_id, identity)
+        if self.origin.lacks_some_of(worker_id):
+            self.lose("output came from there while another worker had it", LossCause.OUTPUT_LOST)
+            return
         if self.losses.num_losses == 0:
             self.num_cached_tokens = min(num_cached_tokens, self.request.num_prompt_tokens)
         self._deltas.accept()

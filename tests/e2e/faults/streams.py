@@ -24,9 +24,12 @@ class Streams:
         self._num_tokens = num_tokens
         self._client = client
         self.deltas: list[list[Delta]] = [[] for _ in self._prompts]
+        self.request_ids = [f"stream-{seed}-{number}" for number in range(count)]
         generations = [
-            self._client.generate(prompt, max_tokens=num_tokens, temperature=0, ignore_eos=True)
-            for prompt in self._prompts
+            self._client.generate(
+                prompt, request_id=request_id, max_tokens=num_tokens, temperature=0, ignore_eos=True
+            )
+            for prompt, request_id in zip(self._prompts, self.request_ids, strict=True)
         ]
         self._readers = [
             asyncio.create_task(self._read(generation, deltas))
