@@ -21,9 +21,10 @@ from tools.rehearsal.environment import IMAGE_PATHS, environment_of, relocate
 from tools.rehearsal.policies import Peer, allows, peer_of
 
 MODULES = {
-    "scheduler-svc": "scheduler_svc",
-    "worker-svc": "worker_svc",
-    "frontend-svc": "frontend_svc",
+    ("scheduler-svc",): "scheduler_svc",
+    ("worker-svc",): "worker_svc",
+    ("python", "-m", "worker_svc.relay"): "worker_svc.relay",
+    ("frontend-svc",): "frontend_svc",
 }
 SIMULATED = {"SIGNALBOX_WORKER_RUNNER": "sim", "SIGNALBOX_WORKER_SIM_BASE_MS": "10"}
 """The one thing that differs from the manifests: workers load no model."""
@@ -123,11 +124,11 @@ class Pods:
         }
         if pod.component == "worker":
             variables |= SIMULATED
-        if pod.component != "scheduler":
+        if pod.component in ("relay", "frontend"):
             # Who dials the Service reaches any pod behind it; here each is tried.
             both = ",".join(f"{each.address}:7300" for each in self.of("scheduler"))
             variables[f"SIGNALBOX_{pod.component.upper()}_SCHEDULER"] = both
-        command: tuple[str, ...] = (sys.executable, "-m", MODULES[pod.container["command"][0]])
+        command: tuple[str, ...] = (sys.executable, "-m", MODULES[tuple(pod.container["command"])])
         if pod.spec.get("automountServiceAccountToken"):
             variables |= {
                 "KUBERNETES_SERVICE_HOST": self.peers[API].address,

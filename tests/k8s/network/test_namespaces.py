@@ -1,7 +1,7 @@
 """The ring in a network that keeps to the NetworkPolicies: a namespace for each pod, nftables between them, mutual TLS.
 
-The overlay cpu-demo with the components standby and certificates, two workers with simulated models, and three who do
-not belong to the ring.
+The overlay cpu-demo with a standby, a relay and certificates, two workers with simulated models, and three who do not
+belong to the ring.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from signalbox.runtime.process import PARENT
 from tests.k8s.conftest import write_with
@@ -40,30 +39,27 @@ OUTSIDERS = {
 PUBLIC = {("frontend", 8000), ("frontend", 7301)}
 REACHES = {
     "scheduler": {("scheduler", 7300), (API, PORT)},
-    "worker": {("scheduler", 7300)},
+    "relay": {("scheduler", 7300)},
+    "worker": {("relay", 7320)},
     "frontend": {("scheduler", 7300), ("worker", 7310)},
     CLIENT: {*PUBLIC, (API, PORT)},
     INTRUDER: {*PUBLIC, (API, PORT)},
     NEIGHBOUR: {*PUBLIC, (API, PORT)},
-    PROMETHEUS: {*PUBLIC, ("scheduler", 9300), ("worker", 9310), (API, PORT)},
+    PROMETHEUS: {*PUBLIC, ("scheduler", 9300), ("worker", 9310), ("relay", 9320), (API, PORT)},
     API: PUBLIC,
 }
 """docs/operations.md's table of who may dial whom, written once more: not derived from the manifests."""
-SECRET_LINKS = {"scheduler": 7300, "worker": 7310}
-METRICS = {"scheduler": 9300, "worker": 9310}
+SECRET_LINKS = {"scheduler": 7300, "relay": 7320, "worker": 7310}
+METRICS = {"scheduler": 9300, "relay": 9320, "worker": 9310}
+COMPONENTS = "standby+certificates+relay+relay-certificates"
 ROUNDS = int(os.environ.get("SIGNALBOX_UPGRADES", "0"))
 SETTLE_S = 2.0
 """Streams go on for so long on what has come back before the next pod is stopped."""
 
 
 def manifests(folder: Path) -> Cluster:
-    """Rendered with both components, and two workers."""
-    overlay = write_with("standby", "cpu-demo", folder) / "cpu-demo"
-    path = overlay / "kustomization.yaml"
-    kustomization = yaml.safe_load(path.read_text())
-    kustomization["components"].append("../../components/certificates")
-    path.write_text(yaml.safe_dump(kustomization))
-    documents = copy.deepcopy(render(overlay))
+    """Rendered with all components, and two workers."""
+    documents = copy.deepcopy(render(write_with(COMPONENTS, "cpu-demo", folder) / "cpu-demo"))
     Cluster(documents).find("StatefulSet", "signalbox-worker")["spec"]["replicas"] = 2
     return Cluster(documents)
 
@@ -168,7 +164,7 @@ def test_a_rolling_upgrade_breaks_no_stream(pods: Pods) -> None:
     variables = {**os.environ, PARENT: str(os.getpid())}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as client:
         try:
-            for component in ("scheduler", "worker", "frontend") * ROUNDS:
+            for component in ("scheduler", "relay", "worker", "frontend") * ROUNDS:
                 for pod in pods.of(component):
                     time.sleep(SETTLE_S)
                     pods.stop(pod)
