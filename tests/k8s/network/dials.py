@@ -2,6 +2,7 @@
 
 python dials.py                       # TCP: connected, prohibited (by a policy), refused (nobody listens), silent
 python dials.py --tls [CERT KEY]      # then a handshake: welcome, turned away, silent
+python dials.py --shown               # the certificate that is shown, PEM
 python dials.py --scrape NAME CA      # HTTPS from a server of that name: metrics, plain (HTTP), turned away, silent
 """
 
@@ -74,6 +75,10 @@ def main() -> None:
     if "--scrape" in sys.argv:
         name, ca = sys.argv[sys.argv.index("--scrape") + 1 :]
         answers = [scrape(address, port, name, ca) for address, port in targets]
+    elif "--shown" in sys.argv:
+        answers = [
+            ssl.get_server_certificate((address, port), timeout=TIMEOUT_S) for address, port in targets
+        ]
     elif "--tls" in sys.argv:
         certificate = sys.argv[sys.argv.index("--tls") + 1 :]
         answers = [greet(address, port, certificate) for address, port in targets]

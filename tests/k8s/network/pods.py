@@ -8,14 +8,18 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from scheduler_svc.lease.kubernetes_store import ACCOUNT
 from signalbox.cli.identity import files_of
 from signalbox.cli.ring.supervisor import Child, Service
+from signalbox.links.tls.authority import make_leaf, read_authority
+from signalbox.links.tls.roles import Role
 from tests.k8s.network.api import PORT
 from tests.k8s.network.namespaces import Dial, Network, inside, run
+from tests.k8s.network.secret_mount import SecretMount
 from tools.rehearsal.cluster import Cluster, Document, Pod
 from tools.rehearsal.environment import IMAGE_PATHS, environment_of, relocate
 from tools.rehearsal.policies import Peer, allows, peer_of
@@ -29,6 +33,8 @@ MODULES = {
 SIMULATED = {"SIGNALBOX_WORKER_RUNNER": "sim", "SIGNALBOX_WORKER_SIM_BASE_MS": "10"}
 """The one thing that differs from the manifests: workers load no model."""
 SUBNET = "10.77.0"
+SECRET_FILES = ("tls.crt", "tls.key", "ca.crt")
+"""Of a Secret that cert-manager writes: certificate, key, authority."""
 POLL_S = 0.05
 PROGRAMS = Path(__file__).parent
 API = "api"
@@ -46,6 +52,10 @@ class Pods:
         self.certificates = directory / "certificates"
         self._directory = directory
         self._account = directory / "account"
+        self._secrets = {
+            component: SecretMount(directory / "secrets" / component)
+            for component in {pod.component for pod in cluster.pods}
+        }
         self._children: dict[str, Child] = {}
         # Names of the cluster lead to these pods from now on.
         cluster.pods = [
@@ -57,6 +67,9 @@ class Pods:
 
     def __enter__(self) -> Pods:
         run(sys.executable, "-m", "signalbox", "certs", str(self.certificates))
+        for component, mount in self._secrets.items():
+            files = files_of(self.certificates, component)
+            mount.write({name: path.read_bytes() for name, path in zip(SECRET_FILES, files, strict=True)})
         try:
             for name, peer in self.peers.items():
                 self.network.attach(name, peer.address)
@@ -112,12 +125,8 @@ class Pods:
 
     def start(self, pod: Pod) -> None:
         """The pod's process, with the manifest's variables and certificates in place of Secrets."""
-        cert, key, ca = files_of(self.certificates, pod.component)
-        secret = {
-            f"/certificates/{name}": path
-            for name, path in (("tls.crt", cert), ("tls.key", key), ("ca.crt", ca))
-        }
-        paths = IMAGE_PATHS | secret
+        mount = self._secrets[pod.component].folder
+        paths = IMAGE_PATHS | {f"/certificates/{name}": mount / name for name in SECRET_FILES}
         variables = {
             name: relocate(value, pod, self.cluster, paths)
             for name, value in environment_of(pod, self.cluster).items()
@@ -139,6 +148,16 @@ class Pods:
         service = Service(pod.name, inside(self.network.namespace(pod.name), *words))
         log = self._directory / f"{pod.name}.log"
         self._children[pod.name] = Child(service, log, is_new=not log.exists())
+
+    def renew(self) -> None:
+        """Each role gets a new certificate of the same authority, in the mounts of its pods, as cert-manager and the
+        kubelet do it long before the old one ends."""
+        authority = read_authority(self.certificates)
+        for component, mount in self._secrets.items():
+            leaf = make_leaf(authority, Role(component), datetime.now(UTC))
+            mount.write(
+                dict(zip(SECRET_FILES, (leaf.cert_pem, leaf.key_pem, authority.cert_pem), strict=True))
+            )
 
     def stop(self, pod: Pod) -> None:
         """As the kubelet does, but for preStop's wait: SIGTERM, then the manifest's time."""

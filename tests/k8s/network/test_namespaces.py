@@ -13,7 +13,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +91,21 @@ def public(pods: Pods) -> list[str]:
     return [f"{pod.address}:7301" for pod in pods.of("frontend")]
 
 
+@contextmanager
+def load(pods: Pods) -> Iterator[dict[str, Any]]:
+    """Streams through both frontends, one behind the other in six places; behind the block, what became of them."""
+    command = pods.program("clients", CLIENT, "load", *public(pods))
+    variables = {**os.environ, PARENT: str(os.getpid())}
+    seen: dict[str, Any] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as client:
+        try:
+            yield seen
+        finally:
+            client.send_signal(signal.SIGTERM)
+        said, _ = client.communicate(timeout=90)
+    seen |= json.loads(said)
+
+
 def tried(pods: Pods, source: str) -> dict[tuple[str, int], set[str]]:
     """What became of dials to all ports of all others, by kind of pod and port."""
     components = {pod.name: pod.component for pod in pods.cluster.pods}
@@ -140,6 +157,34 @@ def test_a_request_streams_through_both_frontends(pods: Pods) -> None:
         assert (seen["num_whole"], seen["broken"]) == (1, [])
 
 
+def shown(pods: Pods) -> dict[tuple[str, int], set[str]]:
+    """The certificates at all ports with TLS, by kind of pod and port."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for ports, source in ((SECRET_LINKS, None), (METRICS, PROMETHEUS)):
+        for name, port in ports.items():
+            dialling = source or pods.of("worker" if name == "relay" else "frontend")[0].name
+            targets = [(pod.address, port) for pod in pods.of(name)]
+            found[name, port] = set(pods.dial(dialling, targets, "--shown"))
+    return found
+
+
+def test_renewed_secrets_are_shown_and_no_stream_breaks(pods: Pods) -> None:
+    """TL7: the mounts of all pods get new certificates under streams; then every worker finds its relay anew, and the
+    relay its scheduler, by them."""
+    before = shown(pods)
+    with load(pods) as seen:
+        time.sleep(SETTLE_S)
+        pods.renew()
+        after = shown(pods)
+        (relay,) = pods.of("relay")
+        pods.stop(relay)
+        pods.start(relay)
+        wait_until_ready(pods)
+        time.sleep(SETTLE_S)
+    assert all(len(after[at]) == 1 and not after[at] & before[at] for at in before)
+    assert seen["broken"] == [] and seen["num_whole"] > 0
+
+
 def test_a_scheduler_that_stops_hands_the_lease_to_the_other(pods: Pods) -> None:
     """B1: by the Lease of the API server, with no more than its Role lets it."""
     before = pods.lease()
@@ -160,21 +205,14 @@ def test_a_scheduler_that_stops_hands_the_lease_to_the_other(pods: Pods) -> None
 @pytest.mark.timeout(60 + 180 * ROUNDS)
 def test_a_rolling_upgrade_breaks_no_stream(pods: Pods) -> None:
     """Every pod is stopped as the kubelet does it and started again, one behind the other, under streams."""
-    command = pods.program("clients", CLIENT, "load", *public(pods))
-    variables = {**os.environ, PARENT: str(os.getpid())}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as client:
-        try:
-            for component in ("scheduler", "relay", "worker", "frontend") * ROUNDS:
-                for pod in pods.of(component):
-                    time.sleep(SETTLE_S)
-                    pods.stop(pod)
-                    pods.start(pod)
-                    wait_until_ready(pods)
-            time.sleep(SETTLE_S)
-        finally:
-            client.send_signal(signal.SIGTERM)
-        said, _ = client.communicate(timeout=90)
-    seen = json.loads(said)
+    with load(pods) as seen:
+        for component in ("scheduler", "relay", "worker", "frontend") * ROUNDS:
+            for pod in pods.of(component):
+                time.sleep(SETTLE_S)
+                pods.stop(pod)
+                pods.start(pod)
+                wait_until_ready(pods)
+        time.sleep(SETTLE_S)
     print(seen)
     assert seen["broken"] == []
     assert seen["num_whole"] > ROUNDS * len(pods.cluster.pods)
