@@ -67,6 +67,8 @@ FAMILIES = {
     "Gemma": Family(),
     "Gemma2": Family(),
     "Gemma3": Family(),
+    "Gemma4Text": Family(),
+    "Gemma4UnifiedText": Family(),
     "Glm": Family(rotates_neighbours=True, one_call=True),
     "Glm4": Family(rotates_neighbours=True),
     "Glm4Moe": Family(),

@@ -35,7 +35,9 @@ def attention_projections(attn: Any) -> Projections | None:
         inputs: tuple[nn.Module, ...] = (attn.qkv_proj,)
         num_heads, num_kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
     else:
-        inputs = (attn.q_proj, attn.k_proj, attn.v_proj)
+        # Gemma 4 has layers whose values are what their keys are made of.
+        values = attn.k_proj if attn.v_proj is None else attn.v_proj
+        inputs = (attn.q_proj, attn.k_proj, values)
         num_heads, num_kv_heads = (num_outputs(linear) // dim for linear in inputs[:2])
     if sum(map(num_outputs, inputs)) != (num_heads + 2 * num_kv_heads) * dim:
         return None

@@ -127,6 +127,7 @@ class JoinedAttention(nn.Module):
         self._is_rotated = is_rotated(attn)
         self._whole_norms: list[tuple[slice, Any]] = []
         self._norms = self._take_norms(attn, fuse_norm)
+        self._value_norm = getattr(attn, "v_norm", None)
         self._scores = Scores(
             scaling=attn.scaling,
             sliding_window=window_of(attn),
@@ -179,6 +180,9 @@ class JoinedAttention(nn.Module):
             qkv.clamp_(-self._clip, self._clip)
         for columns, norm in self._whole_norms:
             qkv[:, columns] = norm(qkv[:, columns])
+        if self._value_norm is not None:
+            values = qkv.view(len(qkv), -1, self._dim)[:, self._num_heads + self._projections.num_kv_heads :]
+            values.copy_(self._value_norm(values))
         cosines, sines = (part.to(qkv.dtype) for part in self._angles(position_embeddings))
         self._kernels.rope_and_write(
             qkv,
@@ -231,6 +235,8 @@ class FusedAttention(JoinedAttention):
 
 def known_projections(attn: Any) -> Projections:
     """The projections of an attention module. NotFusableError where there is more than them and known norms."""
+    if getattr(attn, "is_kv_shared_layer", False) or getattr(attn, "store_full_length_kv", False):
+        raise NotFusableError("it shares keys and values with another layer")
     parts = attention_projections(attn)
     if parts is None:
         raise NotFusableError("its heads are not those that the kernel knows")
