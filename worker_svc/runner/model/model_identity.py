@@ -58,8 +58,8 @@ def _machine(device: torch.device) -> str:
 
 
 def _kernels(native: Kernels | None) -> str:
-    """Those whose products of bfloat16 round otherwise. The machine says whose dot products they are: ARM's and those
-    of x86 are two kinds."""
+    """The kind of kernels, as far as their products of bfloat16 round otherwise. Whose dot products they are, ARM's or
+    those of x86, the machine says."""
     if native is None:
         return "torch"
     if native.has_matrix_units:
