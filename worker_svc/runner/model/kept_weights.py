@@ -16,6 +16,7 @@ from worker_svc.runner.cpu.experts.order import gate_up_order
 from worker_svc.runner.cpu.packed_linear import PackingError
 from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.runner.recurrent.layers import weights_read
 from worker_svc.weights.held import HeldMatrix, hold, hold_rounded
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.rounding import GROUP_SIZE
@@ -65,8 +66,11 @@ class KeptWeights:
         self._rounded_bits = ROUNDED_BITS.get(quantization)
         self._fits = fits
         self._round = round_matrix
+        own = weights_read(empty)
         self._linears = {
-            name + ".weight" for name, module in empty.named_modules() if type(module) is nn.Linear
+            name + ".weight"
+            for name, module in empty.named_modules()
+            if type(module) is nn.Linear and name not in own
         }
         self._head, self._tied = _head_names(empty)
         self._matrices: dict[str, HeldMatrix] = {}

@@ -124,6 +124,16 @@ def kept_of(states: CarriedStates) -> LayerState:
     return LayerState(conv, StateShape(tuple(states.recurrent.shape[1:]), torch.float32))
 
 
+def weights_read(module: nn.Module) -> set[str]:
+    """Names of the linear layers of a model whose weights are read without a call: they stay what they are."""
+    return {
+        f"{name}.{linear}"
+        for name, layer in module.named_modules()
+        if type(layer).__name__ in KINDS
+        for linear in KINDS[type(layer).__name__].weights_read
+    }
+
+
 def serve_recurrent(module: nn.Module) -> list[RecurrentForward]:
     """Puts our forward in the place of that of each recurrent layer. Returns them; none of them where the
     model has no such layer."""
@@ -131,8 +141,8 @@ def serve_recurrent(module: nn.Module) -> list[RecurrentForward]:
     forwards = [RecurrentForward(layer) for layer in layers]
     for layer, forward in zip(layers, forwards, strict=True):
         layer.forward = forward
-        for name in KINDS[type(layer).__name__].weights_read:
-            getattr(layer, name).__class__ = OwnLinear
+    for name in weights_read(module):
+        module.get_submodule(name).__class__ = OwnLinear
     return forwards
 
 

@@ -16,7 +16,9 @@ from signalbox.errors import StartupError
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.hash_chain import root_hash
 from tests.worker_svc.runner.reference import generate, make_prompts, make_runner
+from tests.worker_svc.runner.runner_harness import Driver
 from tools.hybrid_families import HYBRID_PRESETS
+from tools.make_random_model import PRESETS, make_model
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
@@ -27,6 +29,7 @@ from worker_svc.core.step import NewRequest, RequestRef, SlotStart, StepDelta
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.recurrent import making
 from worker_svc.runner_factory import make_runner as make_served
 from worker_svc.worker import _hello
@@ -146,3 +149,18 @@ def test_a_row_that_begins_behind_cached_blocks_fails_alone(model_dir: ModelDir)
         _, outputs = core.commit(step, *run_step(runner, step.copies, step.batch))
         tokens += [token for output in outputs for token in output.token_ids.tolist()]
     assert tokens == generate(model_dir(PRESET), tuple(prompt), 4)[0]
+
+
+@pytest.mark.parametrize("quantization", [Quantization.INT8, Quantization.INT4])
+def test_a_weight_that_is_read_without_a_call_is_not_rounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: Quantization
+) -> None:
+    """SG1. Jamba's steps, whose rank is a whole number of groups here, as that of every published one."""
+    config, settings = HYBRID_PRESETS["hybrid-jamba"]
+    monkeypatch.setitem(PRESETS, "jamba of rank 32", (config, settings | {"mamba_dt_rank": 32}))
+    path = make_model("jamba of rank 32", tmp_path)
+    runner = make_runner(path, quantization=quantization)
+    driver = Driver(runner)
+    requests = [driver.add(prompt, 8) for prompt in make_prompts((5, 40))]
+    driver.run(chunk_size=16)
+    assert all(len(request.output) == 8 for request in requests)
