@@ -18,18 +18,18 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
-    GraniteMoeHybridConfig,
     PreTrainedConfig,
-    Qwen3_5TextConfig,
     Qwen3Config,
 )
 
 from tools.hybrid_families import HYBRID_PRESETS
+from tools.hybrid_sizes import HYBRID_SIZES
 from tools.tiny_families import EOS_TOKEN_ID, TINY, TINY_PRESETS
 
 PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = (
     TINY_PRESETS
     | HYBRID_PRESETS
+    | HYBRID_SIZES
     | {
         "qwen3-60m": (
             Qwen3Config,
@@ -60,50 +60,6 @@ PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = (
                 "max_position_embeddings": 40960,
                 "tie_word_embeddings": True,
                 "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
-            },
-        ),
-        "qwen3.5-0.8b": (
-            Qwen3_5TextConfig,
-            TINY
-            | {
-                "vocab_size": 248320,
-                "hidden_size": 1024,
-                "num_hidden_layers": 24,
-                "num_attention_heads": 8,
-                "num_key_value_heads": 2,
-                "head_dim": 256,
-                "intermediate_size": 3584,
-                "linear_num_key_heads": 16,
-                "linear_num_value_heads": 16,
-                "max_position_embeddings": 262144,
-                "tie_word_embeddings": True,
-                "rope_parameters": {
-                    "rope_type": "default",
-                    "rope_theta": 10000000.0,
-                    "partial_rotary_factor": 0.25,
-                    "mrope_section": [11, 11, 10],
-                },
-            },
-        ),
-        "granite-4-h-350m": (
-            GraniteMoeHybridConfig,
-            TINY
-            | {
-                "vocab_size": 100352,
-                "hidden_size": 768,
-                "num_hidden_layers": 32,
-                "layer_types": ["attention" if i in (10, 13, 17, 27) else "mamba" for i in range(32)],
-                "num_attention_heads": 12,
-                "num_key_value_heads": 4,
-                "shared_intermediate_size": 2048,
-                "num_local_experts": 0,
-                "num_experts_per_tok": 0,
-                "mamba_n_heads": 48,
-                "mamba_d_head": 32,
-                "mamba_n_groups": 1,
-                "mamba_d_state": 128,
-                "max_position_embeddings": 32768,
-                "tie_word_embeddings": True,
             },
         ),
         "qwen3-8b": (

@@ -84,7 +84,8 @@ struct SelectiveScanRun {
 template <class T>
 void run_selective_scan(const SelectiveScan& d) {
     const SelectiveScanRun<T> run{d};
-    const int64_t parts = d.channels / LANES, bytes = d.num_rows * d.channels * LANES * sizeof(float);
+    const int64_t parts = d.channels / LANES, num_tokens = d.query_starts[d.num_rows] - d.query_starts[0];
+    const int64_t bytes = num_tokens * d.channels * LANES * sizeof(float);  // of states that are moved
 #pragma omp parallel num_threads(d.num_threads) if (d.num_threads > 1 && bytes > PARALLEL_BYTES)
     {
 #pragma omp for
