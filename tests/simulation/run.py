@@ -1,14 +1,17 @@
-"""`python -m tests.simulation.run --seeds 0:1000 [--jobs 2] [--profile any]`: hunts through seeds, prints the rate and
-every failure; without a profile, each in turn has 20 of the seeds. `--shrink` makes each failure as small as it gets
-and prints its trace. Run it with PYTHONHASHSEED=0, so that a seed replays exactly."""
+"""`python -m tests.simulation.run --seeds 0:1000 [--jobs 2] [--profile any]`: hunts through seeds, prints the rate,
+what was run of each profile, and every failure. `--profile` is a regular expression of whole names: of the profiles
+that it matches, or of all, each in turn has 20 of the seeds. `--shrink` makes each failure as small as it gets and
+prints its trace. Run it with PYTHONHASHSEED=0, so that a seed replays exactly."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import os
+import re
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.ring.hunt import Found, explain, shrink, try_plot
@@ -31,9 +34,15 @@ def hunt(first: int, end: int, profile: str, shrinks: bool) -> tuple[int, int, l
     return end - first, events, failures
 
 
-def turn_of(seed: int) -> str:
-    """The profile whose turn it is."""
-    return list(PROFILES)[seed // PART % len(PROFILES)]
+def profiles_like(pattern: str) -> list[str]:
+    """The profiles whose names match as a whole. argparse.ArgumentTypeError where none does."""
+    try:
+        names = [name for name in PROFILES if re.fullmatch(pattern, name)]
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{pattern!r} is no regular expression: {error}") from None
+    if not names:
+        raise argparse.ArgumentTypeError(f"no profile is like {pattern!r}: there are {', '.join(PROFILES)}")
+    return names
 
 
 def main() -> int:
@@ -41,7 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="FIRST:END")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--profile", default="", choices=["", *sorted(PROFILES)])
+    parser.add_argument("--profile", type=profiles_like, default=list(PROFILES), metavar="PATTERN")
     parser.add_argument("--progress", action="store_true", help="print a line per part of 20 seeds")
     parser.add_argument("--shrink", action="store_true")
     arguments = parser.parse_args()
@@ -50,22 +59,26 @@ def main() -> int:
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]])
     first, end = map(int, arguments.seeds.split(":"))
     parts = [
-        (at, min(at + PART, end), arguments.profile or turn_of(at), arguments.shrink)
+        (at, min(at + PART, end), arguments.profile[at // PART % len(arguments.profile)], arguments.shrink)
         for at in range(first, end, PART)
     ]
-    started, scenarios, events, found = time.perf_counter(), 0, 0, 0
+    started, events, found = time.perf_counter(), 0, 0
+    scenarios = Counter[str]()
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for part, (count, some, failures) in zip(
             parts, pool.map(hunt, *zip(*parts, strict=True)), strict=True
         ):
-            scenarios, events, found = scenarios + count, events + some, found + len(failures)
+            scenarios[part[2]] += count
+            events, found = events + some, found + len(failures)
             for failure in failures:
                 print(failure, flush=True)
             if arguments.progress:
                 print(f"{part[2]} {part[0]}:{part[1]}, {events} events so far, {found} fail", flush=True)
     seconds = time.perf_counter() - started
-    rate = f"{scenarios / seconds:.1f} per second"
-    print(f"{scenarios} scenarios, {events} events in {seconds:.1f} s ({rate}): {found} fail")
+    rate = f"{scenarios.total() / seconds:.1f} per second"
+    for profile, count in scenarios.items():
+        print(f"{profile}: {count}")
+    print(f"{scenarios.total()} scenarios, {events} events in {seconds:.1f} s ({rate}): {found} fail")
     return int(found > 0)
 
 

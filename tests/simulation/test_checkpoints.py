@@ -195,9 +195,32 @@ def a_boundary_that_is_not_written(patch: Patch) -> None:
     patch.setattr(kept.Checkpoints, "keep", forgotten)
 
 
+def written_twice(patch: Patch) -> None:
+    """CK7: what a step in flight writes is given to another order, and nobody looks."""
+    order = Checkpoints.order
+    last: dict[int, int] = {}
+
+    def again(
+        self: Checkpoints, slot: int, position: int, *, is_shared: bool = False
+    ) -> list[CheckpointOrder]:
+        before = last.get(id(self))
+        if before is not None and self.pool.ref_counts[before] and not self.pool.has_content[before]:
+            self.pool.ref_counts[before] += 1
+            self.ordered.setdefault(slot, set()).add(position)
+            return [CheckpointOrder(slot, before, position)]
+        made = order(self, slot, position, is_shared=is_shared)
+        if made:
+            last[id(self)] = made[0].checkpoint
+        return made
+
+    patch.setattr(Checkpoints, "order", again)
+    patch.setattr(Checkpoints, "check_integrity", lambda *_: None)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
+        written_twice,
         kept_a_token_early,
         kept_where_the_row_is,
         given_away_while_it_is_read,

@@ -11,8 +11,11 @@ import pytest
 from scheduler_svc.core.blocks import prefix_sharing
 from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
 from scheduler_svc.core.blocks.window import WindowBlocks
+from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.columns import SlotColumns
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step import decode_blocks, prefill_admission
+from scheduler_svc.core.step.capacity import BlockNeed, StepCapacity
 from scheduler_svc.core.step.step import Slots
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.ring.hunt import Found, try_plot
@@ -21,7 +24,7 @@ from tests.simulation.ring.scenario import draw
 from worker_svc.core.requests.group_tables import GroupTable
 
 SEEDS = 16
-BUDGET = 100
+BUDGET = 300
 """Scenarios within which a planted bug has to show."""
 RINGS = 40
 """The same for whole rings."""
@@ -83,6 +86,45 @@ def published_for_another_holder(patch: Patch) -> None:
     patch.setattr(WindowBlocks, "still_theirs", lambda window, slots, indexes: np.ones(len(slots), np.bool_))
 
 
+def started_with_some_groups_only(patch: Patch) -> None:
+    """GR4: a start takes the spine's blocks, and of the other groups what is there."""
+    count_lacking = StepCapacity.count_lacking
+
+    def of_the_spine(self: StepCapacity, request: Request) -> None:
+        count_lacking(self, request)
+        self.needs[1:] = [BlockNeed(0, 0, 0) for _ in self.needs[1:]]
+
+    patch.setattr(StepCapacity, "count_lacking", of_the_spine)
+
+
+def short_of_the_spine_alone(patch: Patch) -> None:
+    """GR4: rows are granted blocks, and victims chosen, by what the spine lacks."""
+    shortages = decode_blocks._shortages
+
+    def of_the_spine(worker: Worker, slot: int) -> list[int]:
+        first, *others = shortages(worker, slot)
+        return [first, *(0 for _ in others)]
+
+    patch.setattr(decode_blocks, "_shortages", of_the_spine)
+    patch.setattr(Worker, "num_available", property(lambda worker: worker.pool.num_available))
+
+
+def nobody_gives_way_to_a_prompt(patch: Patch) -> None:
+    """GR5: a prompt that goes on and finds no block of a group waits for others, whoever they are."""
+    patch.setattr(prefill_admission, "victim_for", lambda *_: None)
+
+
+def adopted_a_block_ahead(patch: Patch) -> None:
+    """WB4: the table of a snapshot is taken to begin a block ahead of where it says."""
+    adopt = WindowBlocks.adopt
+
+    def ahead(window: WindowBlocks, slot: int, first: int, blocks: Blocks) -> None:
+        adopt(window, slot, max(first - 1, 0), blocks)
+
+    patch.setattr(WindowBlocks, "adopt", ahead)
+    patch.setattr(WindowBlocks, "check_slots", lambda *_: None)
+
+
 def kept_by_the_worker(patch: Patch) -> None:
     """WB3: the worker calls a block a slot's that the slot is done with, and refuses who writes it."""
     patch.setattr(GroupTable, "leave_behind", lambda *_: None)
@@ -95,6 +137,10 @@ def kept_by_the_worker(patch: Patch) -> None:
         released_a_block_early,
         hit_without_its_window,
         published_for_another_holder,
+        started_with_some_groups_only,
+        short_of_the_spine_alone,
+        nobody_gives_way_to_a_prompt,
+        adopted_a_block_ahead,
     ],
 )
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:

@@ -352,6 +352,22 @@ def test_what_is_worth_least_is_given_away_first() -> None:
     assert [int(states.pool.take(1)[0]) for _ in range(4)] == [prompt, other, parting, last]
 
 
+def test_a_place_that_was_given_to_another_state_is_no_slot_s_any_more() -> None:
+    """C3: neither is the new state given away early, nor forgotten with what the slot went on from."""
+    states = Checkpoints(StateGroup(BOUNDARY, 1), 4, 4)
+    states.start(0, 0, NO_CHECKPOINT, is_kept=True)
+    (first,) = states.order(0, 8)
+    states.take_report(first, 8, hashes(1))
+    states.start(1, 8, first.checkpoint, is_kept=True)
+    states.release(first.checkpoint)
+    assert states.origin_of(1) == first.checkpoint
+    states.start(2, 0, NO_CHECKPOINT, is_kept=True)
+    (second,) = states.order(2, 8, is_shared=True)
+    states.take_report(second, 8, hashes(2))
+    assert second.checkpoint == first.checkpoint and states.origin_of(1) == NO_CHECKPOINT
+    assert not states._is_valid(states._last[0])
+
+
 def test_where_callers_go_on_from_prompts_these_are_kept() -> None:
     """CK8: as those do that leave out what was reasoned."""
     states = Checkpoints(StateGroup(BOUNDARY, 4), 4, 4)

@@ -21,6 +21,7 @@ from tests.worker_svc.runner.reference import (
 from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
 from tools.hybrid_families import HYBRID_PRESETS
 from worker_svc.core.batch import StateCopy
+from worker_svc.runner.cpu import optimize
 from worker_svc.runner.recurrent.store import StateStore
 
 ModelDir = Callable[[str], Path]
@@ -28,7 +29,7 @@ LENGTH, BOUNDARY = 200, 64
 SCAN_EPSILON = 1e-6
 """Largest relative error of a state space's scan that was cut, in float32."""
 CUT_EPSILON = 1e-5
-"""Largest relative error of logits that a cut makes, in float32."""
+"""Largest relative error of logits that a cut makes, or a state that decoding made, in float32 (Y2)."""
 
 
 def delta_rule(scan: Any, decay_shape: tuple[int, ...]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
@@ -84,6 +85,33 @@ def test_a_scan_that_is_cut_at_a_boundary(name: str, cut: int) -> None:
     else:
         assert torch.linalg.norm(pieces - whole) <= SCAN_EPSILON * torch.linalg.norm(whole)
         assert torch.linalg.norm(last - state) <= SCAN_EPSILON * torch.linalg.norm(state)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("has_kernels", [False, True])
+@pytest.mark.parametrize("preset", HYBRID_PRESETS)
+def test_a_state_of_decoding_differs_by_rounding(
+    model_dir: ModelDir, preset: str, has_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Y2. Up to a boundary by rows of one token, as decoding makes it, and by one chunk: logits further on."""
+    if not has_kernels:
+        monkeypatch.setattr(optimize, "is_delta_net", lambda _: False)
+        monkeypatch.setattr(optimize, "is_state_space", lambda _: False)
+    runner = make_runner(model_dir(preset))
+    (prompt,) = make_prompts((100,))
+    made = []
+    for lengths in ([BOUNDARY], [8, *[1] * (BOUNDARY - 8)]):
+        driver = Driver(runner)
+        request = driver.add(prompt, 12)
+        for length in lengths:
+            driver.step({request.slot: length})
+        _, batch = driver.build({request.slot: 100 - BOUNDARY})
+        driver.states.take(batch)
+        made.append(runner.forward(batch))
+    scanned, decoded = made
+    difference = torch.linalg.norm(decoded - scanned) / torch.linalg.norm(scanned)
+    print(f"{preset}: {difference:.1e}")
+    assert difference <= CUT_EPSILON
 
 
 @pytest.mark.parametrize("preset", HYBRID_PRESETS)

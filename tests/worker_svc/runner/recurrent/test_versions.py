@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from signalbox.protocol.block_groups import StateGroup
 from tests.worker_svc.runner.reference import generate, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.core.batch import Batch, StateCopy
@@ -16,6 +17,7 @@ from worker_svc.core.requests.sampling import SamplingTable
 from worker_svc.core.requests.state_versions import NOTHING, StateVersions
 from worker_svc.runner.recurrent import rows
 from worker_svc.runner.recurrent.layout import LayerState, StateLayout, StateShape
+from worker_svc.runner.recurrent.making import state_group_of
 from worker_svc.runner.recurrent.rows import StateRows
 from worker_svc.runner.recurrent.store import StateStore
 
@@ -146,3 +148,10 @@ def test_a_checkpoint_is_read_whole() -> None:
             assert torch.equal(part[untouched], was[untouched])
     with pytest.raises(AssertionError):
         store.copy([StateCopy(0, 0, 2, is_restored=True)])
+
+
+@pytest.mark.parametrize(("block_size", "boundary"), [(16, 64), (64, 64), (128, 128), (48, 192)])
+def test_a_boundary_is_one_of_blocks_and_of_scans(block_size: int, boundary: int) -> None:
+    """SG6, CK1."""
+    store = StateStore(LAYOUT, num_slots=1, num_versions=2, num_checkpoints=3)
+    assert state_group_of(store, block_size) == StateGroup(boundary, 3, LAYOUT.bytes_per_row)
