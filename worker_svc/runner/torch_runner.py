@@ -59,8 +59,8 @@ class TorchRunner:
     _batch_class: type[PagedBatch] = PagedBatch
     _num_scratch_blocks = 0
     """Blocks of each group that the scheduler is not told of: those behind all others."""
-    _keeps_states = True
-    """Whether it serves recurrent layers."""
+    _most_in_flight = 1
+    """Steps that may be on their way at a time."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class TorchRunner:
             num_checkpoints,
             max_draft_tokens,
             num_host_requests=maker.requests_of(num_host_blocks),
-            is_served=self._keeps_states,
+            most_in_flight=self._most_in_flight,
         )
         self._head = ModelHead.of(self.model.module)
         head, pooling_mode = self.model.head, None

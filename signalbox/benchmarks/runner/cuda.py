@@ -23,6 +23,7 @@ import torch
 from signalbox.benchmarks.runner.reference import count_read
 from signalbox.benchmarks.runner.requests import Requests
 from worker_svc.core.batch import Batch
+from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.runner.attention.kv_cache import bytes_per_block
 from worker_svc.runner.cuda.runner import CudaRunner, Launched
 from worker_svc.runner.model.probe import TOLERANCES
@@ -77,6 +78,7 @@ def run(options: argparse.Namespace, emit: Callable[[dict[str, Any]], None]) -> 
         num_blocks=max(max(options.streams) * width, checked_blocks()),
         block_size=BLOCK_SIZE,
         threads=options.threads,
+        has_groups=False,
     )
     bandwidth = copy_bandwidth(runner.model.device)
     emit(describe(runner, bandwidth))
@@ -179,6 +181,15 @@ class Steps:
     def __init__(self, runner: CudaRunner, requests: Requests, depth: int) -> None:
         self._runner, self._requests, self._depth = runner, requests, depth
         self._flying: deque[tuple[Batch, Launched]] = deque()
+        self._states = StateVersions(runner.info.num_slots, runner.info.num_state_versions)
+
+    def execute(self, batch: Batch) -> None:
+        """Runs a step in turn."""
+        self._states.take(batch)
+        sampled = self._runner.execute(batch)
+        self._states.commit(batch, ())
+        self._requests.advance(batch)
+        self._requests.fill_in(batch, sampled.token_ids)
 
     def launch(self, chunks: list[tuple[int, int]]) -> None:
         """One more step; waits for the oldest one when too many are in flight."""
@@ -189,6 +200,7 @@ class Steps:
             slot for earlier, _ in self._flying for slot in earlier.slots[earlier.sample_rows].tolist()
         ]
         ahead = np.isin(batch.slots, waiting)
+        self._states.take(batch)
         self._flying.append((batch, self._runner.launch(batch, ahead)))
         self._requests.advance(batch)
 
@@ -199,7 +211,9 @@ class Steps:
 
     def _collect(self) -> None:
         batch, launched = self._flying.popleft()
-        self._requests.fill_in(batch, self._runner.collect(launched).token_ids)
+        sampled = self._runner.collect(launched)
+        self._states.commit(batch, ())
+        self._requests.fill_in(batch, sampled.token_ids)
 
 
 def load_reference(model_dir: Path, runner: CudaRunner) -> Any:
@@ -248,10 +262,7 @@ def run_streams(
         batch = requests.batch(
             [(slot, prompt_tokens) for slot in range(first, min(first + at_once, streams))]
         )
-        only = batch.rows(batch.num_decode_rows, len(batch.slots))
-        sampled = runner.execute(only)
-        requests.advance(only)
-        requests.fill_in(only, sampled.token_ids)
+        steps.execute(batch.rows(batch.num_decode_rows, len(batch.slots)))
     seconds = []
     for _ in range(output_tokens - 1):
         started = time.perf_counter()

@@ -13,7 +13,6 @@ import torch
 from signalbox.errors import StartupError
 from signalbox.runtime import config
 from tests.worker_svc.runner.reference import make_runner
-from tools.make_random_model import PRESETS
 from worker_svc.config import WorkerSettings
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.errors import ModelLoadError
@@ -73,7 +72,7 @@ def test_a_containers_limit_counts_without_its_cached_files(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("num_tokens", [1, 16, 100])
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name in ("tiny-llama", "tiny-mistral")])
+@pytest.mark.parametrize("preset", ["tiny-llama", "tiny-mistral", "hybrid-qwen3-5"])
 def test_the_profiled_step_runs_as_many_tokens_as_a_step_may_have(
     model_dir: ModelDir, preset: str, num_tokens: int
 ) -> None:

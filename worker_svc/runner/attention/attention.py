@@ -28,7 +28,7 @@ from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kerne
 
 if TYPE_CHECKING:
     from worker_svc.runner.recurrent.drafted import DraftedRows
-    from worker_svc.runner.recurrent.rows import StateRows
+    from worker_svc.runner.recurrent.rows import DecodeStates, StateRows
 
 IMPLEMENTATION = "signalbox_paged"
 SHAPE_RECORDER = "signalbox_shapes"
@@ -52,7 +52,7 @@ class PagedBatch:
     """[R, W] as `block_tables`, of each group but the spine."""
     of_layers: tuple[int, ...] = ()
     """[layers] number of each layer's group; empty: all are the spine's."""
-    states: StateRows | DraftedRows | None = None
+    states: StateRows | DraftedRows | DecodeStates | None = None
     """The recurrent states of the rows; None: the model has no such layers."""
     layers_called: set[int] = field(default_factory=set)
     block_ids: torch.Tensor = field(init=False)

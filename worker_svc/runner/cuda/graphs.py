@@ -5,19 +5,54 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import torch
 
+from worker_svc.core.batch import I32
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import bucket_for
 from worker_svc.runner.cuda.state import DecodeState
+from worker_svc.runner.cuda.transfers import upload
+from worker_svc.runner.recurrent.rows import DecodeStates
+from worker_svc.runner.recurrent.store import StateStore
 from worker_svc.runner.sampling.finite import state_sums
 from worker_svc.runner.triton.batch import DecodeBatch, make_decode_items
 
 logger = logging.getLogger(__name__)
 WARM_UPS = 2
 """Runs before a capture: Triton compiles its kernels, libraries choose theirs."""
+
+
+class StepInputs:
+    """What the host tells a decode step of `size` rows, in buffers that stay where they are."""
+
+    def __init__(self, state: DecodeState, store: StateStore | None, size: int) -> None:
+        """store: of recurrent states; None: the model has none."""
+        padding = [state.num_slots]
+        if store is not None:
+            last = np.full(2, store.num_slots - 1, np.int32)
+            padding += store.rows_of(last, np.array([0, 1], np.int32)).tolist()
+        self._padding = np.array(padding, np.int64)
+        self._columns = torch.from_numpy(np.tile(self._padding[:, None], size)).to(state.device)
+
+    @property
+    def slots(self) -> torch.Tensor:
+        """[size] what to run; rows that fill up are of the slot behind the last one."""
+        return self._columns[0]
+
+    @property
+    def state_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """[size] and [size]: rows of the store that are read and written; rows that fill up have those of nobody."""
+        return self._columns[1], self._columns[2]
+
+    def fill(self, *columns: I32) -> None:
+        """Takes the columns `[R]` of as many rows: slots and, where the model keeps states, rows of the store. Waits
+        for nothing."""
+        padded = np.tile(self._padding[:, None], self._columns.shape[1])
+        padded[:, : len(columns[0])] = columns
+        self._columns.copy_(upload([padded], self._columns.device)[0])
 
 
 class DecodeStep:
@@ -31,23 +66,26 @@ class DecodeStep:
         of_layers: tuple[int, ...],
         size: int,
         num_splits: int,
+        store: StateStore | None = None,
     ) -> None:
-        """of_layers: `[layers]` number of each layer's group; empty: all are the spine's."""
+        """of_layers: `[layers]` number of each layer's group; empty: all are the spine's. store: of recurrent states;
+        None: the model has none."""
         self._forward, self._cache, self._state = ModuleForward(module), cache, state
-        self._of_layers, self._num_splits = of_layers, num_splits
+        self._of_layers, self._num_splits, self._store = of_layers, num_splits, store
         self._items = make_decode_items(size, num_splits, state.device)
-        self.slots = torch.full((size,), state.num_slots, dtype=torch.int64, device=state.device)
-        """[size] what to run; rows that fill up are of the slot behind the last one."""
+        self.inputs = StepInputs(state, store, size)
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes the KV of the rows' tokens. Returns the logits `[size, V]`, and whether the hidden states are finite
-        `[size]`. Copies nothing from or to the host."""
-        tokens, positions = self._state.tokens[self.slots], self._state.positions[self.slots]
+        """Writes the KV and the states of the rows' tokens. Returns the logits `[size, V]`, and whether the hidden
+        states are finite `[size]`. Copies nothing from or to the host."""
+        slots, store = self.inputs.slots, self._store
+        tokens, positions = self._state.tokens[slots], self._state.positions[slots]
         batch = DecodeBatch(
             self._cache,
             positions,
-            self._state.block_tables[:, self.slots],
+            self._state.block_tables[:, slots],
             of_layers=self._of_layers,
+            states=None if store is None else DecodeStates(store, *self.inputs.state_rows),
             items=self._items,
             num_splits=self._num_splits,
         )
@@ -60,7 +98,7 @@ class CapturedStep:
     """A `DecodeStep` as a graph: one launch for all kernels. Not to be made while another thread uses the device."""
 
     def __init__(self, step: DecodeStep, pool: Any) -> None:
-        self.slots = step.slots
+        self.inputs = step.inputs
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -88,10 +126,11 @@ class DecodeSteps:
         of_layers: tuple[int, ...],
         sizes: tuple[int, ...],
         num_splits: int,
+        store: StateStore | None = None,
     ) -> None:
         self._sizes = sizes
         self._steps: dict[int, DecodeStep | CapturedStep] = {
-            size: DecodeStep(module, cache, state, of_layers, size, num_splits) for size in sizes
+            size: DecodeStep(module, cache, state, of_layers, size, num_splits, store) for size in sizes
         }
 
     def for_rows(self, count: int) -> DecodeStep | CapturedStep | None:

@@ -18,7 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, Sampled
+from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.run_ahead import is_plain
+from worker_svc.core.steps_in_flight import MOST_IN_FLIGHT
 from worker_svc.runner.attention import attention
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
@@ -29,6 +31,8 @@ from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
+from worker_svc.runner.recurrent.drafted import rows_of
+from worker_svc.runner.recurrent.rows import StateRows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums
 from worker_svc.runner.torch_runner import TorchRunner
 
@@ -62,7 +66,7 @@ class CudaRunner(TorchRunner):
 
     _num_scratch_blocks = 1
     """Where rows write that only fill up a graph's size."""
-    _keeps_states = False
+    _most_in_flight = MOST_IN_FLIGHT
 
     def __init__(
         self,
@@ -147,7 +151,9 @@ class CudaRunner(TorchRunner):
         from worker_svc.runner.triton.attention import SPLIT  # noqa: PLC0415
 
         num_splits = -(-self.info.max_model_len // SPLIT)
-        steps = DecodeSteps(self.model.module, self._cache, self._state, self._of_layers, sizes, num_splits)
+        steps = DecodeSteps(
+            self.model.module, self._cache, self._state, self._of_layers, sizes, num_splits, self._states
+        )
         if self.model.device.type == "cuda":
             with torch.inference_mode():
                 steps.capture()
@@ -217,9 +223,9 @@ class CudaRunner(TorchRunner):
             )
         )
         slots, positions = batch.slots[batch.sample_rows], batch.seq_lens[batch.sample_rows]
-        step = self._steps.for_rows(num_decode) if self._steps and num_decode == len(batch.slots) else None
+        step = self._steps.for_rows(num_decode) if self._steps and goes_on(batch) else None
         logits, states = (
-            self._run_ahead_of_host(batch, ahead) if step is None else self._run_step(step, batch.slots)
+            self._run_ahead_of_host(batch, ahead) if step is None else self._run_step(step, batch)
         )
         if not len(slots):
             return Launched(slots, positions, batch.sample_rows, HostCopy(states.long()))
@@ -231,12 +237,23 @@ class CudaRunner(TorchRunner):
         results = HostCopy(torch.cat((tokens, states[: len(batch.slots)].long(), choices.long())))
         return Launched(slots, positions, batch.sample_rows, results)
 
-    def _run_step(self, step: Any, slots: NDArray[np.int32]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits `[bucket, V]` of decode rows whose columns the device has, and whether their states are finite."""
-        padded = np.full(len(step.slots), self._state.num_slots, np.int64)
-        padded[: len(slots)] = slots
-        step.slots.copy_(upload([padded], self.model.device)[0])
-        return step.run()  # type: ignore[no-any-return]
+    def _run_step(self, step: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits `[bucket, V]` of decode rows whose columns the device has, and whether their hidden states are
+        finite."""
+        store, slots = self._states, batch.slots
+        if store is None:
+            step.inputs.fill(slots)
+            return step.run()  # type: ignore[no-any-return]
+        step.inputs.fill(
+            slots, store.rows_of(slots, batch.state_reads), store.rows_of(slots, batch.state_writes)
+        )
+        results: tuple[torch.Tensor, torch.Tensor] = step.run()
+        if batch.state_keeps:
+            rows = rows_of(store, batch)
+            assert isinstance(rows, StateRows), "rows have no tails"
+            for stored in store.layers.values():
+                rows.keep_ends(stored)
+        return results
 
     def _run_ahead_of_host(self, batch: Batch, ahead: Mask) -> tuple[torch.Tensor, torch.Tensor]:
         """As `_run_step`, `[N, V]` and `[R]`, for any step; from the host's columns, but
@@ -250,6 +267,7 @@ class CudaRunner(TorchRunner):
             group_tables=batch.group_tables,
             of_layers=self._of_layers,
             device=self.model.device,
+            states=rows_of(self._states, batch),
         )
         rows = np.flatnonzero(ahead)
         columns = [
@@ -274,5 +292,12 @@ class CudaRunner(TorchRunner):
         if step is None:
             slots, positions = upload([slots.astype(np.int64), positions], self.model.device)
             return slots, positions
-        there = step.slots[: len(slots)]
+        there = step.inputs.slots[: len(slots)]
         return there, self._state.positions[there] + 1
+
+
+def goes_on(batch: Batch) -> bool:
+    """Whether all rows decode one token each, and go on from where the device left them: no right drafts are to be run
+    again in recurrent layers."""
+    is_decoding = batch.num_decode_rows == len(batch.slots)
+    return is_decoding and not batch.state_tails.any() and not (batch.state_reads == NOTHING).any()

@@ -17,7 +17,7 @@ def upload(columns: list[NDArray[Any]], device: torch.device) -> list[torch.Tens
     for column in columns:
         starts.append(size)
         size += -(-column.nbytes // ALIGNMENT) * ALIGNMENT
-    packed = np.empty(size, np.uint8)
+    packed = np.empty(max(size, ALIGNMENT), np.uint8)  # views of nothing have no strides
     for start, column in zip(starts, columns, strict=True):
         packed[start : start + column.nbytes] = np.ascontiguousarray(column).reshape(-1).view(np.uint8)
     buffer = torch.from_numpy(packed)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from worker_svc.core.batch import I32
+from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.recurrent.rows import StateRows
+from worker_svc.runner.recurrent.store import StateStore
 
 
 @torch.inference_mode()
@@ -30,6 +34,7 @@ def run_largest_step(
         positions=positions,
         block_tables=np.zeros((len(starts) - 1, 1), np.int32),
         device=model.device,
+        states=rows_that_begin(model, starts),
     )
     with attention.running(batch):
         output = model.module(
@@ -39,6 +44,15 @@ def run_largest_step(
             logits_to_keep=torch.from_numpy(starts[1:] - 1).to(model.device, torch.int64),
         )
     return output.logits[0].float()  # type: ignore[no-any-return]
+
+
+def rows_that_begin(model: LoadedModel, query_starts: I32) -> StateRows | None:
+    """Rows that all leave their states in the same place; None: the model has no recurrent layers."""
+    if not model.state_layout:
+        return None
+    store = StateStore(model.state_layout, num_slots=1, num_versions=1, device=model.device)
+    count = len(query_starts) - 1
+    return StateRows(store, query_starts, np.full(count, NOTHING, np.int32), np.zeros(count, np.int32))
 
 
 def step_bytes(model: LoadedModel, batch_class: type[PagedBatch], block_size: int, num_tokens: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from worker_svc.core.batch import I32, Batch
+from worker_svc.runner.cuda.transfers import upload
 from worker_svc.runner.recurrent.rows import StateRows
 from worker_svc.runner.recurrent.store import StateStore
 
@@ -113,4 +114,4 @@ def _numbered(store: StateStore, rows: I32, counts: I32) -> tuple[torch.Tensor, 
 
 
 def _index(store: StateStore, values: np.ndarray) -> torch.Tensor:  # type: ignore[type-arg]
-    return torch.from_numpy(values).to(store.device, torch.int64)
+    return upload([values.astype(np.int64)], store.device)[0]

@@ -12,7 +12,7 @@ from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.attention import attention
 from worker_svc.runner.recurrent.carried import CarriedStates
 from worker_svc.runner.recurrent.layout import LayerState, StateLayout, StateShape
-from worker_svc.runner.recurrent.rows import StateRows
+from worker_svc.runner.recurrent.rows import DecodeStates, StateRows
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RecurrentForward:
         batch.layers_called.add(self.layer_idx)
         return batch.states.advance(self.layer_idx, self.run, hidden_states)
 
-    def run(self, hidden_states: torch.Tensor, rows: StateRows) -> torch.Tensor:
+    def run(self, hidden_states: torch.Tensor, rows: StateRows | DecodeStates) -> torch.Tensor:
         """`[1, T, H]` of these rows."""
         stored = rows.store.layers[self.layer_idx]
         out = torch.empty_like(hidden_states)
@@ -77,6 +77,14 @@ class RecurrentForward:
             states = CarriedStates(*(part[rows.step_sources] for part in stored))
             out[0, rows.step_index] = self._advance(hidden_states[0, rows.step_index][:, None], states)[:, 0]
             put(stored, rows.step_targets, states)
+        if isinstance(rows, StateRows):
+            self._run_scans(hidden_states, out, rows)
+        rows.keep_ends(stored)
+        return out
+
+    def _run_scans(self, hidden_states: torch.Tensor, out: torch.Tensor, rows: StateRows) -> None:
+        """Writes `out` of the rows that run alone."""
+        stored = rows.store.layers[self.layer_idx]
         for row, start, _ in rows.scans:
             source = rows.sources[row]
             begins = source == NOTHING
@@ -84,8 +92,6 @@ class RecurrentForward:
             for first, last, target in rows.parts_of(row):
                 self._scan(hidden_states, out, (first, last), states, begins=begins and first == start)
                 put(stored, slice(target, target + 1), states)
-        rows.keep_ends(stored)
-        return out
 
     def _scan(
         self,

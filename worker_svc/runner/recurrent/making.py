@@ -13,9 +13,6 @@ from worker_svc.runner.model.memory import CPU_MEMORY_SHARE, available_bytes, in
 from worker_svc.runner.recurrent.store import StateStore, rows_per_slot
 
 logger = logging.getLogger(__name__)
-NUM_VERSIONS = 2
-"""A step reads one version of a state and writes the other; there is one step at a time. With drafts there is one more,
-for states that nobody reads."""
 SCAN_TOKENS = 64
 """A scan that is cut at multiples of it gives the states of one that is not (SG6)."""
 CHECKPOINT_SHARE = 0.2
@@ -31,28 +28,29 @@ def make_store(
     num_drafts: int = 0,
     *,
     num_host_requests: int = 0,
-    is_served: bool,
+    most_in_flight: int = 1,
 ) -> StateStore | None:
     """The states of `num_slots` requests, and one more for what no request asks, and `num_checkpoints`; None: the model
     has no states.
 
     num_slots None: the usual number, or as many as `CPU_MEMORY_SHARE` of the free memory holds. num_checkpoints None:
     as many as usual, or as `CHECKPOINT_SHARE` of what is free then holds. num_drafts: the most that a request has in a
-    step. num_host_requests: those that the host tier is for; their checkpoints have places there. `is_served`: the
-    runner serves recurrent layers. ModelLoadError, too, where something was asked for that they do not go with, or
-    where memory is short.
+    step. num_host_requests: those that the host tier is for; their checkpoints have places there. most_in_flight: steps
+    that may be on their way at a time: each reads one version of a slot's state and writes the next. With drafts there
+    is one more, for states that nobody reads. ModelLoadError, too, where something was asked for that they do not go with,
+    or where memory is short.
     """
     layout = model.state_layout
     if not layout:
         return None
-    family = model.module.config.model_type
-    if not is_served:
+    if num_host_requests and model.device.type == "cuda":
         raise ModelLoadError(
-            f"model_type {family!r} has recurrent layers: these are served with device cpu and attention auto alone."
+            f"num_host_blocks: model_type {model.module.config.model_type!r} has recurrent layers, whose states have no "
+            "places in a host tier of a GPU."
         )
     available = available_bytes(model.device)
     width = int(model.module.config.get_text_config().hidden_size)
-    num_versions = NUM_VERSIONS + (num_drafts > 0)
+    num_versions = most_in_flight + 1 + (num_drafts > 0)
     row_bytes = layout.bytes_per_row + layout.bytes_of_drafts(num_drafts, width)
     slot_bytes = row_bytes * rows_per_slot(num_versions, 1)
     if num_checkpoints is None and ((num_slots or 1) + 1) * slot_bytes > available:

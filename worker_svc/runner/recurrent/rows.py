@@ -11,6 +11,8 @@ import torch
 
 from worker_svc.core.batch import I32
 from worker_svc.core.requests.state_versions import NOTHING
+from worker_svc.runner.cuda.transfers import upload
+from worker_svc.runner.recurrent.columns import StateColumns, upload_columns
 from worker_svc.runner.recurrent.store import StateStore
 
 
@@ -111,6 +113,11 @@ class StateRows:
         return self._on_device(written), self._on_device(copies)
 
     @cached_property
+    def columns(self) -> list[StateColumns]:
+        """The `runs` as kernels are told of them."""
+        return upload_columns(self.runs, self.store.device)
+
+    @cached_property
     def step_index(self) -> torch.Tensor:
         """[S] query tokens of `steps`."""
         return self._on_device(self.query_starts[:-1][self.steps])
@@ -126,7 +133,33 @@ class StateRows:
         return self._on_device(self.targets[self.steps])
 
     def _on_device(self, values: I32) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.store.device, torch.int64)
+        return upload([values.astype(np.int64)], self.store.device)[0]
+
+
+class DecodeStates:
+    """The rows of a forward of B rows of one token, each of which goes on from a state, as a CUDA graph needs them:
+    only the device knows which."""
+
+    def __init__(self, store: StateStore, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """int64 `[B]` rows of the store that are read, and rows that are written."""
+        self.store, self.step_sources, self.step_targets = store, sources, targets
+        size, device = len(sources), store.device
+        self.steps = np.arange(size, dtype=np.int32)
+        self.step_index = torch.arange(size, device=device)
+        starts = torch.arange(size + 1, dtype=torch.int32, device=device)
+        self.columns = [StateColumns(starts, sources.int(), targets.int(), starts[:size])]
+
+    def advance(
+        self,
+        layer: int,
+        run: Callable[[torch.Tensor, DecodeStates], torch.Tensor],
+        hidden_states: torch.Tensor,
+    ) -> torch.Tensor:
+        """`[1, B, H]` of the batch; the same, of what `run` makes of it."""
+        return run(hidden_states, self)
+
+    def keep_ends(self, stored: tuple[torch.Tensor, ...]) -> None:
+        """Copies nothing: states that are kept besides are copied behind the graph."""
 
 
 def scratch_rows(store: StateStore | None) -> StateRows | None:

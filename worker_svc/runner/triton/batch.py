@@ -15,6 +15,7 @@ from worker_svc.runner.attention.kv_cache import KVCache, LayerCache
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.cuda.transfers import upload
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.recurrent.rows import DecodeStates
 from worker_svc.runner.triton import attention
 from worker_svc.runner.triton.attention import SPLIT, AttentionWork, chunk_tile, decode_tile
 from worker_svc.runner.triton.write import write_kv
@@ -45,7 +46,7 @@ class TritonBatch(PagedBatch):
 
     @property
     def position_tensor(self) -> torch.Tensor:
-        """[T]"""
+        """[T] position of each query token, on the device."""
         return self._positions
 
     def within_chunks(self, chunk: int) -> PagedBatch:
@@ -93,11 +94,12 @@ class DecodeBatch(PagedBatch):
         items: torch.Tensor,
         num_splits: int,
         of_layers: tuple[int, ...] = (),
+        states: DecodeStates | None = None,
         split: int = SPLIT,
     ) -> None:
         """`positions` `[B]` and `block_tables` `[G, B, W]`, of the spine and each other group, are int32, `items` those
         of `make_decode_items`."""
-        self.cache, self.layers_called, self.of_layers = cache, set(), of_layers
+        self.cache, self.layers_called, self.of_layers, self.states = cache, set(), of_layers, states
         self.num_decode_rows = len(positions)
         self.offsets = (positions % cache.block_size).to(torch.int64)
         self._columns = (positions // cache.block_size).to(torch.int64)[:, None]
@@ -124,7 +126,7 @@ class DecodeBatch(PagedBatch):
 
     @property
     def position_tensor(self) -> torch.Tensor:
-        """[B]"""
+        """[B] position of each row, on the device."""
         return self._work.positions
 
     def within_chunks(self, chunk: int) -> PagedBatch:
@@ -132,7 +134,7 @@ class DecodeBatch(PagedBatch):
         return self
 
     def _written_blocks(self) -> torch.Tensor:
-        """[B] blocks that the rows' KV is written to, by the tables of the work."""
+        """Blocks `[B]` that the rows' KV is written to, by the tables of the work."""
         return self._work.block_tables.gather(1, self._columns)[:, 0].to(torch.int64)
 
     def write(self, layer: LayerCache, key: torch.Tensor, value: torch.Tensor) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from worker_svc.runner.attention.projections import gated_projections
@@ -21,23 +20,11 @@ from worker_svc.runner.cpu.fused import (
     norm_epsilon,
 )
 from worker_svc.runner.cpu.optimize import Swap, swap_children
-from worker_svc.runner.cpu.packed_linear import joined, probe_rows, relative_error, weight_and_bias
+from worker_svc.runner.cpu.packed_linear import probe_rows, relative_error, weight_and_bias
 from worker_svc.runner.cpu.unfused import tell_unfused
+from worker_svc.runner.triton.joined_linear import JoinedLinear
+from worker_svc.runner.triton.states.families import recurrent_layer
 from worker_svc.runner.triton.write import TritonKernels
-
-
-class JoinedLinear(nn.Module):
-    """Linear layers of the same input, side by side in one product."""
-
-    def __init__(self, *linears: nn.Module, order: torch.Tensor | None = None) -> None:
-        """Their outputs come in that `order`, int64 `[outputs]`, if there is one."""
-        super().__init__()
-        pairs = [weight_and_bias(linear) for linear in linears]
-        self._weight, self._bias = joined(pairs, None if order is None else order.to(pairs[0][0].device))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`[..., in]` to `[..., out]`."""
-        return F.linear(x, self._weight, self._bias)
 
 
 class TritonNorm(nn.Module):
@@ -98,6 +85,7 @@ def fuse(model: nn.Module) -> None:
     """Swaps the modules known, in place. Every swapped part but attention was compared with the original."""
     kernels = TritonKernels()
     swaps: list[Swap] = [
+        recurrent_layer,
         lambda module: TritonAttention(module, kernels) if is_attention(module) else None,
         lambda module: TritonMLP(module, kernels) if is_gated_mlp(module) else None,
         lambda module: TritonNorm(module, kernels) if is_rms_norm(module) else None,

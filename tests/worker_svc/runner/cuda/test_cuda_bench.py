@@ -16,12 +16,12 @@ from signalbox.benchmarks.runner import cuda
 @pytest.fixture
 def run(
     model_dir: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], tuple[bool, list[dict[str, Any]]]]:
+) -> Callable[..., tuple[bool, list[dict[str, Any]]]]:
     monkeypatch.setattr(cuda, "COPY_BYTES", 1 << 20)
     monkeypatch.setattr(cuda, "CHECKED_PROMPTS", (1, 15, 33, 100))
     monkeypatch.setattr(cuda, "CHUNK", 40)
     options = argparse.Namespace(
-        model=model_dir("tiny-qwen3"),
+        model=None,
         streams=[1, 3],
         prompt_tokens=20,
         output_tokens=12,
@@ -30,14 +30,15 @@ def run(
         threads=1,
     )
 
-    def call() -> tuple[bool, list[dict[str, Any]]]:
+    def call(preset: str = "tiny-qwen3") -> tuple[bool, list[dict[str, Any]]]:
+        options.model = model_dir(preset)
         lines: list[dict[str, Any]] = []
         return cuda.run(options, lines.append), lines
 
     return call
 
 
-def test_lines(run: Callable[[], tuple[bool, list[dict[str, Any]]]]) -> None:
+def test_lines(run: Callable[..., tuple[bool, list[dict[str, Any]]]]) -> None:
     is_right, lines = run()
     assert is_right
     device, *rest = lines
@@ -55,8 +56,16 @@ def test_lines(run: Callable[[], tuple[bool, list[dict[str, Any]]]]) -> None:
         assert line["floor_ms"] > 0
 
 
+@pytest.mark.parametrize("preset", ["tiny-gemma3", "hybrid-qwen3-5"])
+def test_windows_and_states(run: Callable[..., tuple[bool, list[dict[str, Any]]]], preset: str) -> None:
+    """SG3: of states each step in flight has a version."""
+    is_right, lines = run(preset)
+    assert is_right
+    assert [line["wrong"] for line in lines[1:3]] == [0, 0]
+
+
 def test_wrong_outputs_are_found(
-    run: Callable[[], tuple[bool, list[dict[str, Any]]]], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., tuple[bool, list[dict[str, Any]]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cache that is off by a little: the check fails."""
     from worker_svc.runner.attention.kv_cache import LayerCache  # noqa: PLC0415

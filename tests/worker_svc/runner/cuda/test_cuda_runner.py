@@ -15,6 +15,7 @@ from tests.worker_svc.runner.cuda.ahead_harness import AheadDriver
 from tests.worker_svc.runner.reference import OUTPUT_TOKENS, assert_same_but_for_ties, generate, make_prompts
 from tests.worker_svc.runner.runner_harness import GARBAGE, GREEDY, Driver
 from worker_svc.config import WorkerSettings
+from worker_svc.core.batch import StateKeep
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.errors import ModelLoadError
@@ -149,6 +150,19 @@ def test_a_launch_waits_for_nothing(model_dir: ModelDir) -> None:
         torch.ones(3).argmax().item()
     with pytest.raises(AssertionError, match="index with a mask"), NoWaiting():
         torch.ones(3)[torch.ones(3, dtype=torch.bool)]
+
+
+def test_a_launch_on_states_waits_for_nothing(model_dir: ModelDir) -> None:
+    """SG12: rows that decode, one of which passes a boundary that is kept."""
+    driver = Driver(make_runner(model_dir("hybrid-qwen3-5"), num_checkpoints=2))
+    requests = [driver.add(prompt, 4) for prompt in make_prompts((63, 9))]
+    driver.step({request.slot: request.num_prompt for request in requests})
+    _, batch = driver.build({})
+    driver.states.take(batch)
+    row = batch.slots.tolist().index(requests[0].slot)
+    batch.state_keeps.append(StateKeep(row, row + 1, 1))
+    with NoWaiting():
+        driver.runner.launch(batch)
 
 
 def test_launching_ahead_of_nothing_is_refused(model_dir: ModelDir) -> None:

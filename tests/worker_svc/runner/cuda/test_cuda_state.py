@@ -171,6 +171,7 @@ def test_random_steps(groups: tuple[BlockGroup, ...]) -> None:
 
 
 def test_upload() -> None:
+    assert upload([np.empty(0, np.int64)], CPU)[0].tolist() == []
     columns = [
         np.arange(5, dtype=np.int32),
         np.array([0.5, 2.0]),

@@ -13,6 +13,7 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from worker_svc.runner.triton import attention, attention_kernels, write  # noqa: E402
+from worker_svc.runner.triton.states import convolution, delta_rule, state_space  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     attention.INTERPRETED, reason="kernels are interpreted in this process, not compiled"
@@ -36,14 +37,22 @@ LATENT = {
     "LATENT": True,
 }
 """Of DeepSeek V3."""
-FLOATS = {"scale", "softcap", "epsilon", "weight_offset"}
-TYPED = {"part_acc": "*fp32", "part_sums": "*fp32", "items": "*i32", "positions": "*i32", "tables": "*i32"}
+FLOATS = {"scale", "softcap", "epsilon", "weight_offset", "update_scale", "least_step", "most_step"}
+TYPED = {
+    **dict.fromkeys(("part_acc", "part_sums", "states"), "*fp32"),
+    **dict.fromkeys(("items", "positions", "tables"), "*i32"),
+    **dict.fromkeys(("query_starts", "sources", "targets", "token_rows"), "*i32"),
+}
 POINTERS = {
     **dict.fromkeys(
         ("out", "query", "keys", "values", "sinks", "key", "value", "x", "weight", "gate_up", "qkv")
     ),
     **dict.fromkeys(("cosines", "sines", "query_norm", "key_norm")),
+    **dict.fromkeys(("inputs", "bias", "stored", "decays", "updates", "rates", "biases")),
+    **dict.fromkeys(("inward", "outward", "steps", "skips")),
 }
+DELTA = {"NUM_HEADS": 32, "GROUP": 2, "DK": 128, "DV": 128, "PAD_DK": 128, "BLOCK_DV": 32}
+"""Of Qwen3-Next."""
 KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
     "decode": (
         attention_kernels.attend_kernel,
@@ -78,6 +87,23 @@ KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
         1,
     ),
     "norm": (write.norm_kernel, {"D": 3000, "PAD_D": 4096, "ROUNDS": True}, 4),
+    "convolution": (
+        convolution.convolve_kernel,
+        {"NUM_CHANNELS": 8192, "KERNEL": 4, "KEPT": 4, "BLOCK": 256, "HAS_BIAS": True, "HAS_SILU": True},
+        4,
+    ),
+    "delta rule": (delta_rule.delta_kernel, DELTA | {"PER_CHANNEL": False}, 4),
+    "Kimi delta rule": (delta_rule.delta_kernel, DELTA | {"GROUP": 1, "PER_CHANNEL": True}, 4),
+    "state space": (
+        state_space.space_kernel,
+        {"NUM_HEADS": 48, "GROUP": 48, "P": 64, "N": 256, "BLOCK_P": 32, "PAD_N": 256},
+        4,
+    ),
+    "selective scan": (
+        state_space.scan_kernel,
+        {"NUM_CHANNELS": 8192, "N": 16, "BLOCK": 32, "PAD_N": 16},
+        4,
+    ),
     "gate": (write.gate_kernel, {"WIDTH": 1500, "IS_GELU": True, "BLOCK": 1024}, 4),
 }
 
@@ -91,9 +117,10 @@ def type_of(name: str, dtype: str) -> str:
     return TYPED.get(name, f"*{dtype}" if name in POINTERS else "i32")
 
 
-# The one with all features takes half a minute to compile in float32.
+# Those take half a minute to compile in float32.
+SLOW = ("mixed", "chunks of positions")
 CASES = [
-    (name, dtype) for name in KERNELS for dtype in ("bf16", "fp32") if (name, dtype) != ("mixed", "fp32")
+    (name, dtype) for name in KERNELS for dtype in ("bf16", "fp32") if dtype == "bf16" or name not in SLOW
 ]
 
 

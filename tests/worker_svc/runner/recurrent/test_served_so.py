@@ -64,13 +64,12 @@ def test_drafts_take_a_version_more(model_dir: ModelDir) -> None:
     assert drafting.info.num_state_versions == plain.info.num_state_versions + 1
 
 
-def test_the_runner_of_gpus_refuses_them(model_dir: ModelDir) -> None:
-    """SG8. Its steps on the device know of no states."""
+def test_steps_ahead_take_a_version_more(model_dir: ModelDir) -> None:
+    """SG3. The runner of GPUs has two on their way."""
     model = make_runner(model_dir(PRESET)).model
-    with pytest.raises(
-        ModelLoadError, match=r"'qwen3_next' has recurrent layers: .* device cpu and attention auto"
-    ):
-        making.make_store(model, 4, is_served=CudaRunner._keeps_states)
+    for num_drafts in (0, 2):
+        store = making.make_store(model, 4, 0, num_drafts, most_in_flight=CudaRunner._most_in_flight)
+        assert store is not None and store.num_versions == 3 + (num_drafts > 0)
 
 
 def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_slots_whose_states_do_not_fit_are_refused(
     model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SG8."""
-    row_bytes = make_runner(model_dir(PRESET)).model.state_layout.bytes_per_row * making.NUM_VERSIONS
+    row_bytes = make_runner(model_dir(PRESET)).model.state_layout.bytes_per_row * 2
     monkeypatch.setattr(making, "available_bytes", lambda _: 10 * row_bytes + 1)
     assert make_runner(model_dir(PRESET), num_slots=9).info.num_slots == 9
     with pytest.raises(ModelLoadError, match=r"num_slots is 10: .* enough for 9\."):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from worker_svc.runner.cpu.packed_linear import PackingError, relative_error
 from worker_svc.runner.cpu.recurrent.side_by_side import SideBySide, one_product
 from worker_svc.runner.recurrent.layers import RecurrentForward
 from worker_svc.runner.recurrent.layout import LayerState, StateLayout
-from worker_svc.runner.recurrent.rows import StateRows
+from worker_svc.runner.recurrent.rows import DecodeStates, StateRows
 from worker_svc.runner.recurrent.store import StateStore
 
 logger = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class NativeLayer(nn.Module):
         target."""
         batch = attention.current()
         assert batch.states is not None, "the model has recurrent layers"
+        assert not isinstance(batch.states, DecodeStates), "such rows are a GPU's"
         batch.layers_called.add(self.layer_idx)
         return batch.states.advance(self.layer_idx, self.run, hidden_states)
 
@@ -110,14 +111,30 @@ class NativeLayer(nn.Module):
             self._kernels.run_states(kind, call)
 
 
-def compare(served: RecurrentForward, ours: NativeLayer, kept: LayerState, hidden_size: int) -> None:
+class Advancing(Protocol):
+    """A recurrent layer as it is served."""
+
+    kind: str
+
+    def run(self, hidden_states: torch.Tensor, rows: StateRows) -> torch.Tensor:
+        """`[1, T, H]` of these rows."""
+
+
+def compare(
+    served: RecurrentForward,
+    ours: Advancing,
+    kept: LayerState,
+    hidden_size: int,
+    device: str | torch.device = "cpu",
+) -> None:
     """NotFusableError if outputs or states differ by more than rounding, in a row that goes on or one that begins."""
     generator = torch.Generator().manual_seed(hidden_size)
     dtype = kept.conv.dtype
-    hidden = torch.randn(1, sum(CHECKED_LENGTHS), hidden_size, generator=generator).to(dtype)
+    hidden = torch.randn(1, sum(CHECKED_LENGTHS), hidden_size, generator=generator).to(device, dtype)
     starts = np.cumsum((0, *CHECKED_LENGTHS)).astype(np.int32)
     stores = [
-        StateStore(StateLayout({served.layer_idx: kept}), num_slots=2, num_versions=2) for _ in range(2)
+        StateStore(StateLayout({served.layer_idx: kept}), num_slots=2, num_versions=2, device=device)
+        for _ in range(2)
     ]
     parts = zip(*(store.layers[served.layer_idx] for store in stores), strict=True)
     for one, other in parts:
@@ -134,4 +151,4 @@ def compare(served: RecurrentForward, ours: NativeLayer, kept: LayerState, hidde
     )
     for expected, actual in results:
         if not relative_error(actual, expected) <= 2 * TOLERANCES[dtype]:
-            raise NotFusableError(f"the native {ours.kind.replace('_', ' ')} gives other results")
+            raise NotFusableError(f"our {ours.kind.replace('_', ' ')} gives other results")

@@ -49,7 +49,7 @@ def test_greedy_output_equals_generate(
     used = {type(module) for module in runner.model.module.modules()}
     assert FUSED.get(preset, {TritonAttention, TritonNorm}) <= used
     sizes, run = [], DecodeStep.run
-    monkeypatch.setattr(DecodeStep, "run", lambda step: sizes.append(len(step.slots)) or run(step))
+    monkeypatch.setattr(DecodeStep, "run", lambda step: sizes.append(len(step.inputs.slots)) or run(step))
     driver = Driver(runner)
     prompts = make_prompts((3, 9, 18))
     requests = [driver.add(prompt, COUNT) for prompt in prompts]
@@ -117,7 +117,7 @@ def test_windows_and_chunks_have_blocks_of_their_own(
     assert group.num_blocks < runner.info.num_blocks
     runner._cache.fill(GARBAGE)
     sizes, run = [], DecodeStep.run
-    monkeypatch.setattr(DecodeStep, "run", lambda step: sizes.append(len(step.slots)) or run(step))
+    monkeypatch.setattr(DecodeStep, "run", lambda step: sizes.append(len(step.inputs.slots)) or run(step))
     prompts, ring = make_prompts((3, 21, group.reach + 9)), LocalRing(runner, None, num_seqs=4)
     clients = [ring.submit(prompt, GROUPED) for prompt in prompts]
     ring.run()

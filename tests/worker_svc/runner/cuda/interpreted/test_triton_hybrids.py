@@ -1,0 +1,62 @@
+"""Models with recurrent layers on Triton's kernels: decode steps that read the device's state alone, a step ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker_svc.runner.cuda.serving_ahead import RecordingRunner, serve_ahead, serve_drafted
+from tests.worker_svc.runner.reference import make_prompts
+from worker_svc.core.batch import Batch
+from worker_svc.runner.cuda.graphs import DecodeStep
+from worker_svc.runner.cuda.runner import CudaRunner, Launched, Mask
+from worker_svc.runner.recurrent.layers import RecurrentForward
+from worker_svc.runner.triton.states.layer import TritonLayer
+
+ModelDir = Callable[[str], Path]
+NUM_TOKENS = 6
+PRESETS = ["qwen3-next", "qwen3-5", "olmo", "kimi-linear", "granite", "nemotron-h", "jamba", "lfm2"]
+"""One of each kind of layer."""
+OTHER = "falcon-h1"
+"""Its layers have no kernels here."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("preset", [*PRESETS, OTHER])
+def test_greedy_output_equals_generate(
+    model_dir: ModelDir, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O4, SG3: steps of several sizes, beside prompts, over a boundary that is kept; rows that fill up a step write
+    into states that no request has."""
+    path = model_dir(f"hybrid-{preset}")
+    runner = RecordingRunner.of(
+        path, attention="triton", num_slots=8, num_checkpoints=4, max_model_len=96, num_blocks=60
+    )
+    modules = list(runner.model.module.modules())
+    assert any(isinstance(module, TritonLayer) for module in modules) == (preset != OTHER)
+    assert any(isinstance(module.forward, RecurrentForward) for module in modules) == (preset == OTHER)
+    sizes, run = [], DecodeStep.run
+    monkeypatch.setattr(DecodeStep, "run", lambda step: sizes.append(len(step.inputs.slots)) or run(step))
+    serve_ahead(runner, path, make_prompts((2, 61, 1)), 2, NUM_TOKENS, stops=(None, None, 3))
+    assert 4 in sizes, "three rows run on the step of four"
+    assert runner.num_keeps
+
+
+@pytest.mark.timeout(300)
+def test_drafts(model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SG10, SG12: a row with a tail, and without drafts of its own, runs beside the graphs."""
+    path, tailed = model_dir("hybrid-qwen3-5"), []
+    runner = RecordingRunner.of(
+        path, attention="triton", num_slots=4, num_checkpoints=0, max_model_len=48, max_draft_tokens=2
+    )
+    launch = CudaRunner._launch
+
+    def note(self: CudaRunner, batch: Batch, ahead: Mask) -> Launched:
+        tailed.append(int(batch.state_tails.sum()))
+        return launch(self, batch, ahead)
+
+    monkeypatch.setattr(CudaRunner, "_launch", note)
+    serve_drafted(runner, path, make_prompts((3, 9)), 2, 14)
+    assert any(tailed), "no step has tails and no drafts"

@@ -1,0 +1,1 @@
+"""Recurrent layers on a GPU: their states move on in kernels, from one row of the store to another."""
