@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.runner.cuda.serving_ahead import RecordingRunner, serve_ahead, serve_drafted
-from tests.worker_svc.runner.reference import make_prompts
+from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts
 from worker_svc.core.batch import Batch
 from worker_svc.runner.cuda.graphs import DecodeStep
 from worker_svc.runner.cuda.runner import CudaRunner, Launched, Mask
@@ -60,3 +61,21 @@ def test_drafts(model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CudaRunner, "_launch", note)
     serve_drafted(runner, path, make_prompts((3, 9)), 2, 14)
     assert any(tailed), "no step has tails and no drafts"
+
+
+@pytest.mark.parametrize("preset", ["lfm2"])
+def test_states_that_graphs_pass_are_kept(model_dir: ModelDir, preset: str) -> None:
+    """CK3, SG12: a decode row passes a boundary, and the next turn of its conversation goes on from there."""
+    path, prompt = model_dir(f"hybrid-{preset}"), make_prompts((61,))[0]
+    runner = RecordingRunner.of(
+        path, attention="triton", num_slots=8, num_checkpoints=8, max_model_len=96, num_blocks=60
+    )
+    ring = LocalRing(runner, None, num_seqs=4)
+    first = ring.submit(prompt, NUM_TOKENS)
+    ring.run()
+    ring.step()  # in which the ended request's last boundary is kept
+    longer = [*prompt, *first.output, 5]
+    second = ring.submit(longer, NUM_TOKENS)
+    ring.run()
+    assert ring.worker.stats.num_prefix_hit_tokens == 64
+    assert_same_but_for_ties(second.output, *generate(path, tuple(longer), NUM_TOKENS))
