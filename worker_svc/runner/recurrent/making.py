@@ -37,16 +37,16 @@ def make_store(
     as many as usual, or as `CHECKPOINT_SHARE` of what is free then holds. num_drafts: the most that a request has in a
     step. num_host_requests: those that the host tier is for; their checkpoints have places there. most_in_flight: steps
     that may be on their way at a time: each reads one version of a slot's state and writes the next. With drafts there
-    is one more, for states that nobody reads. ModelLoadError, too, where something was asked for that they do not go with,
-    or where memory is short.
+    is one more, for states that nobody reads. ModelLoadError, too, where something was asked for that they do not go
+    with, or where memory is short.
     """
     layout = model.state_layout
     if not layout:
         return None
     if num_host_requests and model.device.type == "cuda":
         raise ModelLoadError(
-            f"num_host_blocks: model_type {model.module.config.model_type!r} has recurrent layers, whose states have no "
-            "places in a host tier of a GPU."
+            f"num_host_blocks: model_type {model.module.config.model_type!r} has recurrent layers, whose states "
+            "have no places in a host tier of a GPU."
         )
     available = available_bytes(model.device)
     width = int(model.module.config.get_text_config().hidden_size)
