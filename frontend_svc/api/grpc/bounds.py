@@ -14,7 +14,7 @@ class GrpcBounds:
     """Bounds of one listener. Headers of a call have grpc's own: 16 KiB, of which from 8 KiB on some are refused."""
 
     max_connections: int
-    """Those above are closed as soon as they are accepted."""
+    """Connections at a time; one above is closed as soon as it is accepted."""
     max_streams: int
     """Calls of one connection at a time; its client keeps further ones back until one ends."""
     handshake_s: float = 20.0

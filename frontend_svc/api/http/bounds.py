@@ -9,7 +9,7 @@ RESERVED_FILES = 256
 """Open files that a process needs for other things than connections of clients."""
 FEWEST_CONNECTIONS = 64
 HTTP_SHARE, GRPC_SHARE = 0.75, 0.25
-"""Of the files that are left for connections of clients. Those over gRPC have many calls each."""
+"""Parts of the files that are left for connections of clients. Those over gRPC have many calls each."""
 
 
 @dataclass(frozen=True)
