@@ -176,3 +176,20 @@ def test_errors_of_ours_are_those_that_answer_with_5xx() -> None:
     found = re.search(r'outcome=~"([^"]*)"', record["expr"])
     assert found
     assert set(found[1].split("|")) == names
+
+
+@pytest.mark.parametrize(
+    ("waiting", "growth", "seconds_left"), [(3000, 1500, 30), (3000, 0, 3000), (0, 0, 0), (0, 1500, 0)]
+)
+def test_seconds_of_backlog_have_a_number_at_a_standstill(
+    promtool: str, tmp_path: Path, waiting: int, growth: int, seconds_left: int
+) -> None:
+    """An autoscaler asks in any case: `growth` tokens are computed every 15 s, `waiting` wait."""
+    series = {
+        f"{SCHEDULER}_waiting_tokens": f"{waiting}+0x{AFTER}",
+        f"{SCHEDULER}_prefill_tokens_total{{{WORKER}}}": f"0+{growth}x{AFTER}",
+    }
+    name = "signalbox:backlog:seconds"
+    expected = [{"labels": name, "value": seconds_left}]
+    asked = {"expr": name, "eval_time": f"{QUIET * STEP_S}s", "exp_samples": expected}
+    run_tests(promtool, tmp_path, told(series) | {"promql_expr_test": [asked]})
