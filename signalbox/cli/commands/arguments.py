@@ -64,8 +64,8 @@ def add_client_files(parser: argparse.ArgumentParser) -> None:
 
 
 def client_files(args: argparse.Namespace, address: str) -> ClientFiles:
-    """Of the flags, and of the variables where there are none. Raises StartupError, also for flags with an `address` in
-    plaintext."""
+    """A client's files: those of the flags, and of the variables where there are none. Raises StartupError, also for
+    flags with an `address` in plaintext."""
     if not address.startswith((SECURE, "https://")):
         refuse_for_plaintext(address, args.ca, args.cert, args.key)
     return ClientFiles.chosen(args.ca, args.cert, args.key)
