@@ -67,8 +67,9 @@ TINY = {
     "eos_token_id": EOS_TOKEN_ID,
 }
 WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+GEMMA4_LAYERS = ["sliding_attention", "sliding_attention", "full_attention"]
 GEMMA4 = WINDOWS | {
-    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "layer_types": GEMMA4_LAYERS,
     "global_head_dim": 32,
     "num_global_key_value_heads": 1,
     "hidden_size_per_layer_input": 0,
@@ -76,7 +77,7 @@ GEMMA4 = WINDOWS | {
 """Full attention has larger heads, of which a quarter turns (proportional rope)."""
 GEMMA4_SHARED = GEMMA4 | {
     "num_hidden_layers": 5,
-    "layer_types": [*GEMMA4["layer_types"], "sliding_attention", "full_attention"],
+    "layer_types": [*GEMMA4_LAYERS, "sliding_attention", "full_attention"],
     "num_kv_shared_layers": 2,
     "hidden_size_per_layer_input": 8,
     "vocab_size_per_layer_input": 512,
