@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from scheduler_svc.core.slots.worker import Worker
-from signalbox.v1 import admin_pb2, scheduler_pb2
+from signalbox.v1 import admin_pb2
 
 
 def group_statuses(worker: Worker) -> list[admin_pb2.GroupStatus]:
     """The groups but the spine, in order."""
     return [
         admin_pb2.GroupStatus(
-            kind=scheduler_pb2.BlockGroupKind.ValueType(window.group.kind),
+            kind=window.group.kind,  # type: ignore[arg-type]
             reach=window.group.reach,
             num_blocks=window.pool.num_blocks,
             num_free_blocks=window.pool.num_free,
