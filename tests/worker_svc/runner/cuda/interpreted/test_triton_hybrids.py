@@ -63,10 +63,9 @@ def test_drafts(model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(tailed), "no step has tails and no drafts"
 
 
-@pytest.mark.parametrize("preset", ["lfm2"])
-def test_states_that_graphs_pass_are_kept(model_dir: ModelDir, preset: str) -> None:
+def test_states_that_graphs_pass_are_kept(model_dir: ModelDir) -> None:
     """CK3, SG12: a decode row passes a boundary, and the next turn of its conversation goes on from there."""
-    path, prompt = model_dir(f"hybrid-{preset}"), make_prompts((61,))[0]
+    path, prompt = model_dir("hybrid-lfm2"), make_prompts((61,))[0]
     runner = RecordingRunner.of(
         path, attention="triton", num_slots=8, num_checkpoints=8, max_model_len=96, num_blocks=60
     )
