@@ -121,7 +121,7 @@ def a_hit_of_the_spine_alone(patch: Patch) -> None:
         firsts = [window.first_block(length * window.block_size) for window in windows]
         found = [each.find(hashes[first:]) for each, first in zip(tiers, firsts, strict=True)]
         has_last = [(each.blocks[-1:] >= 0) | (each.host_blocks[-1:] >= 0) for each in found]
-        if not all(each.host.num_blocks for each in tiers) or not np.all(has_last):
+        if not all(each.host.num_blocks for each in tiers) or not all(map(np.all, has_last)):
             return 0, ()
         return length, tuple(Found(each.blocks, np.maximum(each.host_blocks, 0)) for each in found)
 

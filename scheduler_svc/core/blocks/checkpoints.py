@@ -81,7 +81,7 @@ class Checkpoints:
         """By slot: the checkpoint that it has gone on from."""
         self._kinds = np.zeros(group.num_checkpoints, np.uint8)
         self._saved_kinds = np.zeros(group.num_host_checkpoints, np.uint8)
-        """The same of what the host tier has."""
+        """Where each checkpoint of the host tier was made."""
         self._num_hits = dict.fromkeys(Kind, 0)
         """How many requests have gone on from each kind, lately."""
         self._num_prompts = 0

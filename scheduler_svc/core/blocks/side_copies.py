@@ -46,7 +46,7 @@ def find_fence(worker: Worker, prefix: Prefix) -> Fence | None:
 
 
 def _lacking(worker: Worker, prefix: Prefix) -> list[Hashes]:
-    """Of each group, contents that `prefix` would go on from, and that are not on the device."""
+    """Contents of each group that `prefix` would go on from, and that are not on the device."""
     hashes, size = prefix.hashes, worker.table.block_size
     spine_end = max(prefix.num_blocks, prefix.branch)
     next_ones = sorted({len(prefix.hits), spine_end} if prefix.host_hits else {spine_end})

@@ -363,8 +363,8 @@ class Worker:
         for number, tier in enumerate(self.tiers):
             fenced = [fence.groups[number] for fence in self.fences.values()]
             tier.host.check_integrity(block for each in fenced for block in each.host_blocks)
-            blocks = [block for each in fenced for block in each.blocks.tolist()]
-            assert len(blocks) == len(set(blocks)) == tier.pool.num_fenced, "a block has no fence, or two"
+            closed = [block for each in fenced for block in each.blocks.tolist()]
+            assert len(closed) == len(set(closed)) == tier.pool.num_fenced, "a block has no fence, or two"
         decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
         running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
         self.pool.check_integrity([table.table(slot) for slot in running])

@@ -94,15 +94,15 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def parse_group(text: str) -> BlockGroup:
-    """`REACH:BLOCKS` of a group with a window. Raises ValueError."""
-    reach, _, blocks = text.partition(":")
-    return BlockGroup(BlockGroupKind.WINDOW, int(reach), int(blocks))
+    """`REACH:BLOCKS[:HOST]` of a group with a window. Raises ValueError."""
+    reach, blocks, *host = map(int, text.split(":", 2))
+    return BlockGroup(BlockGroupKind.WINDOW, reach, blocks, num_host_blocks=sum(host))
 
 
 def parse_states(text: str) -> StateGroup:
-    """`BOUNDARY:CHECKPOINTS` of recurrent states. Raises ValueError."""
-    boundary, _, checkpoints = text.partition(":")
-    return StateGroup(int(boundary), int(checkpoints))
+    """`BOUNDARY:CHECKPOINTS[:HOST]` of recurrent states. Raises ValueError."""
+    boundary, checkpoints, *host = map(int, text.split(":", 2))
+    return StateGroup(boundary, checkpoints, num_host_checkpoints=sum(host))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -117,14 +117,15 @@ def make_parser() -> argparse.ArgumentParser:
         type=parse_group,
         action="append",
         default=[],
-        metavar="REACH:BLOCKS",
-        help="layers that look back so many positions have so many blocks of their own",
+        metavar="REACH:BLOCKS[:HOST]",
+        help="layers that look back so many positions have so many blocks of their own, and in the host tier",
     )
     add(
         "--states",
         type=parse_states,
-        metavar="BOUNDARY:CHECKPOINTS",
-        help="the model keeps recurrent states, with so many checkpoints at multiples of so many positions",
+        metavar="BOUNDARY:CHECKPOINTS[:HOST]",
+        help="the model keeps recurrent states, with so many checkpoints at multiples of so many positions, and so "
+        "many in the host tier",
     )
     add("--requests", type=int, default=2000, help="requests in all")
     add("--rate", type=float, default=10.0, help="conversations that begin per second")
@@ -150,7 +151,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--base-ms", type=float, default=5.0, help="duration of an empty step")
     add("--token-ms", type=float, default=0.02, help="and per token of it")
     add("--context-ms", type=float, default=0.0, help="and per token of context")
-    add("--copy-ms", type=float, default=0.05, help="and per block copied from or to the host tier")
+    add(
+        "--copy-ms",
+        type=float,
+        default=0.05,
+        help="and per block, or checkpoint, copied from or to the host tier",
+    )
     add(
         "--side-copy-blocks",
         type=int,

@@ -39,7 +39,7 @@ class Checkpoints:
         self._kept: list[KeptState | None] = [None] * (group.num_checkpoints if group else 0)
         """What each holds; None: nothing that anybody could go on from."""
         self._saved: list[KeptState | None] = [None] * (group.num_host_checkpoints if group else 0)
-        """The same of the host tier."""
+        """What each of the host tier holds."""
         self.boundaries = np.zeros(table.num_slots, np.int32)
         """Position of the state that each slot keeps of its last boundary; 0: it keeps none."""
         self._number = SPINE + 1 + len(table.groups)

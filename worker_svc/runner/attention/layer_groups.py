@@ -67,7 +67,7 @@ class Need:
 
 
 def with_host_tier(layout: CacheLayout, num_host_blocks: int, need: Need) -> CacheLayout:
-    """The same with places in a host tier for the windows of as many requests as its `num_host_blocks` of the spine are
+    """The layout with places in a host tier for the windows of as many requests as its `num_host_blocks` of the spine are
     for."""
     num_requests = need.requests_of(num_host_blocks)
     groups = tuple(

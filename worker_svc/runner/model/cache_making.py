@@ -84,10 +84,13 @@ class CacheMaker:
         self._check_fits(layout, num_host_blocks)
         for group in layout.groups:
             logger.info(
-                "layers that look back %d positions have %d blocks of their own, beside %d for all positions",
+                "layers that look back %d positions have %d blocks of their own, beside %d for all positions; "
+                "in the host tier %d, beside %d",
                 group.reach,
                 group.num_blocks,
                 layout.num_blocks,
+                group.num_host_blocks,
+                num_host_blocks,
             )
         cache = KVCache(
             model.layer_shapes,

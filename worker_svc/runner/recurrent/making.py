@@ -65,8 +65,9 @@ def make_store(
     left = left_beside_saved(num_saved, layout.bytes_per_row, left)
     num_checkpoints = checkpoints_that_fit(num_checkpoints, count, layout.bytes_per_row, left)
     if num_checkpoints:
-        size = in_gib(num_checkpoints * layout.bytes_per_row)
-        logger.info("%d checkpoints of recurrent states take %s", num_checkpoints, size)
+        size = in_gib((num_checkpoints + num_saved) * layout.bytes_per_row)
+        saved = f", and {num_saved} in the host tier," if num_saved else ""
+        logger.info("%d checkpoints of recurrent states%s take %s", num_checkpoints, saved, size)
     return StateStore(
         layout,
         num_slots=count + 1,

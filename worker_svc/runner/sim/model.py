@@ -108,7 +108,7 @@ class SimRunner:
         self._checkpoints: dict[int, U64] = {}
         """Such states, by checkpoint."""
         self._host_checkpoints: dict[int, U64] = {}
-        """The same in the host tier."""
+        """States in the host tier, by checkpoint there."""
 
     def execute(self, batch: Batch) -> Sampled:
         """Writes the contents of all query tokens, reads each sample's whole sequence back, and hashes it."""
@@ -192,7 +192,7 @@ class SimRunner:
         """Fills blocks of a group with what no token leaves behind, for tests."""
         places = self._place(group, are_host=are_host)
         for block in blocks:
-            places[block] = _POISON if isinstance(places, dict) else _GOLDEN
+            places[block] = _POISON
 
     def _place(self, group: int, *, are_host: bool) -> U64 | dict[int, U64]:
         """Where the blocks of a group are, on the device or in the host tier; those behind the last are checkpoints."""
