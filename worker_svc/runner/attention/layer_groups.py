@@ -67,8 +67,8 @@ class Need:
 
 
 def with_host_tier(layout: CacheLayout, num_host_blocks: int, need: Need) -> CacheLayout:
-    """The layout with places in a host tier for the windows of as many requests as its `num_host_blocks` of the spine are
-    for."""
+    """The layout with places in a host tier, for the windows of as many requests as its `num_host_blocks` of the spine
+    are for."""
     num_requests = need.requests_of(num_host_blocks)
     groups = tuple(
         replace(group, num_host_blocks=num_requests * need.of_row(group.reach)) for group in layout.groups
