@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -328,7 +329,7 @@ def build_state_group(info: RunnerInfo) -> scheduler_pb2.StateGroup | None:
     )
 
 
-def host_blocks_of(info: RunnerInfo) -> dict[str, int]:
+def host_blocks_of(info: RunnerInfo) -> dict[str, Any]:
     """The fields of a hello with the spine's blocks in the host tier: who knows of no other groups there is to have
     none of it."""
     is_whole = not info.groups and info.state_group is None
