@@ -45,7 +45,7 @@ class Checkpoints:
     """Kept copies of recurrent states; counters are since the worker attached."""
 
     boundary: int
-    """They are at multiples of so many positions."""
+    """Positions from one to the next."""
     num_checkpoints: int
     num_free_checkpoints: int
     num_cached_checkpoints: int

@@ -26,7 +26,7 @@ class BlockNeed(NamedTuple):
     needed: int
     """New ones."""
     headroom: int
-    """To be left over for those that run."""
+    """Blocks that are left over for those that run."""
     free: int
     """What nobody holds, but for the request's hits."""
 
