@@ -38,9 +38,8 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
     if table.paused[slot] & HELD:
         group = min(range(len(worker.pools)), key=lambda number: worker.pools[number].num_available)
         return Obstacle(Reason.NO_BLOCKS, f"its next token needs another block{_on(worker, group)}")
-    group = _short_of(worker, slot)
-    if group is not None:
-        return Obstacle(Reason.NO_BLOCKS, f"its next chunk needs another block{_on(worker, group)}")
+    if (short := _short_of(worker, slot)) is not None:
+        return Obstacle(Reason.NO_BLOCKS, f"its next chunk needs another block{_on(worker, short)}")
     return Obstacle(Reason.RUNS, _runs(worker, request))
 
 

@@ -17,8 +17,8 @@ ModelDir = Callable[[str], Path]
 @pytest.mark.parametrize("depth", [2, 4])
 @pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "llama4", "mistral"])
 def test_steps_ahead_through_groups(model_dir: ModelDir, name: str, depth: int) -> None:
-    """O4, WB1, WB2: blocks of a window go to others while steps are in flight; some requests end in mid-flight. Rows
-    write into no block that nobody was told of."""
+    """O4, WB1, WB2, WB8: blocks of a window go to others while steps are in flight; some requests end in mid-flight.
+    Rows write into no block that nobody was told of."""
     path, prompts = model_dir(f"tiny-{name}"), make_prompts((5, 31, 40, 61))
     runner = RecordingRunner.of(path, mean_request_tokens=128, max_num_batched_tokens=8)
     assert runner.info.groups and runner.info.groups[0].num_blocks < runner.info.num_blocks
