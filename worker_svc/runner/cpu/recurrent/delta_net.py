@@ -98,7 +98,7 @@ class Heads:
 
     @property
     def channels(self) -> int:
-        """Of its convolution: queries, keys and values."""
+        """Channels of its convolution: queries, keys and values."""
         return 2 * self.num_keys * self.key_dim + self.num_values * self.value_dim
 
 

@@ -33,6 +33,8 @@ class NativeKimiDelta(NativeLayer):
     """
 
     kind = "delta_net"
+    decay_proj: nn.Module
+    gate_proj: nn.Module
 
     def __init__(self, layer: Any, kernels: Kernels) -> None:
         """Takes the place of `layer`; see `NativeLayer`. NotFusableError for shapes that the kernel does not take."""

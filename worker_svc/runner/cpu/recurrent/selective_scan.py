@@ -29,6 +29,9 @@ class NativeSelectiveScan(NativeLayer):
     """A Mamba layer with norms of what its inputs choose: steps, and what the state takes and gives."""
 
     kind = "selective_scan"
+    parts_proj: nn.Module
+    step_norm: nn.Module
+    step_proj: nn.Module
 
     def __init__(self, layer: Any, kernels: Kernels) -> None:
         """Takes the place of `layer`; see `NativeLayer`. NotFusableError for shapes that the kernel does not take."""
