@@ -99,7 +99,7 @@ def truncate_prompt(request: ClientRequest, token_ids: Sequence[int], model: Mod
 
 def check_prompt_length(request: ClientRequest, num_tokens: int, limits: Limits) -> None:
     """Raises RequestTooLargeError for a prompt above what this server takes, whatever the model could."""
-    _check_most(num_tokens, limits, request.names.prompt)
+    check_most_tokens(num_tokens, limits, request.names.prompt)
 
 
 def check_text_length(
@@ -107,33 +107,25 @@ def check_text_length(
 ) -> None:
     """Raises ContextLengthError or RequestTooLargeError, ahead of the tokenizer's work, for a text that has too many
     tokens whatever they are. `longest_token`: characters that one can stand for; None: any number."""
-    if isinstance(request.prompt, str) and request.truncate_prompt_tokens is None:
-        check_num_chars(len(request.prompt), longest_token, model, limits, request.names.prompt)
-
-
-def check_num_chars(
-    num_chars: int, longest_token: int | None, model: Model, limits: Limits, field: str
-) -> None:
-    """As `check_text_length`, of a text that is no request's."""
-    if longest_token is None:
+    if (
+        longest_token is None
+        or not isinstance(request.prompt, str)
+        or request.truncate_prompt_tokens is not None
+    ):
         return
-    least = -(-num_chars // longest_token)
-    _check_most(least, limits, field)
+    least = least_tokens(request.prompt, longest_token)
+    check_most_tokens(least, limits, request.names.prompt)
     if least > model.max_tokens:
         raise ContextLengthError(
-            f"{_describe_context(model)}, but the prompt has {num_chars} characters, which are at least "
+            f"{_describe_context(model)}, but the prompt has {len(request.prompt)} characters, which are at least "
             f"{least} tokens",
-            field=field,
+            field=request.names.prompt,
         )
 
 
-def check_num_tokens(num_tokens: int, model: Model, limits: Limits, field: str) -> None:
-    """Raises ContextLengthError or RequestTooLargeError for more tokens than any prompt may have."""
-    _check_most(num_tokens, limits, field)
-    if num_tokens > model.max_tokens:
-        raise ContextLengthError(
-            f"{_describe_context(model)}, but {field} has {num_tokens} tokens", field=field
-        )
+def least_tokens(text: str, longest_token: int) -> int:
+    """Tokens that `text` has at least, where one stands for `longest_token` characters at most."""
+    return -(-len(text) // longest_token)
 
 
 def check_prompt_tokens(request: ClientRequest, token_ids: Sequence[int], model: Model) -> bytes:
@@ -192,7 +184,8 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> No
         )
 
 
-def _check_most(num_tokens: int, limits: Limits, field: str) -> None:
+def check_most_tokens(num_tokens: int, limits: Limits, field: str) -> None:
+    """Raises RequestTooLargeError for more than this server takes, whatever the model could."""
     if limits.max_prompt_tokens and num_tokens > limits.max_prompt_tokens:
         raise RequestTooLargeError(
             f"the prompt has {num_tokens} tokens; this server takes {limits.max_prompt_tokens} at most",

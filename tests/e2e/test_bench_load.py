@@ -93,7 +93,7 @@ def test_what_cannot_work_is_said_before_it_is_measured(sim_ring: RunningRing) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("ftp://a",), "is not grpc://HOST:PORT or http://HOST:PORT"),
+        (("ftp://a",), "is not grpc[s]://HOST:PORT or http[s]://HOST:PORT"),
         (("grpc://a:1", "--slo", "ttft=5"), "is not one of ttft-ms=NUMBER"),
         (("grpc://a:1", "--prompt-tokens", "9-3"), "is not a length such as 128"),
         (("grpc://a:1", "--rate", "0"), "is not a number above 0"),

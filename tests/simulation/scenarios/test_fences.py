@@ -179,7 +179,7 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
 
     waits: dict[str, int] = {}
     most: list[int] = []
-    copy_aside, start = side_copies.copy_aside, Worker.start
+    copy_aside, start = side_copies.copy_aside, prefill_admission.start_slot
 
     def count_wait(
         worker: Worker, request: Request, prefix: Prefix, num_new: int, step: StepDecision
@@ -195,7 +195,7 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
 
     monkeypatch.setattr(maker, "build_step", watch)
     monkeypatch.setattr(prefill_admission, "copy_aside", count_wait)
-    monkeypatch.setattr(Worker, "start", count_start)
+    monkeypatch.setattr(prefill_admission, "start_slot", count_start)
     simulation = simulate(inflight, num_blocks=16, num_host_blocks=24, side_copy_blocks=2, copy_s=0.2)
     for number in range(12):
         prompt = request(f"r{number}", 10 + number % 3 * 8, 20 + number, 70 * (number % 5))

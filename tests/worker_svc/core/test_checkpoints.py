@@ -28,9 +28,8 @@ from worker_svc.runner.sim.model import SimRunner, continuation
 from worker_svc.steps.misfit import Bounds, misfit_of
 
 BOUNDARY, VOCAB = 8, 100
-INFO = RunnerInfo(
-    "sim", 32, 4, 64, VOCAB, (), num_state_versions=2, state_group=StateGroup(BOUNDARY, 4, 0, 2)
-)
+STATES = StateGroup(BOUNDARY, 4, num_host_checkpoints=2)
+INFO = RunnerInfo("sim", 32, 4, 64, VOCAB, (), num_state_versions=2, state_group=STATES)
 STATES_NUMBER = 1
 """Of the group that checkpoints are copied as."""
 PROMPT = list(range(5, 23))

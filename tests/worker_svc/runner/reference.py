@@ -17,6 +17,8 @@ PROMPT_LENGTHS = (1, 2, 5, 16, 17, 31, 40, 61)
 OUTPUT_TOKENS = 20
 EPSILON = 1e-4
 """Where the reference's two best logits are closer than this, either token is right."""
+LONGEST = {"tiny-deepseek-v32": 160, "tiny-glm-moe-dsa": 160}
+"""Positions up to which a family is served, where it is not as far as its config says."""
 BFLOAT16_BOUND = 0.5
 """The same for real weights in bfloat16: of logits from 32 to 64, which the best ones reach, it has every fourth part
 of 1, and each of the two may be one such step off."""

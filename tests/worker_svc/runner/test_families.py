@@ -15,6 +15,7 @@ import transformers
 from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, MptConfig, PreTrainedConfig
 
 from tests.worker_svc.runner.reference import (
+    LONGEST,
     assert_same_but_for_ties,
     generate,
     make_prompts,
@@ -33,8 +34,6 @@ from worker_svc.runner.model import support
 ModelDir = Callable[[str], Path]
 NUM_TOKENS = 64
 FAMILIES = [name for name in PRESETS if name.startswith("tiny-")]
-LONGEST = {"tiny-deepseek-v32": 160, "tiny-glm-moe-dsa": 160}
-"""Positions up to which a family is served."""
 NOT_FUSED = {
     *("cohere-normed", "deepseek-v2", "deepseek-v3", "deepseek-v32", "glm-moe-dsa"),
     *("gpt-neox", "gpt2", "hunyuan", "phi-normed"),

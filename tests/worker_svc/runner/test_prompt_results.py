@@ -13,6 +13,7 @@ import torch
 
 from signalbox.protocol.enums import ModelTask
 from tests.worker_svc.runner.reference import (
+    LONGEST,
     OUTPUT_TOKENS,
     assert_same_but_for_ties,
     generate,
@@ -123,7 +124,7 @@ def expected_vector(path: Path, prompt: list[int], pooling: PoolingParams) -> to
 def test_prompts_are_read_as_transformers_reads_them(model_dir: ModelDir, preset: str) -> None:
     """Every family: chunks, a preemption in mid-prefill, and neighbours that generate, in the same batches."""
     path = model_dir(preset)
-    worker = Worker(make_runner(path))
+    worker = Worker(make_runner(path, max_model_len=LONGEST.get(preset)))
     plain, scored, pooled = make_prompts((17, 40, 33))
     mean = PoolingParams(PoolingMode.MEAN)
     worker.add(1, plain)

@@ -46,7 +46,7 @@ def test_a_block_goes_to_the_host_tier_and_back_once_for_all_that_share_it() -> 
     """C15."""
     shapes = [FULL, LayerShape(2, 32, 32, shares=0)]
     cache = KVCache(shapes, num_blocks=3, block_size=4, dtype=torch.float32, device=torch.device("cpu"))
-    cache.add_host_tier(2)
+    cache.add_host_tier([2])
     assert cache.host_layers[1] is cache.host_layers[0]
     cache.fill(1.0)
     cache.layers[0].keys[2] = 7.0

@@ -11,6 +11,7 @@ import numpy as np
 from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, Sampled, StateCopy
 
 logger = logging.getLogger(__name__)
+C = TypeVar("C")
 V = TypeVar("V")
 
 
@@ -26,38 +27,22 @@ def run_step(
     then: Callable[[], None] | None = None,
     state_copies: Sequence[StateCopy] = (),
 ) -> tuple[Sampled, dict[int, str]]:
-    """Makes the copies, those of states behind those of blocks (X13), calls `then`, and executes `batch`. When a copy
-    of a block fails, nobody knows what the cache holds: all rows fail. Raises RunnerBrokenError."""
-    message = _copy(runner, copies)
-    _copy_states(runner, state_copies)
+    """Makes the copies, those of states behind those of blocks (X13), calls `then`, and executes `batch`. Raises
+    RunnerBrokenError, also when a copy fails: what it should have brought or saved may be others' by then (X9)."""
+    _copy("blocks", runner.copy_blocks, copies)
+    _copy("recurrent states", runner.copy_states, list(state_copies))
     if then is not None:
         then()
-    if message is None:
-        return execute_isolated(runner, batch)
-    check_alive(runner, message)
-    return _nothing(batch), dict.fromkeys(range(len(batch.slots)), message)
+    return execute_isolated(runner, batch)
 
 
-def _copy(runner: ModelRunner, copies: list[BlockCopy]) -> str | None:
-    """Makes the copies; returns what went wrong, None if nothing did."""
+def _copy(what: str, make: Callable[[list[C]], None], copies: list[C]) -> None:
+    """Makes the copies of `what`. RunnerBrokenError when one fails."""
     try:
         if copies:
-            runner.copy_blocks(copies)
+            make(copies)
     except Exception as error:
-        logger.exception("block copies failed")
-        return f"block copies failed ({_text(error)})"
-    return None
-
-
-def _copy_states(runner: ModelRunner, copies: Sequence[StateCopy]) -> None:
-    """Makes the copies of recurrent states. RunnerBrokenError when one fails: their memory is there from the start, and
-    what reads it next would go on from nobody's state."""
-    if not copies:
-        return
-    try:
-        runner.copy_states(list(copies))
-    except Exception as error:
-        raise RunnerBrokenError(f"recurrent states cannot be copied ({_text(error)})") from error
+        raise RunnerBrokenError(f"{what} cannot be copied ({_text(error)})") from error
 
 
 def execute_isolated(runner: ModelRunner, batch: Batch) -> tuple[Sampled, dict[int, str]]:
@@ -87,7 +72,7 @@ def _execute(runner: ModelRunner, batch: Batch) -> Sampled | str:
 
 
 def check_alive(runner: ModelRunner, failure: str) -> None:
-    """Raises RunnerBrokenError if it was not for the batch, or for the copies, that something failed."""
+    """Raises RunnerBrokenError if it was not for the batch that something failed."""
     try:
         runner.check()
     except Exception as error:

@@ -60,7 +60,7 @@ class ModelHead:
         base = getattr(self._module, self._base_name)
         setattr(self._module, self._base_name, _Known(known))
         try:
-            return self._module(use_cache=False).logits[0]  # type: ignore[no-any-return]
+            return self._module(inputs_embeds=states, use_cache=False).logits[0]  # type: ignore[no-any-return]
         finally:
             setattr(self._module, self._base_name, base)
 

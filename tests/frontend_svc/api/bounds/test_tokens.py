@@ -1,4 +1,4 @@
-"""Text and tokens that clients ask about by themselves: bounded by the model, and made beside the event loop (AK7)."""
+"""Text and tokens that clients ask about by themselves: bounded, and made beside the event loop (AK7)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from frontend_svc.api.openai.tokenize import DetokenizeBody, TokenizeBody
 from frontend_svc.config import Limits
 from frontend_svc.models import Model
 from frontend_svc.pooling.parts import Parts, cut_text, tokenize_parts
+from frontend_svc.requests import token_calls
 from frontend_svc.requests.token_calls import TokenCalls
 from frontend_svc.text.tokenizer import LONG_TOKENS, Tokenizer
 from signalbox.errors import RequestTooLargeError
@@ -46,6 +47,12 @@ class Noted:
             return value(*arguments, **named)
 
         return call
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may ask about more than what the worker of the cluster holds."""
+    monkeypatch.setattr(token_calls, "MOST_TOKENS", CONTEXT)
 
 
 @pytest.fixture
@@ -122,14 +129,20 @@ async def test_the_event_loop_goes_on_meanwhile(
     ],
     ids=["characters", "tokens", "messages", "ids"],
 )
-async def test_more_than_the_model_takes_is_refused(
-    http: httpx.AsyncClient, path: str, body: dict[str, Any], field: str
+async def test_too_many_are_refused(
+    http: httpx.AsyncClient, few: None, path: str, body: dict[str, Any], field: str
 ) -> None:
     answer = await http.post(path, json=body)
-    assert answer.status_code == 400
+    assert answer.status_code == 413
     error = answer.json()["error"]
-    assert f"maximum context length is {CONTEXT} tokens" in error["message"]
+    assert f"{CONTEXT} can be asked about at once" in error["message"]
     assert error["param"] == field
+
+
+async def test_more_than_a_prompt_may_have_is_counted(http: httpx.AsyncClient) -> None:
+    """Clients ask to see how much too long a text is."""
+    told = (await http.post("/tokenize", json={"prompt": "🚂 ö" * CONTEXT})).json()
+    assert told["count"] == len(told["tokens"]) > told["max_model_len"] == CONTEXT
 
 
 async def test_as_much_as_the_model_takes_is_answered(http: httpx.AsyncClient, tokenizer: Tokenizer) -> None:
@@ -138,14 +151,14 @@ async def test_as_much_as_the_model_takes_is_answered(http: httpx.AsyncClient, t
     assert (await http.post("/tokenize", json={"prompt": text})).json()["count"] <= CONTEXT
 
 
-async def test_as_over_grpc(channel: grpc.aio.Channel) -> None:
+async def test_as_over_grpc(channel: grpc.aio.Channel, few: None) -> None:
     stub: Any = GenerationServiceStub(channel)
     for call, request, field in (
         (stub.Tokenize, frontend_pb2.TokenizeRequest(text="a" * 50_000), "text"),
         (stub.Tokenize, frontend_pb2.TokenizeRequest(text="🚂 ö" * CONTEXT), "text"),
         (stub.Detokenize, frontend_pb2.DetokenizeRequest(token_ids=[5] * (CONTEXT + 1)), "token_ids"),
     ):
-        with pytest.raises(grpc.aio.AioRpcError, match=f"context length is {CONTEXT} tokens") as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match=f"{CONTEXT} can be asked about") as refused:
             await call(request)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert dict(refused.value.trailing_metadata() or ())["signalbox-field"] == field
