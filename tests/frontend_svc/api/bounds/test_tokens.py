@@ -160,7 +160,7 @@ async def test_as_over_grpc(channel: grpc.aio.Channel, few: None) -> None:
     ):
         with pytest.raises(grpc.aio.AioRpcError, match=f"{CONTEXT} can be asked about") as refused:
             await call(request)
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert dict(refused.value.trailing_metadata() or ())["signalbox-field"] == field
 
 
