@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from tokenizers import Tokenizer
 
 from tests.downloads import CACHE, wheel
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tests.worker_svc.runner.reference import assert_near_the_best, continuation, make_runner
+from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, continuation, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from tests.worker_svc.weights.references import gguf_quants
+from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.gguf.blocks import STORAGES
 from worker_svc.gguf.conversion import convert
 from worker_svc.gguf.parts import open_parts
@@ -43,7 +45,8 @@ PARTS = (
 NUM_TOKENS, AT_ONCE = 16, 5
 MOST_DIFFERENT = 16
 """Of 320 tokens, those that another number class may choose otherwise."""
-LONG = 4000
+LONG, LONG_BLOCKS = 4000, 290
+"""Tokens of a long context, and blocks that do not hold three of them with what they make."""
 DESIGN = Path(__file__).resolve().parents[3] / "docs" / "design.md"
 PROMPTS = (
     *(
@@ -98,6 +101,13 @@ def reference(path: Path) -> Any:
     return module
 
 
+def tokens_of_a_text(gemma: Path, path: Path) -> list[int]:
+    """Some thousands, by the tokenizer of the model, which is then at `path`."""
+    convert(gemma, path)
+    ids: list[int] = Tokenizer.from_file(str(path / "tokenizer.json")).encode(DESIGN.read_text()).ids
+    return ids
+
+
 def complete(runner: TorchRunner, prompts: list[list[int]]) -> list[list[int]]:
     """Greedy outputs, of a few prompts at a time."""
     requests = []
@@ -150,35 +160,51 @@ def test_completions_in_bfloat16_are_transformers_own_but_for_near_ties(
     assert different <= MOST_DIFFERENT
 
 
-def test_long_contexts_are_read_through_windows(gemma: Path, tmp_path: Path) -> None:
-    """WB1, WB5: of 4,000 tokens, of which fifteen layers of eighteen keep 512. The second request goes on from a
-    beginning that both share."""
-    convert(gemma, tmp_path / "gemma")
-    tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
-    text = tokenizer.encode(DESIGN.read_text()).ids
-    prompts = [text[:LONG], text[:3000] + text[5000:5200]]
+def long_runner(path: Path, **settings: Any) -> TorchRunner:
+    """For requests of 4,000 tokens, of which fifteen layers of eighteen keep 512."""
+    options: dict[str, Any] = {"num_blocks": 1024, "num_slots": 2} | settings
     runner = make_runner(
-        tmp_path / "gemma",
+        path,
         quantization=Quantization.NONE,
-        num_blocks=1024,
         block_size=16,
         max_num_batched_tokens=128,
         mean_request_tokens=LONG,
-        num_slots=2,
         threads=2,
+        **options,
     )
     (group,) = runner.info.groups
     assert group.reach == 512 and group.num_blocks < 200
-    ring = LocalRing(runner, None, num_seqs=8)
-    outputs = []
+    return runner
+
+
+def assert_greedy(module: Any, prompts: list[list[int]], outputs: list[list[int]]) -> None:
+    """But for a near tie in all of them together."""
+    pairs = zip(prompts, outputs, strict=True)
+    assert sum(assert_near_the_best(module, prompt, output, EPSILON) for prompt, output in pairs) <= 1
+
+
+def test_long_contexts_are_read_through_windows(gemma: Path, tmp_path: Path) -> None:
+    """WB1, WB5: the second request goes on from a beginning that both share."""
+    text = tokens_of_a_text(gemma, tmp_path / "gemma")
+    prompts = [text[:LONG], text[:3000] + text[5000:5200]]
+    ring, outputs = LocalRing(long_runner(tmp_path / "gemma"), None, num_seqs=8), []
     for prompt in prompts:
         client = ring.submit(prompt, NUM_TOKENS)
         ring.run()
         outputs.append(client.output)
     assert ring.worker.stats.num_prefix_hit_tokens > 2900
-    module = load_model(tmp_path / "gemma", dtype="float32").module
-    module.set_attn_implementation("eager")
-    for prompt, output in zip(prompts, outputs, strict=True):
-        with torch.inference_mode():  # with its 262,144 numbers of these positions alone
-            logits = module(torch.tensor([prompt + output[:-1]]), logits_to_keep=NUM_TOKENS).logits
-        assert output == logits[0].argmax(-1).tolist()
+    assert_greedy(reference(tmp_path / "gemma"), prompts, outputs)
+
+
+def test_long_contexts_with_drafts_steps_ahead_and_preemptions(gemma: Path, tmp_path: Path) -> None:
+    """WB2, WB5: requests share a beginning, have n-grams for drafts and two steps in flight, and lose their blocks."""
+    text = tokens_of_a_text(gemma, tmp_path / "gemma")
+    prompts = [text[:LONG], *(text[:3700] + text[start : start + 250] for start in (5000, 6000))]
+    runner = long_runner(tmp_path / "gemma", num_slots=4, num_blocks=LONG_BLOCKS, max_draft_tokens=3)
+    runner.info = replace(runner.info, max_draft_tokens=3)
+    ring = LocalRing(runner, NgramDrafter(2, 4), depth=2, num_drafts=3, num_seqs=8)
+    clients = [ring.submit(prompt, 4 * NUM_TOKENS) for prompt in prompts]
+    ring.run()
+    assert sum(len(client.preempted_at) for client in clients) >= 2
+    assert sum(client.num_accepted for client in clients) >= 10
+    assert_greedy(reference(tmp_path / "gemma"), prompts, [client.output for client in clients])
