@@ -87,17 +87,16 @@ class TorchRunner:
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
-        dtype: auto, float32 or bfloat16, for weights and cache. quantization: the form of
-        linear layers. device: cpu or cuda. num_blocks: size of the
-        cache; instead of it, kv_cache_memory in bytes, or on a GPU gpu_memory_utilization, the share that model,
-        cache and a step of max_num_batched_tokens may take; none of them: a share of the free memory. max_model_len:
-        positions of one request; None: what the model was made for, or the whole cache if that is less.
-        threads: the most that torch and the kernels use, steps of few tokens perhaps fewer; None leaves their own
-        choice. draft_block_bytes: what a draft model takes of each block beside this one. num_slots: requests that may
-        be here at a time, each with its recurrent state; None: as many as usual, or as have room. num_checkpoints: of
-        recurrent states; None: as have room; 0: prompts begin at their first token.
-        mean_request_tokens: length that the cache is divided for, where layers have windows; None: as usual.
-        max_draft_tokens: most drafts of a step. has_groups: False: batches have tables of one group alone.
+        dtype: auto, float32 or bfloat16, for weights and cache. quantization: the form of linear layers. device: cpu
+        or cuda. num_blocks: size of the cache; instead of it, kv_cache_memory in bytes, or on a GPU
+        gpu_memory_utilization, the share that model, cache and a step of max_num_batched_tokens may take; none of
+        them: a share of the free memory. max_model_len: positions of one request; None: what the model was made for,
+        or the whole cache if that is less. threads: the most that torch and the kernels use, steps of few tokens
+        perhaps fewer; None leaves their own choice. draft_block_bytes: what a draft model takes of each block beside
+        this one. num_slots: requests that may be here at a time, each with its recurrent state; None: as many as
+        usual, or as have room. num_checkpoints: of recurrent states; None: as have room; 0: prompts begin at their
+        first token. mean_request_tokens: length that the cache is divided for, where layers have windows; None: as
+        usual. max_draft_tokens: most drafts of a step. has_groups: False: batches have tables of one group alone.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))

@@ -36,19 +36,6 @@ UNAVAILABLE, PERMISSION_DENIED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PE
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    certificates = Certificates.make(tmp_path_factory.mktemp("ours"))
-    for role in Role:
-        certificates.files(role)
-    return certificates
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates.make(tmp_path_factory.mktemp("theirs"))
-
-
-@pytest.fixture(scope="module")
 def ring(ours: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedRing]:
     """Metrics of all services, and the faces of clients, ask for certificates, too."""
     ring = RelayedRing(tmp_path_factory.mktemp("ring"), ours.folder, asks_all=True)

@@ -29,19 +29,6 @@ MODEL_ENTRY = scheduler_pb2.ModelEntry(
 )
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    certificates = Certificates.make(tmp_path_factory.mktemp("ours"))
-    for role in Role:
-        certificates.files(role)
-    return certificates
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates.make(tmp_path_factory.mktemp("theirs"))
-
-
 @pytest.fixture(autouse=True)
 def nobody() -> Iterator[None]:
     yield
