@@ -31,9 +31,11 @@ class ScoredModel(torch.nn.Module):
         position_ids: torch.Tensor | None = None,
         use_cache: bool = False,
         logits_to_keep: torch.Tensor | int = 0,
+        **inputs: Any,
     ) -> Any:
-        """An object with `logits` `[1, N, L]` of the tokens to keep, by their numbers, or the last so many (0: all)."""
-        output = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=use_cache)
+        """An object with `logits` `[1, N, L]` of the tokens to keep, by their numbers, or the last so many (0: all).
+        `inputs` are what the base model takes in place of `input_ids`."""
+        output = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=use_cache, **inputs)
         states = output.last_hidden_state
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         states = states[:, kept]
