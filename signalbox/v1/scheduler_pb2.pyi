@@ -48,6 +48,8 @@ class SlotStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SLOT_STATUS_DECODE: _ClassVar[SlotStatus]
     SLOT_STATUS_PREEMPTED: _ClassVar[SlotStatus]
     SLOT_STATUS_ENDED: _ClassVar[SlotStatus]
+    SLOT_STATUS_IMPORTED: _ClassVar[SlotStatus]
+    SLOT_STATUS_FROZEN: _ClassVar[SlotStatus]
 
 class NotRunReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -88,6 +90,8 @@ SLOT_STATUS_PREFILL: SlotStatus
 SLOT_STATUS_DECODE: SlotStatus
 SLOT_STATUS_PREEMPTED: SlotStatus
 SLOT_STATUS_ENDED: SlotStatus
+SLOT_STATUS_IMPORTED: SlotStatus
+SLOT_STATUS_FROZEN: SlotStatus
 NOT_RUN_REASON_UNSPECIFIED: NotRunReason
 NOT_RUN_REASON_STALE: NotRunReason
 NOT_RUN_REASON_ERROR: NotRunReason
@@ -336,14 +340,16 @@ class BudgetLoan(_message.Message):
     def __init__(self, key_id: _Optional[str] = ..., kind: _Optional[_Union[BudgetKind, str]] = ..., lent: _Optional[int] = ..., left: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class RequestPlaced(_message.Message):
-    __slots__ = ("ref", "worker_id", "num_cached_tokens")
+    __slots__ = ("ref", "worker_id", "num_cached_tokens", "leg")
     REF_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEG_FIELD_NUMBER: _ClassVar[int]
     ref: RequestRef
     worker_id: str
     num_cached_tokens: int
-    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ...) -> None: ...
+    leg: int
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ..., leg: _Optional[int] = ...) -> None: ...
 
 class RequestRejected(_message.Message):
     __slots__ = ("ref", "error")
@@ -424,7 +430,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks", "kv_layout")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -443,6 +449,7 @@ class WorkerHello(_message.Message):
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     STATE_GROUP_FIELD_NUMBER: _ClassVar[int]
     NUM_SPINE_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    KV_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -461,7 +468,8 @@ class WorkerHello(_message.Message):
     protocol: _generation_pb2.ProtocolVersions
     state_group: StateGroup
     num_spine_host_blocks: int
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ...) -> None: ...
+    kv_layout: str
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ..., kv_layout: _Optional[str] = ...) -> None: ...
 
 class StateGroup(_message.Message):
     __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint", "prompts_only", "num_host_checkpoints")
@@ -526,7 +534,7 @@ class SnapshotPart(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
 
 class SlotSnapshot(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "scheduler_meta", "withdrawn", "group_tables")
+    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "scheduler_meta", "withdrawn", "group_tables", "leg", "transfer", "frozen_status")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -541,6 +549,9 @@ class SlotSnapshot(_message.Message):
     SCHEDULER_META_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     GROUP_TABLES_FIELD_NUMBER: _ClassVar[int]
+    LEG_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_STATUS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
     frontend_instance: str
@@ -555,7 +566,18 @@ class SlotSnapshot(_message.Message):
     scheduler_meta: bytes
     withdrawn: bool
     group_tables: _containers.RepeatedCompositeFieldContainer[GroupBlocks]
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ..., group_tables: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ...) -> None: ...
+    leg: int
+    transfer: TransferRef
+    frozen_status: SlotStatus
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ..., group_tables: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ..., leg: _Optional[int] = ..., transfer: _Optional[_Union[TransferRef, _Mapping]] = ..., frozen_status: _Optional[_Union[SlotStatus, str]] = ...) -> None: ...
+
+class TransferRef(_message.Message):
+    __slots__ = ("transfer", "other")
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    transfer: int
+    other: WorkerRef
+    def __init__(self, transfer: _Optional[int] = ..., other: _Optional[_Union[WorkerRef, _Mapping]] = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
     __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots", "checkpoint_positions")
@@ -616,7 +638,7 @@ class StepTimings(_message.Message):
     def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ...) -> None: ...
 
 class WorkerEvent(_message.Message):
-    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving")
+    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving", "import_ready", "import_ended")
     GRAMMAR_READY_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FAILED_FIELD_NUMBER: _ClassVar[int]
     FENCE_ENDED_FIELD_NUMBER: _ClassVar[int]
@@ -624,6 +646,8 @@ class WorkerEvent(_message.Message):
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    IMPORT_READY_FIELD_NUMBER: _ClassVar[int]
+    IMPORT_ENDED_FIELD_NUMBER: _ClassVar[int]
     grammar_ready: GrammarReady
     grammar_failed: GrammarFailed
     fence_ended: FenceEnded
@@ -631,7 +655,33 @@ class WorkerEvent(_message.Message):
     alive: Alive
     draining: Draining
     leaving: Leaving
-    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
+    import_ready: ImportReady
+    import_ended: ImportEnded
+    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., import_ready: _Optional[_Union[ImportReady, _Mapping]] = ..., import_ended: _Optional[_Union[ImportEnded, _Mapping]] = ...) -> None: ...
+
+class ImportReady(_message.Message):
+    __slots__ = ("slot", "transfer")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    transfer: int
+    def __init__(self, slot: _Optional[int] = ..., transfer: _Optional[int] = ...) -> None: ...
+
+class ImportEnded(_message.Message):
+    __slots__ = ("slot", "transfer", "error", "num_computed_tokens", "num_output_tokens", "sealed_hashes")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_HASHES_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    transfer: int
+    error: _generation_pb2.Error
+    num_computed_tokens: int
+    num_output_tokens: int
+    sealed_hashes: bytes
+    def __init__(self, slot: _Optional[int] = ..., transfer: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., sealed_hashes: _Optional[bytes] = ...) -> None: ...
 
 class GrammarReady(_message.Message):
     __slots__ = ("slot", "ref")
@@ -708,7 +758,7 @@ class BlockLoan(_message.Message):
     def __init__(self, block_ids: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ...) -> None: ...
 
 class NewRequestData(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "num_known_tokens")
+    __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "num_known_tokens", "import_from", "leg")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -721,6 +771,8 @@ class NewRequestData(_message.Message):
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NUM_KNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IMPORT_FROM_FIELD_NUMBER: _ClassVar[int]
+    LEG_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
     frontend_instance: str
@@ -733,10 +785,24 @@ class NewRequestData(_message.Message):
     max_draft_tokens: int
     kind: _generation_pb2.RequestKind
     num_known_tokens: int
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ...) -> None: ...
+    import_from: ImportFrom
+    leg: int
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ..., import_from: _Optional[_Union[ImportFrom, _Mapping]] = ..., leg: _Optional[int] = ...) -> None: ...
+
+class ImportFrom(_message.Message):
+    __slots__ = ("transfer", "key", "source", "address")
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    transfer: int
+    key: bytes
+    source: WorkerRef
+    address: str
+    def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., source: _Optional[_Union[WorkerRef, _Mapping]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
-    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints")
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints", "handoffs")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
@@ -753,6 +819,7 @@ class SchedulerOutput(_message.Message):
     ASIDE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MAY_BE_SKIPPED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    HANDOFFS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     scheduler_epoch: int
     scheduled_new_reqs: ScheduledNewReqs
@@ -769,7 +836,46 @@ class SchedulerOutput(_message.Message):
     aside_slots: bytes
     may_be_skipped: bool
     checkpoints: Checkpoints
-    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ...) -> None: ...
+    handoffs: Handoffs
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ...) -> None: ...
+
+class Handoffs(_message.Message):
+    __slots__ = ("import_starts", "committed_slots", "export_slots", "export_transfers", "export_targets", "export_keys", "kept_slots", "frozen_slots", "thawed_slots", "thawed_legs")
+    IMPORT_STARTS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_TRANSFERS_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    THAWED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    THAWED_LEGS_FIELD_NUMBER: _ClassVar[int]
+    import_starts: ImportStarts
+    committed_slots: bytes
+    export_slots: bytes
+    export_transfers: bytes
+    export_targets: _containers.RepeatedCompositeFieldContainer[WorkerRef]
+    export_keys: _containers.RepeatedScalarFieldContainer[bytes]
+    kept_slots: bytes
+    frozen_slots: bytes
+    thawed_slots: bytes
+    thawed_legs: bytes
+    def __init__(self, import_starts: _Optional[_Union[ImportStarts, _Mapping]] = ..., committed_slots: _Optional[bytes] = ..., export_slots: _Optional[bytes] = ..., export_transfers: _Optional[bytes] = ..., export_targets: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., export_keys: _Optional[_Iterable[bytes]] = ..., kept_slots: _Optional[bytes] = ..., frozen_slots: _Optional[bytes] = ..., thawed_slots: _Optional[bytes] = ..., thawed_legs: _Optional[bytes] = ...) -> None: ...
+
+class ImportStarts(_message.Message):
+    __slots__ = ("slots", "block_counts", "block_ids", "num_found", "groups")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FOUND_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    slots: bytes
+    block_counts: bytes
+    block_ids: bytes
+    num_found: bytes
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStarts]
+    def __init__(self, slots: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., num_found: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupStarts, _Mapping]]] = ...) -> None: ...
 
 class Checkpoints(_message.Message):
     __slots__ = ("slots", "checkpoint_ids", "positions")

@@ -58,7 +58,7 @@ class StreamOutputsResponse(_message.Message):
     def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class OutputBatch(_message.Message):
-    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "prompt_logprobs", "vectors")
+    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "prompt_logprobs", "vectors", "legs")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class OutputBatch(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
+    LEGS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     attempts: bytes
     starts: bytes
@@ -77,29 +78,34 @@ class OutputBatch(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[OutputLogprobs]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[OutputPromptLogprobs]
     vectors: _containers.RepeatedCompositeFieldContainer[OutputVector]
-    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[OutputPromptLogprobs, _Mapping]]] = ..., vectors: _Optional[_Iterable[_Union[OutputVector, _Mapping]]] = ...) -> None: ...
+    legs: bytes
+    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[OutputPromptLogprobs, _Mapping]]] = ..., vectors: _Optional[_Iterable[_Union[OutputVector, _Mapping]]] = ..., legs: _Optional[bytes] = ...) -> None: ...
 
 class OutputFinished(_message.Message):
-    __slots__ = ("attempt", "reason", "num_output_tokens", "error")
+    __slots__ = ("attempt", "reason", "num_output_tokens", "error", "leg")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    LEG_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     reason: _generation_pb2.FinishReason
     num_output_tokens: int
     error: _generation_pb2.Error
-    def __init__(self, attempt: _Optional[int] = ..., reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., num_output_tokens: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+    leg: int
+    def __init__(self, attempt: _Optional[int] = ..., reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., num_output_tokens: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., leg: _Optional[int] = ...) -> None: ...
 
 class OutputPromptLogprobs(_message.Message):
-    __slots__ = ("attempt", "start", "tokens")
+    __slots__ = ("attempt", "start", "tokens", "leg")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEG_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     start: int
     tokens: _containers.RepeatedCompositeFieldContainer[_generation_pb2.TokenLogprobs]
-    def __init__(self, attempt: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
+    leg: int
+    def __init__(self, attempt: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ..., leg: _Optional[int] = ...) -> None: ...
 
 class OutputVector(_message.Message):
     __slots__ = ("attempt", "values")
