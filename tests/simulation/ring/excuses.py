@@ -132,3 +132,11 @@ def _is_between_workers(fault: Fault) -> bool:
     """It concerns a path that nothing but hand-offs takes."""
     is_path = fault.kind in ("cut", "cut_one_way", "slow", "reset_links")
     return is_path and all(target[0] == "w" for target in fault.targets)
+
+
+def concerns_workers(fault: Fault) -> bool:
+    """Nothing of it keeps a scheduler from knowing what runs where."""
+    if fault.kind in ("kill", "terminate"):
+        return fault.targets[0][0] == "w"
+    kinds = ORDERS | {"drain", "roll", "reset_cache", "safe_mode", "slow_steps"}
+    return fault.kind in kinds or _is_between_workers(fault)

@@ -1,0 +1,170 @@
+"""The rules of hand-offs (docs/design.md, HO), looked at where steps run, and read off the messages alone: neither the
+scheduler's nor the worker's idea of a hand-off is believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from signalbox.protocol.block_groups import SPINE
+from signalbox.v1 import scheduler_pb2
+from tests.simulation.ahead import BlockOwners
+from tests.simulation.block_rules import Place, poison_places
+from tests.simulation.ring.rules import note
+
+if TYPE_CHECKING:
+    from tests.simulation.ring.nodes import WorkerNode
+
+Attempt = tuple[str, int]
+"""Instance of the frontend, and the attempt's number."""
+
+
+@dataclass
+class Ledger:
+    """What is known of all attempts of a ring."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    ran: dict[tuple[Attempt, int], str] = field(default_factory=dict)
+    """By attempt and leg: the process that has run it."""
+    newest: dict[Attempt, int] = field(default_factory=dict)
+    """The highest leg that has run."""
+    frozen_at: dict[Attempt, int] = field(default_factory=dict)
+    """Positions that were computed when it was frozen last."""
+    is_strict: bool = False
+    """Nothing keeps anybody from hearing of anything: legs run one after the other."""
+
+    def runs(self, attempt: Attempt, leg: int, process: str) -> None:
+        """A row of it is in a step."""
+        runner = self.ran.setdefault((attempt, leg), process)
+        if runner != process:
+            note(f"leg {leg} of attempt {attempt[1]} ran at {runner}, and runs at {process} (HO6)")
+        newest = self.newest.get(attempt, 0)
+        self.newest[attempt] = max(leg, newest)
+        if self.is_strict and leg < newest:
+            note(f"leg {leg} of attempt {attempt[1]} runs behind leg {newest} (HO6)")
+
+
+class HandoffWatch:
+    """What one worker process was told of its slots."""
+
+    def __init__(self, node: WorkerNode, ledger: Ledger, process: str) -> None:
+        self._node, self._ledger, self._process = node, ledger, process
+        self._legs: dict[int, tuple[int, int]] = {}
+        """By slot: attempt, and the leg that was given."""
+        self._importing: dict[int, int] = {}
+        """By slot: attempt of what is taken over and was not committed."""
+        self._frozen: dict[int, int] = {}
+        """By slot: attempt of what was frozen and has not been thawed."""
+        self._goes_on_at: dict[int, tuple[int, int]] = {}
+        """By slot: attempt, and the least position at which it may go on here."""
+
+    def moves_in(self, new: scheduler_pb2.NewRequestData) -> None:
+        """A request gets a slot."""
+        slot = new.slot
+        for known in (self._importing, self._frozen, self._goes_on_at):
+            known.pop(slot, None)  # type: ignore[attr-defined]
+        self._legs[slot] = new.ref.attempt, new.leg
+        if new.HasField("import_from"):
+            self._ledger.counts["begun"] += 1
+            self._importing[slot] = new.ref.attempt
+
+    def applied(self, message: scheduler_pb2.SchedulerOutput, changes: Any, step: Any) -> None:
+        """A step was taken; `message` is empty if it is the worker's own."""
+        core = self._node.core
+        assert core is not None
+        handoffs = message.handoffs
+        self._take_over(handoffs)
+        for slot in changes.preempted_slots:
+            self._goes_on_at.pop(slot, None)
+        for slot in _u16(handoffs.frozen_slots):
+            self._freeze(slot)
+        for slot, leg in zip(_u16(handoffs.thawed_slots), _u32(handoffs.thawed_legs), strict=True):
+            self._thaw(slot, leg)
+        for slot in _u16(handoffs.committed_slots):
+            self._commit(slot)
+        self._check_rows(step.batch)
+
+    def _take_over(self, handoffs: scheduler_pb2.Handoffs) -> None:
+        """Whoever reads what blocks held before they were given has read nothing."""
+        runner = self._node.runner
+        starts, fresh = handoffs.import_starts, set[Place]()
+        found = _u32(starts.num_found)
+        tables = [(starts.block_counts, starts.block_ids, None)]
+        tables += [(group.block_counts, group.block_ids, group.firsts) for group in starts.groups]  # type: ignore[misc]
+        for number, (counts, ids, firsts) in enumerate(tables, SPINE):
+            ids_left = _u32(ids)
+            first_of = _u32(firsts) if firsts is not None else [0] * len(found)
+            for num_found, count, first in zip(found, _u32(counts), first_of, strict=True):
+                fresh |= {(number, block) for block in ids_left[:count][max(num_found - first, 0) :]}
+                ids_left = ids_left[count:]
+        poison_places(runner, fresh)
+        owners, ids_left = runner.owners, _u32(starts.block_ids)
+        for slot, num_found, count in zip(_u16(starts.slots), found, _u32(starts.block_counts), strict=True):
+            if isinstance(owners, BlockOwners):
+                owners.give(slot, ids_left[:count][num_found:])
+            ids_left = ids_left[count:]
+
+    def _freeze(self, slot: int) -> None:
+        table = self._node.core.table  # type: ignore[union-attr]
+        ref = table.refs[slot]
+        if ref is None:
+            return
+        self._ledger.counts["frozen"] += 1
+        self._frozen[slot] = ref.attempt
+        self._ledger.frozen_at[ref.frontend_instance, ref.attempt] = int(table.num_computed[slot])
+
+    def _thaw(self, slot: int, leg: int) -> None:
+        ref = self._node.core.table.refs[slot]  # type: ignore[union-attr]
+        attempt = self._frozen.pop(slot, None)
+        if ref is None or ref.attempt != attempt:
+            return
+        self._ledger.counts["thawed"] += 1
+        _, old = self._legs.get(slot, (attempt, 0))
+        self._say(leg > old, f"slot {slot} is thawed with leg {leg}, and had {old} (HO2)")
+        self._legs[slot] = attempt, leg
+
+    def _commit(self, slot: int) -> None:
+        ref = self._node.core.table.refs[slot]  # type: ignore[union-attr]
+        attempt = self._importing.pop(slot, None)
+        if ref is None or ref.attempt != attempt:
+            return
+        self._ledger.counts["committed"] += 1
+        at = self._ledger.frozen_at.get((ref.frontend_instance, ref.attempt))
+        self._say(at is not None, f"slot {slot} is committed, and was never frozen (HO5)")
+        self._goes_on_at[slot] = attempt, at or 0
+
+    def _check_rows(self, batch: Any) -> None:
+        refs = self._node.core.table.refs  # type: ignore[union-attr]
+        for row, slot in enumerate(batch.slots.tolist()):
+            ref = refs[slot]
+            if ref is None:
+                continue
+            for known, what in ((self._importing, "imported and not committed"), (self._frozen, "frozen")):
+                self._say(known.get(slot) != ref.attempt, f"slot {slot} is {what}, and runs (HO7)")
+            attempt, leg = self._legs.get(slot, (0, 0))
+            if attempt != ref.attempt:
+                continue
+            self._ledger.runs((ref.frontend_instance, attempt), leg, self._process)
+            expected = self._goes_on_at.pop(slot, None)
+            at = int(batch.positions[batch.query_starts[row]])
+            if expected is not None and expected[0] == attempt:
+                self._say(
+                    at >= expected[1], f"slot {slot} goes on at {at}, and had {expected[1]} computed (HO6)"
+                )
+
+    @staticmethod
+    def _say(holds: bool, what: str) -> None:
+        """Whoever drives the steps takes what is raised for its own end: the finding is kept."""
+        if not holds:
+            note(what)
+
+
+def _u16(column: bytes) -> list[int]:
+    return np.frombuffer(column, "<u2").tolist()
+
+
+def _u32(column: bytes) -> list[int]:
+    return np.frombuffer(column, "<u4").tolist()
