@@ -14,12 +14,47 @@ from signalbox.v1 import scheduler_pb2
 from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import Place, poison_places
 from tests.simulation.ring.rules import note
+from worker_svc.core.requests.request_state import RequestTable
 
 if TYPE_CHECKING:
     from tests.simulation.ring.nodes import WorkerNode
 
 Attempt = tuple[str, int]
 """Instance of the frontend, and the attempt's number."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a request stands in a worker's table: at the target as at the source (HO12)."""
+
+    tokens: tuple[int, ...]
+    num_prompt: int
+    num_computed: int
+    num_read: int
+    """Of the prompt."""
+    limit: int
+    max_drafts: int
+    sealed: tuple[bytes, ...]
+    chain: bytes
+    next_seal: int
+    meta: bytes
+
+    @classmethod
+    def of(cls, table: RequestTable, slot: int) -> Standing:
+        """That of a slot now."""
+        num_prompt = int(table.num_prompt_tokens[slot])
+        return cls(
+            tuple(table.tokens[slot, : table.num_tokens[slot]].tolist()),
+            num_prompt,
+            int(table.num_computed[slot]),
+            min(int(table.num_read[slot]), num_prompt) if table.reads_prompt[slot] else 0,
+            int(table.limit[slot]),
+            int(table.max_drafts[slot]),
+            tuple(table.sealed[slot]),
+            table.chain[slot],
+            int(table.next_seal[slot]) if table.chain[slot] else 0,
+            table.metas[slot],
+        )
 
 
 @dataclass
@@ -31,8 +66,8 @@ class Ledger:
     """By attempt and leg: the process that has run it."""
     newest: dict[Attempt, int] = field(default_factory=dict)
     """The highest leg that has run."""
-    frozen_at: dict[Attempt, int] = field(default_factory=dict)
-    """Positions that were computed when it was frozen last."""
+    frozen: dict[Attempt, Standing] = field(default_factory=dict)
+    """How it stood when it was frozen last."""
     is_strict: bool = False
     """Nothing keeps anybody from hearing of anything: legs run one after the other."""
 
@@ -114,7 +149,7 @@ class HandoffWatch:
             return
         self._ledger.counts["frozen"] += 1
         self._frozen[slot] = ref.attempt
-        self._ledger.frozen_at[ref.frontend_instance, ref.attempt] = int(table.num_computed[slot])
+        self._ledger.frozen[ref.frontend_instance, ref.attempt] = Standing.of(table, slot)
 
     def _thaw(self, slot: int, leg: int) -> None:
         ref = self._node.core.table.refs[slot]  # type: ignore[union-attr]
@@ -127,19 +162,28 @@ class HandoffWatch:
         self._legs[slot] = attempt, leg
 
     def _commit(self, slot: int) -> None:
-        ref = self._node.core.table.refs[slot]  # type: ignore[union-attr]
+        table = self._node.core.table  # type: ignore[union-attr]
+        ref = table.refs[slot]
         attempt = self._importing.pop(slot, None)
         if ref is None or ref.attempt != attempt:
             return
         self._ledger.counts["committed"] += 1
-        at = self._ledger.frozen_at.get((ref.frontend_instance, ref.attempt))
-        self._say(at is not None, f"slot {slot} is committed, and was never frozen (HO5)")
-        self._goes_on_at[slot] = attempt, at or 0
+        was = self._ledger.frozen.get((ref.frontend_instance, ref.attempt))
+        if was is None:
+            self._say(False, f"slot {slot} is committed, and was never frozen (HO5)")
+            return
+        stands = Standing.of(table, slot)
+        for name in stands.__dataclass_fields__:
+            mine, theirs = getattr(stands, name), getattr(was, name)
+            self._say(
+                mine == theirs, f"{name} of slot {slot} is {mine}, and was {theirs} at the source (HO12)"
+            )
+        self._goes_on_at[slot] = attempt, was.num_computed
 
     def _check_rows(self, batch: Any) -> None:
-        refs = self._node.core.table.refs  # type: ignore[union-attr]
+        table = self._node.core.table  # type: ignore[union-attr]
         for row, slot in enumerate(batch.slots.tolist()):
-            ref = refs[slot]
+            ref = table.refs[slot]
             if ref is None:
                 continue
             for known, what in ((self._importing, "imported and not committed"), (self._frozen, "frozen")):
@@ -147,6 +191,8 @@ class HandoffWatch:
             attempt, leg = self._legs.get(slot, (0, 0))
             if attempt != ref.attempt:
                 continue
+            has = int(table.legs[slot])
+            self._say(has == leg, f"slot {slot} runs leg {has}, and was given {leg} (HO2)")
             self._ledger.runs((ref.frontend_instance, attempt), leg, self._process)
             expected = self._goes_on_at.pop(slot, None)
             at = int(batch.positions[batch.query_starts[row]])
