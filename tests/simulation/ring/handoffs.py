@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.simulation.ring.setup import Fault, RingSetup
+from tests.simulation.ring.setup import Fault, Planned, RingSetup
 
 if TYPE_CHECKING:
     from tests.simulation.ring.scenario import Profile
@@ -45,6 +46,18 @@ def draw_rolling(name: str, setup: RingSetup, profile: Profile, first_s: float) 
         faults.append(Fault(at, "roll", (worker,), away_s))
         at += away_s + rng.uniform(0.3, 1.5)
     return tuple(faults)
+
+
+def with_logprobs(rng: random.Random, requests: tuple[Planned, ...]) -> tuple[Planned, ...]:
+    """Some of them ask for log-probabilities of their prompts, some for those of their outputs."""
+    asking = []
+    for planned in requests:
+        asks, asks_of_prompt = rng.random() < 0.25, rng.random() < 0.15
+        request = planned.request
+        if not request.pooling and not request.is_nan:
+            request = replace(request, logprobs=asks, prompt_logprobs=asks_of_prompt)
+        asking.append(replace(planned, request=request))
+    return tuple(asking)
 
 
 def _worker(rng: random.Random, setup: RingSetup) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.groups import draw_groups, draw_states, with_host_tier
 from tests.simulation.ring.automaton import Rule
-from tests.simulation.ring.handoffs import draw_handoffs, draw_rolling
+from tests.simulation.ring.handoffs import draw_handoffs, draw_rolling, with_logprobs
 from tests.simulation.ring.model import FAILING, NAN, POISON
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
@@ -112,6 +112,8 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
         num_spine_blocks, groups, states_too = with_host_tier(dice, setup.groups, setup.state_group)
         setup = replace(setup, num_host_blocks=num_spine_blocks, groups=groups, state_group=states_too)
     requests = _draw_requests(rng, setup, profile)
+    if profile.handoffs[1]:
+        requests = with_logprobs(random.Random(f"{name} logprobs"), requests)
     if profile.identities:
         setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))
         requests = tuple(replace(each, request=_plain(each.request)) for each in requests)

@@ -85,6 +85,7 @@ class RingSetup:
             self.max_draft_tokens,
             num_host_blocks=self.num_host_blocks,
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
+            has_prompt_logprobs=True,
             embedding_size=1,
             groups=self.groups,
             num_state_versions=2 + (self.max_draft_tokens > 0) if self.state_group is not None else 0,
