@@ -8,18 +8,17 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
 from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
+from worker_svc.runner.attention.block_rows import block_memory_of
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
@@ -31,7 +30,7 @@ from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.cache_making import CacheMaker
 from worker_svc.runner.model.head import ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
-from worker_svc.runner.model.label_head import LabelHead
+from worker_svc.runner.model.label_head import decoder_tasks, label_settings
 from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import CacheSize
@@ -44,6 +43,7 @@ from worker_svc.runner.recurrent.rows import scratch_rows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
+from worker_svc.transfer.block_memory import BlockMemory
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,8 @@ class TorchRunner:
     """
 
     info: RunnerInfo
+    block_memory: BlockMemory | None
+    """Blocks of its KV cache that can travel to another worker (TR); None: they are on a device."""
     _batch_class: type[PagedBatch] = PagedBatch
     _num_scratch_blocks = 0
     """Blocks of each group that the scheduler is not told of: those behind all others."""
@@ -128,6 +130,7 @@ class TorchRunner:
         if self._head is not None and head is None:
             pooling_mode = choose_pooling_mode(path)
         self._cache, self._layout = maker.make(self._batch_class, num_host_blocks, has_groups=has_groups)
+        self.block_memory = block_memory_of(self._cache, self._layout.groups)
         self._check_cache = KVCache(
             self.model.layer_shapes,
             num_blocks=1,
@@ -309,24 +312,6 @@ def choose_pooling_mode(path: Path) -> PoolingMode | None:
     if mode is None:
         logger.warning("No pooling requests are served: %s asks for another pooling.", path / POOLING_CONFIG)
     return mode
-
-
-def decoder_tasks(head: LabelHead | None, *, pools: bool) -> tuple[ModelTask, ...]:
-    """What can be asked of a decoder with this head; `pools`: its hidden states can be had as it means them."""
-    if head is not None:
-        return head.tasks(for_tokens=True)
-    return (ModelTask.GENERATE, *((ModelTask.EMBED, ModelTask.TOKEN_EMBED) if pools else ()))
-
-
-def label_settings(head: LabelHead | None) -> dict[str, Any]:
-    """The fields of `RunnerInfo` that tell of a classification head."""
-    if head is None:
-        return {}
-    return {
-        "num_labels": head.num_labels,
-        "label_activation": head.activation,
-        "score_activation": head.score_activation,
-    }
 
 
 def check_at_least_one(**settings: int | None) -> None:
