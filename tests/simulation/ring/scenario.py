@@ -113,6 +113,7 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
         setup = replace(setup, num_host_blocks=num_spine_blocks, groups=groups, state_group=states_too)
     requests = _draw_requests(rng, setup, profile)
     if profile.handoffs[1]:
+        setup = replace(setup, move_s=random.Random(f"{name} moves").choice((0.0, 0.02, 0.2)))
         requests = with_logprobs(random.Random(f"{name} logprobs"), requests)
     if profile.identities:
         setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))

@@ -46,6 +46,8 @@ class RingSetup:
     """Share of grammars that cannot be compiled."""
     copy_s: float = 0.05
     """Longest time that copies beside the steps take."""
+    move_s: float = 0.0
+    """Longest time that a piece of what is handed over takes to be read, and to be written."""
     copy_failures: float = 0.0
     """Share of groups of such copies that fail."""
     guardians: float = 1.0
