@@ -271,7 +271,13 @@ class Faults:
         assert isinstance(node, WorkerNode)
         worker_id = node.worker_id
         self._order(lambda loop: loop.drain_worker(worker_id, True))
-        return lambda: self._order(lambda loop: loop.drain_worker(worker_id, False))
+
+        def resume(loop: Any) -> None:
+            left = len(loop.core.workers[worker_id].requests())
+            self._ring.handoffs.counts["drained in part" if left else "drained"] += 1
+            loop.drain_worker(worker_id, False)
+
+        return lambda: self._order(resume)
 
     def hand_over(self, fault: Fault) -> None:
         """One of the requests that others have is to go on at a worker; `size` says which."""
