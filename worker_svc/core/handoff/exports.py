@@ -69,6 +69,8 @@ class Export:
     payload: bytes = field(repr=False)
     """A serialized RequestPayload without tokens."""
     num_prompt_tokens: int
+    token_ids: I32 = field(repr=False)
+    """Tokens known when it began, prompt first."""
     said: list[int] = field(default_factory=list)
     """By group: index behind the last block that was said to be ready."""
     frozen: Frozen | None = None
@@ -98,6 +100,7 @@ class Exports:
             order.key,
             table.payloads[slot],
             int(table.num_prompt_tokens[slot]),
+            table.tokens[slot, : table.num_tokens[slot]].copy(),
             said=[0] * (1 + len(table.groups)),
         )
 

@@ -7,9 +7,10 @@ states it is read back through these, too.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +23,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.sim.failures import FailingModel, SimFailures
 from worker_svc.transfer.block_memory import BlockMemory, strip_of
+from worker_svc.transfer.errors import TransferError
 from worker_svc.transfer.shared_memory import SharedMemory, room_for
 
 I32 = NDArray[np.int32]
@@ -107,7 +109,6 @@ class SimRunner:
         shared: bool = False,
     ) -> None:
         """shared: other processes of the machine can be let read its blocks."""
-        self.info = info
         self._seed = seed_of(info.identity)
         self._failing = FailingModel(failures) if failures else None
         self._timing = timing or SimTiming()
@@ -121,6 +122,10 @@ class SimRunner:
             info.block_size,
             memory,
         )
+        layout = (
+            f"{self.block_memory.digest} states {info.num_state_versions > 0} drafts {info.max_draft_tokens}"
+        )
+        self.info = replace(info, kv_layout=hashlib.sha256(layout.encode()).hexdigest())
         self._states: dict[tuple[int, int], U64] = {}
         """By slot and version: the sum of all contents that it has behind it, in an array of one element."""
         self._drafts: dict[tuple[int, int], U64] = {}
@@ -202,6 +207,18 @@ class SimRunner:
             if known < end:
                 self._states[slot, (written[1] + 1) % versions] = np.array([_GOLDEN])
         return states
+
+    def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
+        """See `HandoffRunner`: the sum, and the contents of drafts behind it."""
+        drafts = self._drafts.get((slot, version), np.zeros(0, np.uint64))
+        return self._states[slot, version].tobytes() + drafts[:num_drafts].tobytes()
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """See `HandoffRunner`."""
+        if not self.info.num_state_versions or len(content) != 8 * (1 + num_drafts):
+            raise TransferError(f"{len(content)} bytes are no state with {num_drafts} drafts")
+        numbers = np.frombuffer(content, np.uint64)
+        self._states[slot, version], self._drafts[slot, version] = numbers[:1].copy(), numbers[1:].copy()
 
     def check(self) -> None:
         """Raises what `ModelRunner.check` does: the simulated device is lost when it was asked to be."""
