@@ -1,6 +1,6 @@
-"""Requests that go from one worker to another while they run, through the real shells (docs/design.md, HO): the rules are
-those of every ring, and those of `ring/handoff_watch.py`. Bugs that are planted on purpose (handoff_mutants.py) have to
-be found."""
+"""Requests that go from one worker to another while they run, through the real shells (docs/design.md, HO): the rules
+are those of every ring, and those of `ring/handoff_watch.py`. Bugs that are planted on purpose (handoff_mutants.py)
+have to be found."""
 
 from __future__ import annotations
 
