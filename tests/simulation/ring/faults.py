@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from scheduler_svc.core.handoff.desk import HandoffRefusedError
 from tests.simulation.ring.nodes import Node, SchedulerNode, WorkerNode
 from tests.simulation.ring.setup import Fault
 
@@ -290,7 +291,9 @@ class Faults:
             if placed:
                 key = sorted(placed)[int(fault.size * len(placed))][1]
                 self._ring.trace.note("-", f"{key} is to go to {target}")
-                loop.hand_over(key, target)
+                with contextlib.suppress(HandoffRefusedError):
+                    core.hand_over(key, target, self._world.now)
+                    loop._advance()
 
         self._order(order)
 

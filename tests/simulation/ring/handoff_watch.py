@@ -15,6 +15,7 @@ from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import Place, poison_places
 from tests.simulation.ring.rules import note
 from worker_svc.core.requests.request_state import RequestTable
+from worker_svc.core.step import StepDelta
 
 if TYPE_CHECKING:
     from tests.simulation.ring.nodes import WorkerNode
@@ -33,7 +34,6 @@ class Standing:
     num_read: int
     """Of the prompt."""
     limit: int
-    max_drafts: int
     sealed: tuple[bytes, ...]
     chain: bytes
     next_seal: int
@@ -49,7 +49,6 @@ class Standing:
             int(table.num_computed[slot]),
             min(int(table.num_read[slot]), num_prompt) if table.reads_prompt[slot] else 0,
             int(table.limit[slot]),
-            int(table.max_drafts[slot]),
             tuple(table.sealed[slot]),
             table.chain[slot],
             int(table.next_seal[slot]) if table.chain[slot] else 0,
@@ -119,7 +118,7 @@ class HandoffWatch:
         for slot, leg in zip(_u16(handoffs.thawed_slots), _u32(handoffs.thawed_legs), strict=True):
             self._thaw(slot, leg)
         for slot in _u16(handoffs.committed_slots):
-            self._commit(slot)
+            self._commit(slot, _changed_besides(changes, slot))
         self._check_rows(step.batch)
 
     def _take_over(self, handoffs: scheduler_pb2.Handoffs) -> None:
@@ -161,7 +160,8 @@ class HandoffWatch:
         self._say(leg > old, f"slot {slot} is thawed with leg {leg}, and had {old} (HO2)")
         self._legs[slot] = attempt, leg
 
-    def _commit(self, slot: int) -> None:
+    def _commit(self, slot: int, changed: set[str]) -> None:
+        """`changed`: what the step says of the slot besides."""
         table = self._node.core.table  # type: ignore[union-attr]
         ref = table.refs[slot]
         attempt = self._importing.pop(slot, None)
@@ -173,12 +173,13 @@ class HandoffWatch:
             self._say(False, f"slot {slot} is committed, and was never frozen (HO5)")
             return
         stands = Standing.of(table, slot)
-        for name in stands.__dataclass_fields__:
+        for name in stands.__dataclass_fields__.keys() - changed:
             mine, theirs = getattr(stands, name), getattr(was, name)
             self._say(
                 mine == theirs, f"{name} of slot {slot} is {mine}, and was {theirs} at the source (HO12)"
             )
-        self._goes_on_at[slot] = attempt, was.num_computed
+        if "num_computed" not in changed:
+            self._goes_on_at[slot] = attempt, was.num_computed
 
     def _check_rows(self, batch: Any) -> None:
         table = self._node.core.table  # type: ignore[union-attr]
@@ -206,6 +207,12 @@ class HandoffWatch:
         """Whoever drives the steps takes what is raised for its own end: the finding is kept."""
         if not holds:
             note(what)
+
+
+def _changed_besides(changes: StepDelta, slot: int) -> set[str]:
+    """Names of what a step that commits a request changes of it, too."""
+    starts = {start.slot for start in (*changes.resumed, *changes.started)}
+    return {"num_computed"} if slot in starts or slot in changes.preempted_slots else set()
 
 
 def _u16(column: bytes) -> list[int]:
