@@ -24,6 +24,7 @@ from worker_svc.steps.engine import Listeners, StepEngine, Surroundings
 from worker_svc.steps.handoff_coordinator import HandoffListeners, Repeated
 from worker_svc.steps.items import ArrivedRequest, ArrivedStep, Item, LinkMark
 from worker_svc.steps.results import StepResult
+from worker_svc.transfer.control.news import News
 from worker_svc.transfer.control.servicer import TransferServicer
 from worker_svc.transfer.control.transfers import Transfers
 
@@ -111,7 +112,7 @@ class End:
             self.refusals.append,
             lambda result: None,
             lambda outputs: self.outputs.append(outputs, 0.0),
-            handoffs=HandoffListeners(lambda news: self.transfers.take(news), self.events.append, self._repeat),
+            handoffs=HandoffListeners(self._news, self.events.append, self._repeat),
         )
         self.engine = StepEngine(self.core, runner, around, listeners, preparation=preparation)
         self._servicer = TransferServicer()
@@ -148,6 +149,9 @@ class End:
     def _result(self, result: StepResult) -> None:
         self.results.append(result)
         self.outputs.append(result.outputs, 0.0)
+
+    def _news(self, news: News) -> None:
+        self.transfers.take(news)
 
     def _repeat(self, repeated: Repeated) -> None:
         self.outputs.repeat(repeated.frontend_instance, repeated.batches, repeated.leg, 0.0)
@@ -209,8 +213,8 @@ class End:
         raise AssertionError(f"no {kind}, but {self.events}")
 
     def tell(self, seen: dict[int, int]) -> bool:
-        """Adds output tokens that the frontend has not acknowledged to those that it has `seen`, by count: what is there
-        is the same, and there is no hole. Returns whether the request has ended."""
+        """Adds output tokens that the frontend has not acknowledged to those that it has `seen`, by count: what is
+        there is the same, and there is no hole. Returns whether the request has ended."""
         for start, values in (row for batch in self.batches() for row in rows_of(batch)):
             assert start <= len(seen), "a hole"
             for number, token in enumerate(values, start):
@@ -236,7 +240,9 @@ def rows_of(batch: worker_pb2.OutputBatch) -> list[tuple[int, list[int]]]:
     counts = np.frombuffer(batch.counts, np.uint8).tolist() if batch.counts else [1] * len(starts)
     tokens = np.frombuffer(batch.token_ids, "<i4").tolist()
     ends = np.cumsum(counts).tolist() if counts else []
-    return [(start, tokens[end - count : end]) for start, count, end in zip(starts, counts, ends, strict=True)]
+    return [
+        (start, tokens[end - count : end]) for start, count, end in zip(starts, counts, ends, strict=True)
+    ]
 
 
 async def hand_over(

@@ -16,9 +16,6 @@ from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.handoff.orders import HandoffOrders
-from worker_svc.core.requests.request_state import SlotStatus
-from worker_svc.links.delta import build_snapshot
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, continuation
 
 INFO = RunnerInfo("sim", num_blocks=64, block_size=4, max_model_len=128, vocab_size=100, eos_token_ids=())
@@ -26,6 +23,8 @@ WINDOW = BlockGroup(BlockGroupKind.WINDOW, 10, 64)
 STATES = {"num_state_versions": 3}
 PROMPT = list(range(5, 27))
 BLOCKS = list(range(32))
+COUNT = 80
+"""Output tokens."""
 
 
 def asked(max_tokens: int = 40, drafts: int = 0, **sampling: Any) -> Asked:
@@ -35,7 +34,9 @@ def asked(max_tokens: int = 40, drafts: int = 0, **sampling: Any) -> Asked:
     return Asked(PROMPT, payload, max_tokens, chain, drafts)
 
 
-def run(test: Callable[[End, End], Coroutine[Any, Any, None]], info: RunnerInfo, acceptance: float = 0.0) -> None:
+def run(
+    test: Callable[[End, End], Coroutine[Any, Any, None]], info: RunnerInfo, acceptance: float = 0.0
+) -> None:
     """Runs a test with two workers."""
 
     async def both() -> None:
@@ -63,7 +64,7 @@ def test_a_request_goes_back_and_forth_and_its_tokens_are_those_of_one_that_stay
     info, acceptance = KINDS[kind]
 
     async def test(a: End, b: End) -> None:
-        request = asked(40, info.max_draft_tokens)
+        request = asked(COUNT, info.max_draft_tokens)
         a.add(request.message(0))
         a.start(0, BLOCKS, 9)
         a.step(chunks=[(0, 9, 6)])  # handed over in the middle of its prompt
@@ -85,6 +86,6 @@ def test_a_request_goes_back_and_forth_and_its_tokens_are_those_of_one_that_stay
             there.read(leg % 3)  # the rest travels on
             ends, slots = [there, here], [slots[1], slots[0]]
         assert leg > 4
-        assert [seen[number] for number in range(40)] == continuation(PROMPT, 40, 100)
+        assert [seen[number] for number in range(COUNT)] == continuation(PROMPT, COUNT, 100)
 
     run(test, info, acceptance)
