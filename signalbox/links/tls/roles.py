@@ -52,6 +52,7 @@ CALLERS: Final[Mapping[str, frozenset[Role]]] = {
     f"{_ADMIN}ReloadTenants": _OPERATORS,
     f"{_ADMIN}WatchBoard": frozenset({Role.OPERATOR, Role.FRONTEND}),
     "/signalbox.v1.WorkerService/StreamOutputs": frozenset({Role.FRONTEND}),
+    "/signalbox.v1.TransferService/Pull": frozenset({Role.WORKER}),
     "/grpc.health.v1.Health/Check": _RING,
     "/grpc.health.v1.Health/Watch": _RING,
     "/grpc.health.v1.Health/List": _RING,
