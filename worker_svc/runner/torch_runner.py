@@ -40,6 +40,7 @@ from worker_svc.runner.model.probe import check_paged_attention, eager_logits
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.making import make_store, state_group_of
 from worker_svc.runner.recurrent.rows import scratch_rows
+from worker_svc.runner.recurrent.state_bytes import layout_of, read_state, write_state
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
@@ -59,6 +60,8 @@ class TorchRunner:
     block_memory: BlockMemory | None
     """Blocks of its KV cache that can travel to another worker (TR); None: they are on a device."""
     _batch_class: type[PagedBatch] = PagedBatch
+    _can_hand_over = True
+    """Whether requests go on elsewhere, where its blocks can travel."""
     _num_scratch_blocks = 0
     """Blocks of each group that the scheduler is not told of: those behind all others."""
     _most_in_flight = 1
@@ -160,6 +163,7 @@ class TorchRunner:
             num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
             num_state_versions=self._states.num_versions if self._states else 0,
             state_group=state_group_of(self._states, block_size),
+            kv_layout=self._kv_layout(),
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
@@ -226,6 +230,14 @@ class TorchRunner:
         assert self._states is not None, "the model has no recurrent layers"
         self._states.copy(copies)
 
+    def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
+        """See `HandoffRunner`."""
+        return read_state(self._states, slot, version, num_drafts)
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """See `HandoffRunner`."""
+        write_state(self._states, slot, version, num_drafts, content)
+
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that makes the copies on a stream of their own; see `ModelRunner`."""
         return beside(self.model.device, partial(self.copy_blocks, copies))
@@ -274,6 +286,10 @@ class TorchRunner:
     def _of_layers(self) -> tuple[int, ...]:
         """[layers] number of each layer's group; empty: all are the spine's."""
         return self._layout.of_layers if self._layout.groups else ()
+
+    def _kv_layout(self) -> str:
+        memory = self.block_memory if self._can_hand_over else None
+        return "" if memory is None else layout_of(memory.digest, self._states)
 
     def _identify(self, path: Path) -> ModelIdentity:
         model = self.model

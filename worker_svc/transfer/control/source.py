@@ -32,6 +32,8 @@ MOST_WAITING = 64
 """Streams that wait for an export that nobody has spoken of yet."""
 WAIT_S = 60.0
 """How long they wait: the step that tells of it may stand behind a long one."""
+LINGER_S = 10.0
+"""How long a stream is kept behind its last message, for the target to end it."""
 MOST_TAIL_BYTES = 48 << 20
 """Largest tail: outputs that no frontend reads are not carried about."""
 Unread = Callable[[str, int], list[worker_pb2.OutputBatch]]
@@ -92,15 +94,23 @@ class TransferSource:
         stream = _Stream(feed, self._mover, hello.num_found)
         reader = asyncio.create_task(stream.read(requests))
         try:
+            async for part in self._told(feed, stream):
+                yield part
+            # The target writes, too: a stream that ends meanwhile would be broken to it, and its last words lost.
+            await asyncio.wait((reader,), timeout=LINGER_S)
+        finally:
+            feed.is_read = False
+            reader.cancel()
+
+    async def _told(self, feed: _Feed, stream: _Stream) -> Responses:
+        """From head to tail, or to what ends it."""
+        try:
             yield transfer_pb2.PullResponse(head=self._head(feed.export))
             async for part in stream.parts():
                 yield part
             yield transfer_pb2.PullResponse(tail=self._tail(feed.export, stream.num_state_bytes))
         except TransferError as error:
             yield _error(feed.over or str(error))
-        finally:
-            feed.is_read = False
-            reader.cancel()
 
     async def _find(self, hello: transfer_pb2.PullHello) -> _Feed:
         """The export that a target asks for. The key is compared in a time that does not tell how much was right."""

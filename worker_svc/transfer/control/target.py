@@ -144,7 +144,9 @@ class TransferTarget:
                 if len(reading.state) > MOST_STATE_BYTES:
                     raise TransferError("its state is too large")
             else:
-                await self._take_tail(reading, _part(response, "tail").tail)
+                tail = _part(response, "tail").tail
+                await stream.done_writing()
+                await self._take_tail(reading, tail)
                 return
         raise TransferError("the stream ended ahead of its tail")
 
