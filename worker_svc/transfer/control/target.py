@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -134,7 +135,7 @@ class TransferTarget:
             kind = response.WhichOneof("part")
             if kind == "blocks":
                 await self._take_blocks(reading, response.blocks)
-                await stream.write(transfer_pb2.PullRequest(num_read=reading.num_read))
+                await _acknowledge(stream, reading.num_read)
                 if not has_caught_up and response.blocks.num_left <= FEW_BLOCKS:
                     has_caught_up = True
                     self._post(CaughtUp(found))
@@ -193,6 +194,12 @@ class TransferTarget:
                 bytes(reading.state),
             )
         self._post(TailArrived(reading.found, tail, reading.written))
+
+
+async def _acknowledge(stream: Stream, num_read: int) -> None:
+    """Says what was read. To a source that has said all, nothing has to be said: what it said last is to be read."""
+    with contextlib.suppress(asyncio.InvalidStateError):
+        await stream.write(transfer_pb2.PullRequest(num_read=num_read))
 
 
 def _part(response: Any, kind: str) -> transfer_pb2.PullResponse:
