@@ -223,8 +223,3 @@ def frozen_blocks_are_given_away(patch: Patch) -> None:
 
     patch.setattr(step_orders, "_freeze", note_worker)
     patch.setattr(SlotTable, "freeze", freeze_and_release)
-
-
-def frozen_slots_are_adopted_running(patch: Patch) -> None:
-    """HO9: a new scheduler lets a frozen slot go on at once, whoever has it by now."""
-    raise NotImplementedError

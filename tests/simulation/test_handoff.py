@@ -101,7 +101,6 @@ def test_a_worker_that_drains_is_empty_while_its_requests_run_on() -> None:
         (mutants.started_without_a_commit, "handoff calm", 0),
         (mutants.grants_do_not_follow, "handoff calm", 0),
         (mutants.frozen_blocks_are_given_away, "handoff calm", 0),
-        (mutants.frozen_slots_are_adopted_running, "handoff", 0),
     ],
 )
 def test_a_planted_bug_is_found(
