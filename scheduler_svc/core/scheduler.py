@@ -312,6 +312,7 @@ class Scheduler:
             self.admission.worker_went(worker, now)
         self._suspend_on(worker)
         self._refusals.refuse_waiting(self._queue_of(worker), now)
+        self.handoffs.leave_draining(worker, now)
         hand_over_drained(self.config, self.workers, self.handoffs, now)
         return len(worker.requests())
 

@@ -34,6 +34,16 @@ class HandoffRefusedError(ValueError):
         self.field = field
 
 
+def key_to_move(requests: Mapping[RequestKey, Request], request_id: str) -> RequestKey:
+    """The request of that id. Raises HandoffRefusedError when there is none, or several frontends have one."""
+    found = [key for key in requests if key.request_id == request_id]
+    if not found:
+        raise HandoffRefusedError(f"no request {request_id!r} is known here", "request_id")
+    if len(found) > 1:
+        raise HandoffRefusedError(f"{len(found)} frontends have a request {request_id!r}", "request_id")
+    return found[0]
+
+
 class HandoffDesk:
     """All hand-offs between the workers of one scheduler. `now` as everywhere."""
 
@@ -186,7 +196,6 @@ class HandoffDesk:
         counts.num_blocks += int(target.table.num_blocks[handoff.target_slot])
         frozen_s = max(now - (handoff.frozen_at or now), 0.0)
         counts.frozen_s += frozen_s
-        counts.frozen_times.append(frozen_s)
         handoff.request.history.num_failed_handoffs = 0
         handoff.request.history.no_handoff_before = 0.0
 
@@ -276,6 +285,11 @@ class HandoffDesk:
                 is_unheard = handoff.request.key.frontend_instance in worker.vitals.unheard_by
                 if is_unheard or not worker.is_well:
                     self.stop(handoff, "target_unwell", now)
+
+    def leave_draining(self, worker: Worker, now: float) -> None:
+        """A worker that drains takes nothing over: what is on its way there stays where it is."""
+        for handoff in list(worker.handoffs.imports.values()) if worker.draining else ():
+            self.stop(handoff, "target_drains", now)
 
     def stop_all(self, reason: str) -> None:
         """Ends all of them, as of a reset of the caches."""
