@@ -12,7 +12,7 @@ import numpy as np
 from signalbox.protocol.block_groups import SPINE
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.ahead import BlockOwners
-from tests.simulation.block_rules import Place, poison_places
+from tests.simulation.block_rules import Place, poison_places, sources
 from tests.simulation.ring.rules import note
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import StepDelta
@@ -110,7 +110,7 @@ class HandoffWatch:
         core = self._node.core
         assert core is not None
         handoffs = message.handoffs
-        self._take_over(handoffs)
+        self._take_over(handoffs, changes)
         for slot in changes.preempted_slots:
             self._goes_on_at.pop(slot, None)
         for slot in _u16(handoffs.frozen_slots):
@@ -121,7 +121,7 @@ class HandoffWatch:
             self._commit(slot, _changed_besides(changes, slot))
         self._check_rows(step.batch)
 
-    def _take_over(self, handoffs: scheduler_pb2.Handoffs) -> None:
+    def _take_over(self, handoffs: scheduler_pb2.Handoffs, changes: StepDelta) -> None:
         """Whoever reads what blocks held before they were given has read nothing."""
         runner = self._node.runner
         starts, fresh = handoffs.import_starts, set[Place]()
@@ -134,7 +134,7 @@ class HandoffWatch:
             for num_found, count, first in zip(found, _u32(counts), first_of, strict=True):
                 fresh |= {(number, block) for block in ids_left[:count][max(num_found - first, 0) :]}
                 ids_left = ids_left[count:]
-        poison_places(runner, fresh)
+        poison_places(runner, fresh - sources(changes.all_copies, are_host=False))
         owners, ids_left = runner.owners, _u32(starts.block_ids)
         for slot, num_found, count in zip(_u16(starts.slots), found, _u32(starts.block_counts), strict=True):
             if isinstance(owners, BlockOwners):
