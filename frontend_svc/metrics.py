@@ -116,6 +116,9 @@ class Metrics:
             names.METRIC_CONNECTIONS_REFUSED, "HTTP connections refused ahead of any request.", ["reason"]
         )
         self._losses = self._counter(names.METRIC_LOSSES, "Attempts lost, by cause.", ["cause"])
+        self._moved = self._counter(
+            names.METRIC_MOVED, "Hand-offs between workers of requests whose output went on."
+        )
         self._other_identities = self._counter(
             names.METRIC_OTHER_IDENTITIES, "Outputs that went on under another identity of the model."
         )
@@ -205,6 +208,10 @@ class Metrics:
     def on_lost(self, cause: LossCause) -> None:
         """Counts a lost attempt by its cause."""
         self._losses.labels(cause.name.lower()).inc()
+
+    def on_moved(self, session: Session) -> None:
+        """Counts a request that goes on at another worker."""
+        self._moved.inc()
 
     def on_other_identity(self, session: Session, identity: str) -> None:
         """Counts and logs an output that goes on with other weights, or in another form."""

@@ -11,7 +11,8 @@ from frontend_svc.access.access_control import ANYBODY, AccessControl, Caller
 from frontend_svc.clock import loop_time
 from frontend_svc.requests.events import Finished
 from frontend_svc.requests.request import CheckedRequest
-from frontend_svc.requests.sessions.session import Observer, Session
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.surroundings import Observer
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import InternalError, SignalboxError, code_of
 from signalbox.protocol.enums import LossCause
@@ -33,6 +34,7 @@ class LoggedSessions:
         self.on_output: Callable[[Session, int, float], None] = observer.on_output
         self.on_delivered: Callable[[float], None] = observer.on_delivered
         self.on_lost: Callable[[LossCause], None] = observer.on_lost
+        self.on_moved: Callable[[Session], None] = observer.on_moved
         self.on_other_identity: Callable[[Session, str], None] = observer.on_other_identity
 
     def on_end(self, session: Session, finished: Finished) -> None:

@@ -23,8 +23,8 @@ from frontend_svc.pooling.model_head import ModelHead, read_model_head
 from frontend_svc.request_log import LoggedSessions, log_refusal
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, read_model_defaults
 from frontend_svc.requests.processor import RequestProcessor
-from frontend_svc.requests.sessions.session import Observer
 from frontend_svc.requests.sessions.session_table import SessionTable
+from frontend_svc.requests.sessions.surroundings import Observer
 from frontend_svc.requests.structured_output import FormCheck
 from frontend_svc.templates.prompts import ChatPrompts
 from frontend_svc.text.model_language import find_language

@@ -11,7 +11,8 @@ from typing import Literal
 
 from frontend_svc.requests.events import Finished
 from frontend_svc.requests.request import ClientRequest, Trace
-from frontend_svc.requests.sessions.session import Observer, Session
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.surroundings import Observer
 from signalbox.errors import SignalboxError, code_of
 from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.telemetry import attributes as names
@@ -65,6 +66,7 @@ class TracedSessions:
         self.on_output: Callable[[Session, int, float], None] = observer.on_output
         self.on_delivered: Callable[[float], None] = observer.on_delivered
         self.on_lost: Callable[[LossCause], None] = observer.on_lost
+        self.on_moved: Callable[[Session], None] = observer.on_moved
         self.on_other_identity: Callable[[Session, str], None] = observer.on_other_identity
 
     def on_end(self, session: Session, finished: Finished) -> None:

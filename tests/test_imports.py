@@ -17,6 +17,7 @@ PACKAGES = ("signalbox", *SERVICES)
 EDGES = (
     "*links/*",
     "*servicer.py",
+    "transfer/channels/*",
     "api/grpc/*",
     "api/vllm/*",
     "admin/*",

@@ -22,6 +22,9 @@ _STATES = {
     "decode": SlotStatus.DECODE,
     "preempted": SlotStatus.PREEMPTED,
     "ended": SlotStatus.ENDED,
+    "imported": SlotStatus.IMPORTED,
+    "frozen": SlotStatus.FROZEN,
+    "importing": SlotStatus.IMPORTING,
 }
 
 

@@ -80,7 +80,8 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         nan_token=settings.sim_nan_token,
         crash_token=settings.sim_crash_token,
     )
-    return SimRunner(info, timing, failures if failures != SimFailures() else None), drafter
+    used = failures if failures != SimFailures() else None
+    return SimRunner(info, timing, used, shared=hasattr(os, "memfd_create")), drafter
 
 
 def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:

@@ -11,13 +11,14 @@ from signalbox.links import rpc
 from signalbox.runtime.process import settle_memory
 from signalbox.telemetry import spans
 from signalbox.telemetry.metrics_server import MetricsServer
-from signalbox.v1 import worker_pb2_grpc
+from signalbox.v1 import transfer_pb2_grpc, worker_pb2_grpc
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.guardian.step_mark import StepMark
 from worker_svc.links.outputs import Outputs, WorkerServicer
 from worker_svc.runner_factory import make_runner
+from worker_svc.transfer.control.servicer import TransferServicer
 from worker_svc.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -31,8 +32,10 @@ async def serve(
     guardian finds which step it executes."""
     tracer = spans.start("worker", settings.worker_id)
     outputs = Outputs(instance or uuid.uuid4().hex, settings.outbound_log_bytes, settings.frontend_timeout_s)
-    server = rpc.Server(["signalbox.v1.WorkerService"])
+    server = rpc.Server(["signalbox.v1.WorkerService", "signalbox.v1.TransferService"])
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(outputs), server.grpc)
+    servicer = TransferServicer()
+    transfer_pb2_grpc.add_TransferServiceServicer_to_server(servicer, server.grpc)
     metrics_server = MetricsServer()
     metrics_server.start(settings.metrics, settings.metrics_guard())
     # Not alive before the model is loaded: that is what startup probes wait for.
@@ -44,7 +47,7 @@ async def serve(
             return
         host = settings.listen.rpartition(":")[0]
         address = settings.advertise or f"{host}:{port}"
-        worker = Worker(settings, *loaded, address, outputs, tracer, mark or StepMark())
+        worker = Worker(settings, *loaded, address, outputs, tracer, mark or StepMark(), servicer)
         metrics_server.show(worker.metrics)
         await worker.run(server, stopping)
         await server.stop(STOP_STREAMS_S if outputs.is_being_read else 0)

@@ -13,9 +13,10 @@ from signalbox.telemetry.spans import Tracer
 from signalbox.v1 import scheduler_pb2
 from worker_svc import metrics
 from worker_svc.config import WorkerSettings
-from worker_svc.core.batch import ModelRunner, RunnerInfo
+from worker_svc.core.batch import HandoffRunner, ModelRunner, RunnerInfo
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.unfit import UnfitError
+from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.core.step import Failure
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
@@ -24,8 +25,12 @@ from worker_svc.guardian.step_mark import StepMark
 from worker_svc.links.delta import build_groups, build_state_group, host_blocks_of
 from worker_svc.links.outputs import Outputs
 from worker_svc.links.scheduler_link import SchedulerLink
+from worker_svc.steps.handoff_coordinator import HandoffListeners, Repeated
 from worker_svc.steps.loop import StepLoop, StepResult
 from worker_svc.tracing import RunSpans
+from worker_svc.transfer.control.news import News
+from worker_svc.transfer.control.servicer import TransferServicer
+from worker_svc.transfer.control.transfers import Transfers
 
 logger = logging.getLogger(__name__)
 CHECK_S = 0.25
@@ -47,8 +52,10 @@ class Worker:
         outputs: Outputs,
         tracer: Tracer,
         mark: StepMark,
+        servicer: TransferServicer,
     ) -> None:
-        """address: where frontends find us. mark: where the guardian finds which step runs."""
+        """address: where frontends find us. mark: where the guardian finds which step runs. servicer: by which other
+        workers read what is handed over to them."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
         self._loop = asyncio.get_running_loop()
         self._core = WorkerCore(runner.info, runner.info.num_slots, drafter, settings.bad_row_limit)
@@ -68,7 +75,16 @@ class Worker:
             on_refusal=self._in_loop(outputs.append),
             most_tokens=settings.max_num_batched_tokens,
             on_turn=mark.set,
+            handoffs=HandoffListeners(
+                self._in_loop(self._take_news), self._in_loop(self._tell_event), self._in_loop(self._repeat)
+            ),
         )
+        self._transfers: Transfers | None = None
+        if runner.info.kv_layout:
+            assert isinstance(runner, HandoffRunner)
+            name = WorkerName(settings.worker_id, outputs.worker_instance)
+            self._transfers = Transfers(name, runner, outputs.unread_of, self._steps.arrived)
+            servicer.source = self._transfers.source
         self._link = SchedulerLink(
             settings.scheduler,
             self._steps,
@@ -104,6 +120,8 @@ class Worker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._transfers is not None:
+                await self._transfers.close()
 
     async def _leave(self, server: rpc.Server) -> None:
         """Runs what has arrived, says that there is nothing more to come, and has it read."""
@@ -173,6 +191,16 @@ class Worker:
     def _tell_fence(self, fence: int, failure: Failure | None) -> None:
         self._link.tell_fence(fence, failure)
 
+    def _take_news(self, news: News) -> None:
+        if self._transfers is not None:
+            self._transfers.take(news)
+
+    def _tell_event(self, event: scheduler_pb2.WorkerEvent) -> None:
+        self._link.tell_event(event)
+
+    def _repeat(self, repeated: Repeated) -> None:
+        self._outputs.repeat(repeated.frontend_instance, repeated.batches, repeated.leg)
+
     def _reconnect(self, reason: str) -> None:
         self._link.reconnect(reason)
 
@@ -208,4 +236,5 @@ def _hello(
         state_group=build_state_group(info),
         groups=build_groups(info),
         protocol=versions.ours(has_groups=bool(info.groups)),
+        kv_layout=info.kv_layout,
     )

@@ -75,9 +75,9 @@ class Orders:
         if action in (Action.CANCEL, Action.FINISH):
             if not self.is_needed:
                 self._forget_old()
-            self._ends.append(_Said(self._clock(), session.worker_id, order))
+            self._ends.append(_Said(self._clock(), session.legs.only_worker_id, order))
         if self.is_needed:
-            self._tell(session.worker_id, order)
+            self._tell(session.legs.only_worker_id, order)
 
     def whole(self, worker_id: str, sessions: Iterable[Session]) -> list[Order]:
         """All that the worker has to know; `sessions` may be there. Whoever was ever paused is named, as the worker may

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any
 
 from frontend_svc.requests.events import TokenLogprobs
+from frontend_svc.requests.sessions.legs import Hearing, Said
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.errors import InternalError, SignalboxError, from_code
-from signalbox.protocol.columns import ATTEMPTS, I32, unpack
+from signalbox.protocol.columns import ATTEMPTS, I32, U32, unpack
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from signalbox.v1 import worker_pb2 as worker
@@ -25,53 +29,58 @@ def feed(
     identity: ModelIdentity = UNSAID,
 ) -> None:
     """Hands every token and every end of `batch`, which `worker_id` of that identity made, to its session, if the
-    request is there (R11). A session that fails on it fails alone."""
+    request is there (R11, HO10). A session that fails on it fails alone.
 
-    def session_of(attempt: int) -> Session | None:
-        session = table.by_attempt(attempt)
-        if session is None or session.worker_id == worker_id or _hears(session, worker_id, identity):
-            return session
-        return None
-
-    _feed_prompts(batch, session_of)
-    logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
-    for attempt, start, token_ids in read_outputs(batch):
-        session = session_of(attempt)
-        if session is not None:
-            try:
-                session.on_outputs(attempt, start, token_ids, logprobs.get(attempt, ()), now)
-            except Exception:
-                _fail(session)
-    for finished in batch.finished:
-        session = session_of(finished.attempt)
-        if session is not None:
-            try:
-                _finish(session, finished)
-            except Exception:
-                _fail(session)
-
-
-def _hears(session: Session, worker_id: str, identity: ModelIdentity) -> bool:
-    """Whether what a worker says of a session counts that is not known to be there: while it is known nowhere."""
-    if not session.worker_id:
-        session.on_heard_from(worker_id, identity)
-        return True
-    if session.origin.leave_out(worker_id):
-        sentence = "request %s is on worker %s: what worker %s says of it is left out"
-        log.warning(sentence, session.request_id, session.worker_id, worker_id)
-    return False
-
-
-def _feed_prompts(batch: worker.OutputBatch, session_of: Callable[[int], Session | None]) -> None:
-    """What is known of prompts goes ahead of the tokens and ends of the same step."""
+    What is known of prompts goes ahead of the tokens and ends of the same step. Raises ValueError for broken columns.
+    """
+    speaker = _Speaker(table, worker_id, identity)
     for part in batch.prompt_logprobs:
-        session = session_of(part.attempt)
-        if session is not None:
-            session.on_prompt_logprobs(part.attempt, part.start, part.tokens)
+        speaker.says(
+            part.attempt, part.leg, len(part.tokens), Session.on_prompt_logprobs, part.start, part.tokens
+        )
     for vector in batch.vectors:
-        session = session_of(vector.attempt)
-        if session is not None:
-            session.on_vector(vector.attempt, vector.values)
+        speaker.says(vector.attempt, 0, 0, Session.on_vector, vector.values)
+    logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
+    for (attempt, start, token_ids), leg in zip(read_outputs(batch), read_legs(batch), strict=False):
+        given = start, token_ids, logprobs.get(attempt, ()), now
+        speaker.says(attempt, leg, len(token_ids), Session.on_outputs, *given)
+    for finished in batch.finished:
+        speaker.says(finished.attempt, finished.leg, 0, _finish, finished)
+
+
+class _Speaker:
+    """One worker, telling sessions of their requests."""
+
+    def __init__(self, table: SessionTable, worker_id: str, identity: ModelIdentity) -> None:
+        self._table = table
+        self._worker_id, self._identity = worker_id, identity
+
+    def says(self, attempt: int, leg: int, num_tokens: int, take: Callable[..., None], *given: Any) -> None:
+        """`take` hears the session, the attempt and what is `given`: now, once the scheduler has named us, or never."""
+        session = self._table.by_attempt(attempt)
+        if session is None:
+            return
+        hearing = session.hear(leg, self._worker_id, self._identity)
+        if hearing is Hearing.TAKEN:
+            _tell(session, take, attempt, *given)
+        elif hearing is Hearing.WAITS:
+            later = partial(_tell, session, take, attempt, *given)
+            if not session.legs.keep(Said(leg, self._worker_id, self._identity, num_tokens, later)):
+                self._warn(session)
+        elif hearing is Hearing.LEFT_OUT:
+            self._warn(session)
+
+    def _warn(self, session: Session) -> None:
+        sentence = "request %s is on worker %s: what worker %s says of it is left out"
+        log.warning(sentence, session.request_id, session.worker_id, self._worker_id)
+
+
+def _tell(session: Session, take: Callable[..., None], attempt: int, *given: Any) -> None:
+    try:
+        take(session, attempt, *given)
+    except Exception:
+        log.exception("the session of request %s failed on its output", session.request_id)
+        session.fail(InternalError("the output could not be processed"))
 
 
 def read_outputs(batch: worker.OutputBatch) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -90,14 +99,19 @@ def read_outputs(batch: worker.OutputBatch) -> list[tuple[int, int, tuple[int, .
     return outputs
 
 
-def _finish(session: Session, finished: worker.OutputFinished) -> None:
+def read_legs(batch: worker.OutputBatch) -> Iterable[int]:
+    """The leg of each output of the batch. Raises ValueError when the column does not fit."""
+    if not batch.legs:
+        return repeat(0)
+    legs = unpack(batch.legs, U32)
+    if 4 * len(legs) != len(batch.attempts):
+        raise ValueError("columns of different lengths")
+    return legs
+
+
+def _finish(session: Session, attempt: int, finished: worker.OutputFinished) -> None:
     error: SignalboxError | None = None
     if finished.HasField("error"):
         error = from_code(finished.error.code, finished.error.message, finished.error.field)
     reason = FinishReason(finished.reason or FinishReason.ERROR)
-    session.on_finished(finished.attempt, reason, finished.num_output_tokens, error)
-
-
-def _fail(session: Session) -> None:
-    log.exception("the session of request %s failed on its output", session.request_id)
-    session.fail(InternalError("the output could not be processed"))
+    session.on_finished(attempt, reason, finished.num_output_tokens, error)

@@ -187,7 +187,8 @@ class SchedulerLink:
             session.fail(UnavailableError(f"the worker {placed.worker_id} has another tokenizer"))
         else:
             identity = self._directory.identity_of(placed.worker_id)
-            session.on_placed(placed.ref.attempt, placed.worker_id, placed.num_cached_tokens, identity)
+            num_cached = placed.num_cached_tokens
+            session.on_placed(placed.ref.attempt, placed.worker_id, num_cached, identity, placed.leg)
 
     async def _keep_expiring(self) -> None:
         while True:

@@ -54,12 +54,14 @@ class WorkerLinks:
 
     def may_have_requests(self) -> list[Worker]:
         """Worker processes that may hold requests of ours: those that are not known to be gone."""
-        holders = {session.worker_id for session in self._table if session.submitted}
+        open_legs = [session.legs for session in self._table if session.submitted]
+        holders = set().union(*(legs.workers for legs in open_legs))
+        is_any_unknown = any(not legs.is_known for legs in open_legs)
         return [
             process.worker
             for process in self._processes.values()
             if process.reach is not WorkerReach.REFUSED
-            and (process.worker.worker_id in holders or ("" in holders and process.log_number))
+            and (process.worker.worker_id in holders or (is_any_unknown and process.log_number))
         ]
 
     def outputs_lost(self, worker_id: str, worker_instance: str) -> None:
@@ -98,7 +100,8 @@ class WorkerLinks:
             other.process.reach is WorkerReach.HEARD and other.process.worker.model == model
             for other in others
         ):
-            self._table.leave(link.worker_id, f"worker {link.worker_id} is out of its frontend's reach")
+            reason = f"worker {link.worker_id} is out of its frontend's reach"
+            self._table.leave(link.worker_id, reason, self._services.settings.unreachable_s)
 
     # ---- links come and go
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from scheduler_svc.core.cluster.notices import Lost, Notice, OutputsLost, Placed
+from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.v1 import scheduler_pb2
 
@@ -18,6 +21,18 @@ def build_entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb
     return entry
 
 
+def build_directory(
+    workers: Iterable[tuple[Worker, scheduler_pb2.ModelEntry]], term: Term
+) -> scheduler_pb2.AttachFrontendResponse:
+    """All that have a link, and who leads."""
+    entries = [build_entry(worker, model) for worker, model in workers]
+    return scheduler_pb2.AttachFrontendResponse(
+        workers=scheduler_pb2.WorkerDirectory(workers=entries),
+        scheduler_epoch=term.number,
+        scheduler_instance=term.instance,
+    )
+
+
 def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
     """What a frontend has to know."""
     message = scheduler_pb2.AttachFrontendResponse()
@@ -26,7 +41,12 @@ def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
         return message
     ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
     if isinstance(notice, Placed):
-        message.placed.add(ref=ref, worker_id=notice.worker_id, num_cached_tokens=notice.num_cached_tokens)
+        message.placed.add(
+            ref=ref,
+            worker_id=notice.worker_id,
+            num_cached_tokens=notice.num_cached_tokens,
+            leg=notice.leg,
+        )
     elif isinstance(notice, Lost):
         message.lost.add(ref=ref, reason=notice.reason, cause=notice.cause.value)
     else:

@@ -32,16 +32,18 @@ class PullHello(_message.Message):
     def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., target: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., num_found: _Optional[int] = ...) -> None: ...
 
 class PullResponse(_message.Message):
-    __slots__ = ("head", "blocks", "tail", "error")
+    __slots__ = ("head", "blocks", "tail", "error", "state")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     head: PullHead
     blocks: BlocksReady
     tail: PullTail
     error: _generation_pb2.Error
-    def __init__(self, head: _Optional[_Union[PullHead, _Mapping]] = ..., blocks: _Optional[_Union[BlocksReady, _Mapping]] = ..., tail: _Optional[_Union[PullTail, _Mapping]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ...) -> None: ...
+    state: StatePart
+    def __init__(self, head: _Optional[_Union[PullHead, _Mapping]] = ..., blocks: _Optional[_Union[BlocksReady, _Mapping]] = ..., tail: _Optional[_Union[PullTail, _Mapping]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., state: _Optional[_Union[StatePart, _Mapping]] = ...) -> None: ...
 
 class PullHead(_message.Message):
     __slots__ = ("source", "payload", "token_ids", "num_prompt_tokens")
@@ -56,33 +58,43 @@ class PullHead(_message.Message):
     def __init__(self, source: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., payload: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., num_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class BlocksReady(_message.Message):
-    __slots__ = ("number", "group", "first", "block_ids", "content")
+    __slots__ = ("number", "group", "first", "block_ids", "content", "num_left")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    NUM_LEFT_FIELD_NUMBER: _ClassVar[int]
     number: int
     group: int
     first: int
     block_ids: bytes
     content: bytes
-    def __init__(self, number: _Optional[int] = ..., group: _Optional[int] = ..., first: _Optional[int] = ..., block_ids: _Optional[bytes] = ..., content: _Optional[bytes] = ...) -> None: ...
+    num_left: int
+    def __init__(self, number: _Optional[int] = ..., group: _Optional[int] = ..., first: _Optional[int] = ..., block_ids: _Optional[bytes] = ..., content: _Optional[bytes] = ..., num_left: _Optional[int] = ...) -> None: ...
+
+class StatePart(_message.Message):
+    __slots__ = ("content",)
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    def __init__(self, content: _Optional[bytes] = ...) -> None: ...
 
 class PullTail(_message.Message):
-    __slots__ = ("token_ids", "num_computed_tokens", "num_read_positions", "sealed_hashes", "chain_hash", "unread", "state")
+    __slots__ = ("token_ids", "num_computed_tokens", "num_read_positions", "sealed_hashes", "chain_hash", "unread", "num_state_bytes", "num_state_drafts")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_READ_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     SEALED_HASHES_FIELD_NUMBER: _ClassVar[int]
     CHAIN_HASH_FIELD_NUMBER: _ClassVar[int]
     UNREAD_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
+    NUM_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NUM_STATE_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     token_ids: bytes
     num_computed_tokens: int
     num_read_positions: int
     sealed_hashes: bytes
     chain_hash: bytes
     unread: _containers.RepeatedCompositeFieldContainer[_worker_pb2.OutputBatch]
-    state: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, token_ids: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_read_positions: _Optional[int] = ..., sealed_hashes: _Optional[bytes] = ..., chain_hash: _Optional[bytes] = ..., unread: _Optional[_Iterable[_Union[_worker_pb2.OutputBatch, _Mapping]]] = ..., state: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    num_state_bytes: int
+    num_state_drafts: int
+    def __init__(self, token_ids: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_read_positions: _Optional[int] = ..., sealed_hashes: _Optional[bytes] = ..., chain_hash: _Optional[bytes] = ..., unread: _Optional[_Iterable[_Union[_worker_pb2.OutputBatch, _Mapping]]] = ..., num_state_bytes: _Optional[int] = ..., num_state_drafts: _Optional[int] = ...) -> None: ...

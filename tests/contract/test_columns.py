@@ -266,6 +266,8 @@ MESSAGES = (
     scheduler_pb2.BlockCopies,
     scheduler_pb2.SchedulerOutput,
     scheduler_pb2.Checkpoints,
+    scheduler_pb2.Handoffs,
+    scheduler_pb2.ImportStarts,
     scheduler_pb2.ModelRunnerOutput,
     worker_pb2.OutputBatch,
 )

@@ -172,6 +172,7 @@ class Row:
     """Of the prompt tokens from `prompt_start` on."""
     prompt_start: int = 1
     vector: bytes = b""
+    leg: int = 0
 
 
 def make_batch(sequence: int, rows: Iterable[Row]) -> worker.OutputBatch:
@@ -185,12 +186,16 @@ def make_batch(sequence: int, rows: Iterable[Row]) -> worker.OutputBatch:
         starts=struct.pack(f"<{len(made)}I", *(row.start for row in made)),
         counts=b"" if set(counts) <= {1} else counts,
         token_ids=struct.pack(f"<{len(tokens)}i", *tokens),
+        legs=struct.pack(f"<{len(made)}I", *(row.leg for row in made))
+        if any(row.leg for row in made)
+        else b"",
         finished=[
             worker.OutputFinished(
                 attempt=row.attempt,
                 reason=row.reason,  # type: ignore[arg-type]
                 num_output_tokens=row.start + len(list(row.token_ids)),
                 error=row.error,
+                leg=row.leg,
             )
             for row in rows
             if row.reason
@@ -200,7 +205,7 @@ def make_batch(sequence: int, rows: Iterable[Row]) -> worker.OutputBatch:
         ],
         prompt_logprobs=[
             worker.OutputPromptLogprobs(
-                attempt=row.attempt, start=row.prompt_start, tokens=row.prompt_logprobs
+                attempt=row.attempt, start=row.prompt_start, tokens=row.prompt_logprobs, leg=row.leg
             )
             for row in rows
             if row.prompt_logprobs

@@ -41,6 +41,10 @@ class BlockOwners:
         for start in (*delta.resumed, *delta.started):
             self._slots[start.blocks[start.start // self._block_size :]] = start.slot
 
+    def give(self, slot: int, blocks: list[int]) -> None:
+        """What a slot gets for what it takes over."""
+        self._slots[blocks] = slot
+
     def check(self, batch: Batch) -> None:
         """Asserts that each row writes into blocks of its own."""
         rows = np.repeat(np.arange(len(batch.slots)), np.diff(batch.query_starts))

@@ -21,17 +21,18 @@ from tests.simulation.ring.scenario import draw
 PART = 20
 
 
-def hunt(first: int, end: int, profile: str, shrinks: bool) -> tuple[int, int, list[str]]:
-    """Scenarios, events and failures of a range of seeds."""
-    events, failures = 0, []
+def hunt(first: int, end: int, profile: str, shrinks: bool) -> tuple[int, int, list[str], Counter[str]]:
+    """Scenarios, events and failures of a range of seeds, and what became of hand-offs."""
+    events, failures, handoffs = 0, list[str](), Counter[str]()
     for seed in range(first, end):
         outcome = try_plot(draw(seed, PROFILES[profile]))
         if isinstance(outcome, Found):
             failures.append(f"{outcome}\n{explain(shrink(outcome))}" if shrinks else str(outcome))
         else:
             events += outcome.num_events
+            handoffs.update(outcome.counts)
     gc.collect()
-    return end - first, events, failures
+    return end - first, events, failures, handoffs
 
 
 def profiles_like(pattern: str) -> list[str]:
@@ -63,11 +64,11 @@ def main() -> int:
         for at in range(first, end, PART)
     ]
     started, events, found = time.perf_counter(), 0, 0
-    scenarios = Counter[str]()
+    scenarios, handoffs = Counter[str](), Counter[str]()
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        for part, (count, some, failures) in zip(
-            parts, pool.map(hunt, *zip(*parts, strict=True)), strict=True
-        ):
+        results = pool.map(hunt, *zip(*parts, strict=True))
+        for part, (count, some, failures, became) in zip(parts, results, strict=True):
+            handoffs.update(became)
             scenarios[part[2]] += count
             events, found = events + some, found + len(failures)
             for failure in failures:
@@ -78,6 +79,8 @@ def main() -> int:
     rate = f"{scenarios.total() / seconds:.1f} per second"
     for profile, count in scenarios.items():
         print(f"{profile}: {count}")
+    if handoffs:
+        print("hand-offs: " + ", ".join(f"{count} {what}" for what, count in sorted(handoffs.items())))
     print(f"{scenarios.total()} scenarios, {events} events in {seconds:.1f} s ({rate}): {found} fail")
     return int(found > 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -248,6 +248,9 @@ class RunnerInfo:
     end."""
     state_group: StateGroup | None = None
     """Checkpoints of these states; None: there are none, and rows begin at position 0."""
+    kv_layout: str = ""
+    """Digest of how blocks and states are laid out: requests go from one runner to another of the same (HO1). Empty:
+    the runner hands nothing over."""
 
     @property
     def kinds(self) -> tuple[RequestKind, ...]:
@@ -282,6 +285,37 @@ class ModelRunner(Protocol):
         """What makes `copies`, in order, in whatever thread calls it, while batches run that touch none of their
         blocks: behind all copies and batches given before this call. It returns when they are made, and raises whatever
         went wrong."""
+
+
+class BlockBytes(Protocol):
+    """Blocks as bytes, read and written beside the steps. Any thread may ask."""
+
+    def bytes_per_block(self, group: int) -> int:
+        """Bytes of a block in all layers of its group."""
+
+    def read(self, group: int, blocks: Sequence[int]) -> bytes:
+        """What is in blocks of a group. Raises TransferError where there are none such."""
+
+    def write(self, group: int, blocks: Sequence[int], content: bytes) -> None:
+        """Puts what `read` gave elsewhere into blocks. Raises TransferError where the bytes are not theirs."""
+
+
+@runtime_checkable
+class HandoffRunner(ModelRunner, Protocol):
+    """A runner whose requests other runners of the same layout can take over, if its `info.kv_layout` says one. What is
+    read or written here no step touches meanwhile; any thread may ask."""
+
+    @property
+    def block_memory(self) -> BlockBytes | None:
+        """Its blocks; None without a layout."""
+
+    def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
+        """The recurrent state in a version of a slot, and what so many drafts behind it give to its layers. Never
+        called of a model without states."""
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """Puts what `read_state` gave elsewhere into a version of a slot. Raises TransferError where the bytes are no
+        such state."""
 
 
 class Launched(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from worker_svc.core.batch import StateCopy
+from worker_svc.core.handoff.handoffs import Handoffs
 from worker_svc.core.requests.checkpoints import Checkpoints
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import StateVersions
@@ -16,15 +17,18 @@ def apply_changes(
     delta: StepDelta,
     states: StateVersions,
     checkpoints: Checkpoints,
+    handoffs: Handoffs,
     clear: Callable[[int], None],
 ) -> list[StateCopy]:
-    """In the order of the design: finished, which `clear` forgets, preempted, grants, resumed, new; then pauses and
-    limits. Returns the copies with which slots go on from checkpoints."""
+    """In the order of the design: finished, which `clear` forgets, preempted, handed over, grants, resumed, new; then
+    pauses and limits. Returns the copies with which slots go on from checkpoints."""
     state_copies: list[StateCopy] = []
     for slot in delta.finished_slots:
         clear(slot)
     for slot in delta.preempted_slots:
+        handoffs.preempt(slot)
         table.preempt(slot)
+    handoffs.apply(delta.handoffs)
     for slot, block in zip(delta.grant_slots.tolist(), delta.grant_blocks.tolist(), strict=True):
         table.grant(slot, block)
     for group, slots, blocks in delta.group_grants:

@@ -12,7 +12,7 @@ from worker_svc.core.acceptance import NewTokens
 from worker_svc.core.batch import Sampled, TokenLogprobs
 from worker_svc.core.requests.prompt_reading import PromptResults
 from worker_svc.core.requests.request_state import RequestTable
-from worker_svc.core.step import Failure, FrontendOutput
+from worker_svc.core.step import I32, Failure, FrontendOutput
 
 V = TypeVar("V")
 NOBODY = -1
@@ -69,6 +69,7 @@ class OutputSorter:
         owners = self._frontend_of[new.slots]
         logprobs = logprobs_by_slot(new, sampled)
         others = self._frontend_of[[*ended, *prompts.logprobs]] if ended or prompts.logprobs else ()
+        legs = self._legs(new.slots) | self._legs([*ended, *prompts.logprobs])
         concerned = {*owners.tolist(), *map(int, others)}
         outputs = []
         for number in sorted(concerned):
@@ -87,6 +88,7 @@ class OutputSorter:
                         (attempt, *values) for attempt, values in self._of_frontend(prompts.logprobs, number)
                     ],
                     vectors=self._of_frontend(prompts.vectors, number),
+                    legs=dict(self._of_frontend(legs, number)),
                 )
             )
         return outputs
@@ -103,7 +105,13 @@ class OutputSorter:
             counts=None,
             token_ids=none.astype(np.int32),
             finished=[self._finished(slot)],
+            legs=dict(zip([ref.attempt], self._legs([slot]).values(), strict=False)),
         )
+
+    def _legs(self, slots: list[int] | I32) -> dict[int, int]:
+        """Those that are not 0, by slot."""
+        named = np.asarray(slots, np.int64)
+        return {slot: int(self._table.legs[slot]) for slot in named[self._table.legs[named] > 0].tolist()}
 
     def _of_frontend(self, by_slot: dict[int, V], number: int) -> list[tuple[int, V]]:
         """(attempt, value) of the slots that hold requests of this frontend."""

@@ -55,7 +55,7 @@ def needs_commit(table: RequestTable, delta: StepDelta, settling: list[int]) -> 
     from this step on."""
     if delta.copies or delta.side_copies is not None or delta.checkpoints:
         return True
-    preempted = np.array(delta.preempted_slots, np.int64)
+    preempted = np.array([*delta.preempted_slots, *delta.handoffs.frozen_slots], np.int64)
     if (table.num_in_flight[preempted[table.status[preempted] != SlotStatus.ENDED]] > 0).any():
         return True
     starting = [start.slot for start in (*delta.resumed, *delta.started)]

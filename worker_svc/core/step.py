@@ -12,6 +12,7 @@ from signalbox.grammar.form import Form
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
+from worker_svc.core.handoff.orders import NO_HANDOFFS, HandoffOrders
 from worker_svc.core.requests.pooling import F32, PoolingParams
 from worker_svc.core.requests.reasoning import ReasoningBudget
 from worker_svc.core.requests.sampling import SamplingParams
@@ -69,6 +70,10 @@ class NewRequest:
     """Whether it fails before the scheduler would run any step of it: `WorkerCore.end_early` ends it."""
     failure: Failure | None = None
     """The payload could not be read: the request ends with this."""
+    leg: int = 0
+    """How often the right to run the attempt was given before (HO2)."""
+    payload: bytes = field(default=b"", repr=False)
+    """A serialized RequestPayload without tokens, for whoever takes the request over."""
 
     @property
     def prior_output(self) -> I32:
@@ -149,6 +154,8 @@ class StepDelta:
     """Its rows make no token."""
     is_own: bool = False
     """The worker has authored it: it has no scheduler, and reports to nobody."""
+    handoffs: HandoffOrders = NO_HANDOFFS
+    """What becomes of requests that go from one worker to another."""
 
     @property
     def all_copies(self) -> list[BlockCopy]:
@@ -223,3 +230,5 @@ class FrontendOutput:
     """(attempt, position of the first in the prompt, one per prompt token from there on)"""
     vectors: list[tuple[int, F32]] = field(default_factory=list)
     """(attempt, result of a pooling request), which ends with it"""
+    legs: dict[int, int] = field(default_factory=dict)
+    """By attempt, for those whose leg is not 0 (HO10)."""

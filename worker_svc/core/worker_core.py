@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 
 from signalbox.protocol.enums import FinishReason, NotRunReason
 from signalbox.protocol.terms import MAX_TERM
-from worker_svc.core.acceptance import accept, grammar_failure
+from worker_svc.core.acceptance import accept
 from worker_svc.core.alone.loan import Loan
 from worker_svc.core.alone.steps import author_step
 from worker_svc.core.batch import RunnerInfo, Sampled
@@ -17,7 +15,11 @@ from worker_svc.core.changes import apply_changes
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.drafting import Drafting, DraftTotals
 from worker_svc.core.faults.bad_streak import BadStreak
+from worker_svc.core.faults.failed_rows import FailedRows, report_unused
 from worker_svc.core.faults.solo import SoloSteps
+from worker_svc.core.handoff.exports import Tail
+from worker_svc.core.handoff.handoffs import Handoffs
+from worker_svc.core.handoff.imports import Import, ImportRequest
 from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.checkpoints import Checkpoints
@@ -39,9 +41,6 @@ from worker_svc.core.step import (
     StepDelta,
     StepReport,
 )
-
-logger = logging.getLogger(__name__)
-NOT_FINITE = "the model's numbers for the request are not finite (NaN or infinity)"
 
 
 class StepRefusedError(Exception):
@@ -82,6 +81,8 @@ class WorkerCore:
         self._stops = StopTokens()
         self._sorter = OutputSorter(self.table)
         self.bad_streak = BadStreak(bad_row_limit)
+        self._failed_rows = FailedRows(self.table, self.bad_streak)
+        self.handoffs = Handoffs(self.table, self.states)
 
     @property
     def draft_totals(self) -> DraftTotals:
@@ -97,6 +98,16 @@ class WorkerCore:
         if table.status[slot] != SlotStatus.FREE:
             self._clear(slot)
         table.add(request)
+        self._join(request)
+        if request.failure is None or request.tells_early:
+            return []
+        table.end(slot, FinishReason.ERROR, request.failure)
+        self._refused.append(slot)
+        return [self._sorter.ending(slot)]
+
+    def _join(self, request: NewRequest) -> None:
+        """Takes what stands beside the table of a request that is in it."""
+        slot = request.slot
         if self.drafting is not None:
             self.drafting.start(slot, request.max_draft_tokens)
         self._stops.add(request.sampling)
@@ -105,11 +116,22 @@ class WorkerCore:
             self._grammars.expect(slot)
         if request.reasoning is not None:
             self._grammars.guard(slot, ReasoningGuard.after(request.reasoning, request.prior_output.tolist()))
-        if request.failure is None or request.tells_early:
-            return []
-        table.end(slot, FinishReason.ERROR, request.failure)
-        self._refused.append(slot)
-        return [self._sorter.ending(slot)]
+
+    def reserve(self, request: ImportRequest) -> None:
+        """Keeps a slot for a request that another worker has."""
+        if self.table.status[request.slot] != SlotStatus.FREE:
+            self._clear(request.slot)
+        self.handoffs.imports.begin(request)
+
+    def take_import(
+        self, found: Import, request: NewRequest, tail: Tail, automaton: Automaton | None
+    ) -> None:
+        """All of a request is here that another worker has: it waits for the scheduler's word. automaton: of its form,
+        behind all output. Raises BadTailError."""
+        self.handoffs.imports.take(found, request, tail)
+        self._join(request)
+        if automaton is not None:
+            self._grammars.put(found.slot, automaton)
 
     def take_grammar(self, slot: int, ref: RequestRef, automaton: Automaton) -> bool:
         """The grammar of a request is ready; False: the request is not waiting for it any more."""
@@ -149,7 +171,7 @@ class WorkerCore:
         table = self.table
         self.checkpoints.follow(delta.all_copies)
         state_copies, positions = self.checkpoints.save(delta.checkpoints)
-        state_copies += apply_changes(table, delta, self.states, self.checkpoints, self._clear)
+        state_copies += apply_changes(table, delta, self.states, self.checkpoints, self.handoffs, self._clear)
         rows = np.flatnonzero(table.runs & ~table.paused)
         report = StepReport(delta.step_id, num_decode_rows=len(rows), checkpoint_positions=positions)
         chunks = self._admit_chunks(delta, report)
@@ -242,10 +264,10 @@ class WorkerCore:
         for row, message in failed.items():
             if row not in overrun:
                 failure = Failure("InternalError", f"the model failed on the request: {message}")
-                self._fail_row(step, row, failure)
+                self._failed_rows.fail(step, row, failure)
         failed = failed | overrun
-        failed = failed | self._fail_bad(step, sampled, failed)
-        failed = failed | self._fail_unmasked(step, failed)
+        failed = failed | self._failed_rows.fail_bad(step, sampled, failed)
+        failed = failed | self._failed_rows.fail_unmasked(step, failed)
         for chunk in step.chunks:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
                 table.num_computed[chunk.slot] = chunk.start + chunk.length
@@ -271,53 +293,8 @@ class WorkerCore:
         status = self.table.status[step.batch.slots]
         rows = np.flatnonzero((status == SlotStatus.ENDED) | (status == SlotStatus.FREE)).tolist()
         for row in rows:
-            self._report_unused(step, row, NotRunReason.ENDED)
+            report_unused(self.table, step, row, NotRunReason.ENDED)
         return dict.fromkeys(rows, "the request had ended")
-
-    def _fail_bad(self, step: RunningStep, sampled: Sampled, failed: dict[int, str]) -> dict[int, str]:
-        """Fails the rows that have no finite numbers, and returns them: what they have published is withdrawn."""
-        rows = [row for row in sampled.bad_rows.tolist() if row not in failed]
-        num_rows, bad = len(step.batch.slots), []
-        for row in rows:
-            slot = int(step.batch.slots[row])
-            ref = self.table.refs[slot]
-            assert ref is not None
-            logger.warning("request %s of slot %d ends: %s", ref.request_id, slot, NOT_FINITE)
-            bad.append(ref)
-            step.report.withdrawn_slots.append(slot)
-            self.table.withdrawn[slot] = True
-            self._fail_row(step, row, Failure("InternalError", NOT_FINITE))
-        if num_rows:
-            self.bad_streak.take(bad, num_rows > len({*failed, *sampled.bad_rows.tolist()}))
-        return dict.fromkeys(rows, NOT_FINITE)
-
-    def _fail_unmasked(self, step: RunningStep, failed: dict[int, str]) -> dict[int, str]:
-        """Fails the rows whose masks could not be made, and returns them. All masks are done with afterwards."""
-        masks = step.batch.masks
-        if masks is None:
-            return {}
-        masks.bits()  # a model that failed did not wait for them
-        failures = {row: message for row, message in masks.failures.items() if row not in failed}
-        for row, message in failures.items():
-            self._fail_row(step, row, grammar_failure(message))
-        return failures
-
-    def _fail_row(self, step: RunningStep, row: int, failure: Failure) -> None:
-        slot = int(step.batch.slots[row])
-        self.table.end(slot, FinishReason.ERROR, failure)
-        step.failed.append(slot)
-        self._report_unused(step, row, NotRunReason.ERROR)
-
-    def _report_unused(self, step: RunningStep, row: int, reason: NotRunReason) -> None:
-        """Says that a row of the batch made nothing."""
-        slot = int(step.batch.slots[row])
-        if row < step.batch.num_decode_rows:
-            step.report.exceptions.append((slot, 0))
-            return
-        chunk = step.chunks[row - step.batch.num_decode_rows]
-        step.report.not_run.append((slot, reason))
-        if chunk.start + chunk.length == self.table.prefill_target[slot]:
-            step.report.exceptions.append((slot, 0))
 
     def _end(
         self, step: RunningStep, ends: list[tuple[int, FinishReason]], failures: dict[int, Failure]
@@ -338,6 +315,7 @@ class WorkerCore:
             self._stops.remove(params)
         if slot in self._refused:
             self._refused.remove(slot)
+        self.handoffs.forget(slot)
         self._grammars.clear(slot)
         self._sorter.remove(slot)
         self.solo.suspects.discard(slot)
@@ -384,6 +362,8 @@ class WorkerCore:
             self.drafting.rest()
         table.runs[:] = table.status == SlotStatus.DECODE
         table.paused &= table.runs
+        for slot in self.handoffs.rest():
+            self._clear(slot)
 
     def held_slots(self) -> list[int]:
         """Slots that a snapshot has to tell of."""

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
-from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
-from signalbox.protocol.block_groups import SPINE
-from signalbox.protocol.columns import HOST_BIT
+from signalbox.protocol.arrays import pack_blocks, unpack_blocks, write_arrays
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
-from worker_svc.core.batch import BlockCopy, RunnerInfo, TokenLogprobs
+from worker_svc.core.batch import RunnerInfo, TokenLogprobs
+from worker_svc.core.handoff.orders import NO_HANDOFFS
 from worker_svc.core.requests.pooling import PoolingParams
-from worker_svc.core.requests.request_state import RequestTable
+from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     CheckpointOrder,
@@ -26,13 +25,12 @@ from worker_svc.core.step import (
     FrontendOutput,
     NewRequest,
     RequestRef,
-    SideCopies,
-    SlotStart,
     StepDelta,
     StepReport,
 )
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
+from worker_svc.links.handoff_columns import build_worker, parse_handoffs
 from worker_svc.links.payload import (
     announces_grammar,
     is_pooling,
@@ -41,12 +39,12 @@ from worker_svc.links.payload import (
     parse_reasoning,
     parse_sampling,
     refusal,
+    without_tokens,
 )
+from worker_svc.links.step_columns import parse_copies, parse_grants, parse_side_copies, parse_starts
 
 PART_BYTES = 1 << 20
 """A snapshot above it travels in parts."""
-Slots = NDArray[np.int64]
-NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 # -- down --
@@ -55,12 +53,12 @@ NO_SLOTS: Slots = np.empty(0, np.int64)
 def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
     """The delta of a step's message. Raises ValueError when its columns do not fit each other."""
     cached = message.scheduled_cached_reqs
-    grants, others = _parse_grants(cached)
+    grants, others = parse_grants(cached)
     return StepDelta(
         step_id=message.step_id,
         scheduler_epoch=message.scheduler_epoch,
-        started=_parse_starts(message.scheduled_new_reqs),
-        resumed=_parse_starts(cached.resumed),
+        started=parse_starts(message.scheduled_new_reqs),
+        resumed=parse_starts(cached.resumed),
         grant_slots=grants[0],
         grant_blocks=grants[1].astype(np.int32),
         group_grants=others,
@@ -70,86 +68,20 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         paused_slots=columns.unpack(message.paused_slots, columns.U16),
         unpaused_slots=columns.unpack(message.unpaused_slots, columns.U16),
         draft_limits=columns.DRAFTS.read(message),
-        copies=_parse_copies(message.block_copies),
-        side_copies=_parse_side_copies(message),
+        copies=parse_copies(message.block_copies),
+        side_copies=parse_side_copies(message),
         is_solo=message.is_solo,
         aside_slots=columns.unpack(message.aside_slots, columns.U16),
         may_be_skipped=message.may_be_skipped,
         checkpoints=[CheckpointOrder(*row) for row in columns.CHECKPOINTS.read(message.checkpoints)],
+        handoffs=parse_handoffs(message.handoffs) if message.HasField("handoffs") else NO_HANDOFFS,
     )
-
-
-def _parse_grants(
-    cached: scheduler_pb2.CachedRequestData,
-) -> tuple[tuple[Slots, Slots], list[tuple[int, Slots, NDArray[np.int32]]]]:
-    """Slots and blocks of the spine, and of each other group that is named."""
-    if not (cached.new_block_slots or cached.new_block_ids or cached.new_block_groups):
-        return (NO_SLOTS, NO_SLOTS), []
-    slots, blocks = read_arrays(cached, columns.GRANTS)
-    groups = np.frombuffer(cached.new_block_groups, np.uint8)
-    if len(slots) != len(blocks):
-        raise ValueError("new_block_slots and new_block_ids differ in length")
-    if not len(groups):
-        return (slots, blocks), []
-    if len(groups) != len(slots):
-        raise ValueError("new_block_slots and new_block_groups differ in length")
-    numbers = [number for number in np.unique(groups).tolist() if number != SPINE]
-    others = [(n, slots[groups == n], blocks[groups == n].astype(np.int32)) for n in numbers]
-    return (slots[groups == SPINE], blocks[groups == SPINE]), others
 
 
 def has_prefill(message: scheduler_pb2.SchedulerOutput) -> bool:
     """The step computes a prompt, or a part of it."""
     cached = message.scheduled_cached_reqs
     return bool(message.scheduled_new_reqs.slots or cached.resumed.slots or cached.chunk_slots)
-
-
-def _parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | None:
-    if not message.HasField("side_copies"):
-        return None
-    return SideCopies(message.side_copies.fence, _parse_copies(message.side_copies))
-
-
-def _parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
-    pairs, groups = columns.COPIES.read(message), columns.unpack(message.groups, columns.U8)
-    if groups and len(groups) != len(pairs):
-        raise ValueError("source_block_ids and groups of copies differ in length")
-    return [
-        BlockCopy(
-            source & ~HOST_BIT, bool(source & HOST_BIT), target & ~HOST_BIT, bool(target & HOST_BIT), group
-        )
-        for (source, target), group in zip(pairs, groups or [SPINE] * len(pairs), strict=True)
-    ]
-
-
-def _parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
-    rows = columns.STARTS.read(message)
-    blocks, counts = unpack_blocks(message.block_ids), [row[1] for row in rows]
-    if sum(counts) != len(blocks):
-        raise ValueError(f"block_counts say {sum(counts)} blocks, and there are {len(blocks)}")
-    if not rows:
-        return []
-    tables = np.split(blocks, np.cumsum(counts)[:-1])
-    groups = [_parse_group(group, len(rows)) for group in message.groups]
-    checkpoints = columns.unpack(message.from_checkpoints, columns.U32) or [0] * len(rows)
-    if len(checkpoints) != len(rows):
-        raise ValueError(f"from_checkpoints are {len(checkpoints)}, and {len(rows)} slots start")
-    return [
-        SlotStart(slot, table, start, length, tuple(group[row] for group in groups), checkpoints[row] - 1)
-        for row, ((slot, _, start, length), table) in enumerate(zip(rows, tables, strict=True))
-    ]
-
-
-def _parse_group(message: scheduler_pb2.GroupStarts, num_slots: int) -> list[tuple[int, NDArray[np.int32]]]:
-    """The table of each slot in one group."""
-    rows, blocks = columns.GROUP_STARTS.read(message), unpack_blocks(message.block_ids)
-    counts = [count for _, count in rows]
-    if len(rows) != num_slots or sum(counts) != len(blocks):
-        raise ValueError(
-            f"a group has {len(rows)} slots of {num_slots}, {sum(counts)} blocks of {len(blocks)}"
-        )
-    tables = np.split(blocks, np.cumsum(counts)[:-1])
-    return [(first, table) for (first, _), table in zip(rows, tables, strict=True)]
 
 
 def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -> NewRequest:
@@ -180,6 +112,8 @@ def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -
         pooling=parse_pooling(payload, info) if is_pooling(message) else None,
         form=None if is_pooling(message) else parse_form(payload),
         reasoning=parse_reasoning(payload),
+        leg=message.leg,
+        payload=without_tokens(payload),
     )
 
 
@@ -199,6 +133,7 @@ def _failed(
         pooling=PoolingParams() if is_pooling(message) else None,
         tells_early=announces_grammar(message),
         failure=failure,
+        leg=message.leg,
     )
 
 
@@ -277,14 +212,24 @@ def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBat
         token_ids=output.token_ids.astype(columns.I32).tobytes(),
     )
     write_arrays(message, columns.ATTEMPTS, output.attempts, output.starts)
+    legs = output.legs
+    if legs:
+        message.legs = columns.pack((legs.get(each, 0) for each in output.attempts.tolist()), columns.U32)
     for attempt, reason, count, failure in output.finished:
-        finished = message.finished.add(attempt=attempt, reason=int(reason), num_output_tokens=count)  # type: ignore[arg-type]
+        finished = message.finished.add(
+            attempt=attempt,
+            reason=int(reason),  # type: ignore[arg-type]
+            num_output_tokens=count,
+            leg=legs.get(attempt, 0),
+        )
         if failure is not None:
             finished.error.CopyFrom(_error(failure))
     for attempt, tokens in output.logprobs:
         message.logprobs.add(attempt=attempt, tokens=_logprobs(tokens))
     for attempt, start, tokens in output.prompt_logprobs:
-        message.prompt_logprobs.add(attempt=attempt, start=start, tokens=_logprobs(tokens))
+        message.prompt_logprobs.add(
+            attempt=attempt, start=start, tokens=_logprobs(tokens), leg=legs.get(attempt, 0)
+        )
     for attempt, vector in output.vectors:
         message.vectors.add(attempt=attempt, values=vector.astype(np.float32).tobytes())
     return message
@@ -347,7 +292,7 @@ def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
         last_scheduled_step_id=core.last_scheduled_step_id,
         blocks_written_alone=written_alone,
         groups_written_alone=[scheduler_pb2.GroupBlocks(block_ids=taken) for taken in others],
-        slots=[_build_slot(core.table, slot) for slot in core.held_slots()],
+        slots=[_build_slot(core, slot) for slot in core.held_slots()],
     )
 
 
@@ -360,10 +305,10 @@ def split_snapshot(snapshot: scheduler_pb2.WorkerSnapshot) -> list[scheduler_pb2
     return [scheduler_pb2.SnapshotPart(slots=part) for part in parts]
 
 
-def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
-    ref = table.refs[slot]
-    assert ref is not None
-    return scheduler_pb2.SlotSnapshot(
+def _build_slot(core: WorkerCore, slot: int) -> scheduler_pb2.SlotSnapshot:
+    table, ref = core.table, core.table.refs[slot]
+    assert ref is not None and table.status[slot] != SlotStatus.IMPORTING
+    built = scheduler_pb2.SlotSnapshot(
         slot=slot,
         ref=scheduler_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
         frontend_instance=ref.frontend_instance,
@@ -381,4 +326,14 @@ def _build_slot(table: RequestTable, slot: int) -> scheduler_pb2.SlotSnapshot:
         paused=bool(table.paused[slot]),
         scheduler_meta=table.metas[slot],
         withdrawn=bool(table.withdrawn[slot]),
+        leg=int(table.legs[slot]),
     )
+    export, found = core.handoffs.exports.by_slot.get(slot), core.handoffs.imports.by_slot.get(slot)
+    if export is not None and export.frozen is not None:
+        built.frozen_status, built.paused = export.frozen.status, export.frozen.paused  # type: ignore[assignment]
+        built.transfer.transfer = export.transfer
+        built.transfer.other.CopyFrom(build_worker(export.target))
+    elif found is not None:
+        built.transfer.transfer = found.request.transfer
+        built.transfer.other.CopyFrom(build_worker(found.request.source))
+    return built

@@ -10,6 +10,7 @@ from signalbox.v1 import worker_pb2
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.step import FrontendOutput
 from worker_svc.links import delta
+from worker_svc.links.unread import only_of, repeat
 
 MESSAGE_BYTES = 1 << 20
 """Batches travel together up to this size: prompt log-probabilities can make a batch of megabytes."""
@@ -86,6 +87,20 @@ class OutputLogs:
             batch = delta.build_outputs(output, frontend.log.next_sequence)
             frontend.log.append(batch.SerializeToString())
             frontend.wake()
+
+    def unread_of(self, instance: str, attempt: int) -> list[worker_pb2.OutputBatch]:
+        """What a frontend has not acknowledged of one of its attempts, oldest first."""
+        frontend = self._frontends.get(instance)
+        logged = frontend.log.after(0) if frontend is not None else ()
+        parts = (only_of(worker_pb2.OutputBatch.FromString(raw), attempt) for _, raw in logged)
+        return [part for part in parts if part is not None]
+
+    def repeat(self, instance: str, batches: Iterable[worker_pb2.OutputBatch], leg: int, now: float) -> None:
+        """Adds what a frontend has not acknowledged to the worker that had a request before."""
+        frontend = self._of(instance, now)
+        for batch in batches:
+            frontend.log.append(repeat(batch, frontend.log.next_sequence, leg).SerializeToString())
+        frontend.wake()
 
     def take_lost(self, now: float) -> list[str]:
         """Frontends that read nothing for too long or leave too much unread; their logs are forgotten."""

@@ -41,6 +41,14 @@ class Outputs:
         """Adds what one step made."""
         self._logs.append(outputs, _now())
 
+    def unread_of(self, instance: str, attempt: int) -> list[worker_pb2.OutputBatch]:
+        """What a frontend has not acknowledged of one of its attempts, oldest first."""
+        return self._logs.unread_of(instance, attempt)
+
+    def repeat(self, instance: str, batches: Sequence[worker_pb2.OutputBatch], leg: int) -> None:
+        """Adds what a frontend has not acknowledged to the worker that had a request before."""
+        self._logs.repeat(instance, batches, leg, _now())
+
     def take_lost(self) -> list[str]:
         """Frontends that read nothing for too long or leave too much unread; their logs are forgotten."""
         return self._logs.take_lost(_now())

@@ -145,6 +145,15 @@ def _sampling_refusal(payload: generation_pb2.RequestPayload, info: RunnerInfo) 
     return None
 
 
+def without_tokens(payload: generation_pb2.RequestPayload) -> bytes:
+    """A payload that says only how tokens are chosen, serialized."""
+    rest = generation_pb2.RequestPayload()
+    rest.CopyFrom(payload)
+    rest.ClearField("token_ids")
+    rest.ClearField("num_prior_output_tokens")
+    return rest.SerializeToString()
+
+
 def announces_grammar(message: scheduler_pb2.NewRequestData) -> bool:
     """The scheduler runs no step of the request before it hears that its grammar is ready."""
     return scheduler_pb2.RequestMeta.FromString(message.scheduler_meta).has_grammar

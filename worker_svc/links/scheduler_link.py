@@ -106,6 +106,10 @@ class SchedulerLink:
         """Tells that copies beside the steps have ended. Without a stream it is dropped: no fence outlives one."""
         self._tell(delta.build_fence_ended(fence, failure))
 
+    def tell_event(self, event: scheduler_pb2.WorkerEvent) -> None:
+        """Tells what came of a hand-off. Without a stream it is dropped: the next hello says more."""
+        self._tell(event)
+
     def tell_draining(self) -> None:
         """Asks for nothing new, now and with each hello to come."""
         self._is_draining = True

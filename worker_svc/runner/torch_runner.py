@@ -8,18 +8,17 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
 from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
+from worker_svc.runner.attention.block_rows import block_memory_of
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
@@ -31,7 +30,7 @@ from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.cache_making import CacheMaker
 from worker_svc.runner.model.head import ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
-from worker_svc.runner.model.label_head import LabelHead
+from worker_svc.runner.model.label_head import decoder_tasks, label_settings
 from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import CacheSize
@@ -41,9 +40,11 @@ from worker_svc.runner.model.probe import check_paged_attention, eager_logits
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.making import make_store, state_group_of
 from worker_svc.runner.recurrent.rows import scratch_rows
+from worker_svc.runner.recurrent.state_bytes import layout_of, read_state, write_state
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
+from worker_svc.transfer.block_memory import BlockMemory
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,11 @@ class TorchRunner:
     """
 
     info: RunnerInfo
+    block_memory: BlockMemory | None
+    """Blocks of its KV cache that can travel to another worker (TR); None: they are on a device."""
     _batch_class: type[PagedBatch] = PagedBatch
+    _can_hand_over = True
+    """Whether requests go on elsewhere, where its blocks can travel."""
     _num_scratch_blocks = 0
     """Blocks of each group that the scheduler is not told of: those behind all others."""
     _most_in_flight = 1
@@ -128,6 +133,7 @@ class TorchRunner:
         if self._head is not None and head is None:
             pooling_mode = choose_pooling_mode(path)
         self._cache, self._layout = maker.make(self._batch_class, num_host_blocks, has_groups=has_groups)
+        self.block_memory = block_memory_of(self._cache, self._layout.groups)
         self._check_cache = KVCache(
             self.model.layer_shapes,
             num_blocks=1,
@@ -157,6 +163,7 @@ class TorchRunner:
             num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
             num_state_versions=self._states.num_versions if self._states else 0,
             state_group=state_group_of(self._states, block_size),
+            kv_layout=self._kv_layout(),
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
@@ -223,6 +230,14 @@ class TorchRunner:
         assert self._states is not None, "the model has no recurrent layers"
         self._states.copy(copies)
 
+    def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
+        """See `HandoffRunner`."""
+        return read_state(self._states, slot, version, num_drafts)
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """See `HandoffRunner`."""
+        write_state(self._states, slot, version, num_drafts, content)
+
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that makes the copies on a stream of their own; see `ModelRunner`."""
         return beside(self.model.device, partial(self.copy_blocks, copies))
@@ -272,6 +287,10 @@ class TorchRunner:
         """[layers] number of each layer's group; empty: all are the spine's."""
         return self._layout.of_layers if self._layout.groups else ()
 
+    def _kv_layout(self) -> str:
+        memory = self.block_memory if self._can_hand_over else None
+        return "" if memory is None else layout_of(memory.digest, self._states)
+
     def _identify(self, path: Path) -> ModelIdentity:
         model = self.model
         choices = ", ".join(part for part in (model.kept, model.rope) if part)
@@ -309,24 +328,6 @@ def choose_pooling_mode(path: Path) -> PoolingMode | None:
     if mode is None:
         logger.warning("No pooling requests are served: %s asks for another pooling.", path / POOLING_CONFIG)
     return mode
-
-
-def decoder_tasks(head: LabelHead | None, *, pools: bool) -> tuple[ModelTask, ...]:
-    """What can be asked of a decoder with this head; `pools`: its hidden states can be had as it means them."""
-    if head is not None:
-        return head.tasks(for_tokens=True)
-    return (ModelTask.GENERATE, *((ModelTask.EMBED, ModelTask.TOKEN_EMBED) if pools else ()))
-
-
-def label_settings(head: LabelHead | None) -> dict[str, Any]:
-    """The fields of `RunnerInfo` that tell of a classification head."""
-    if head is None:
-        return {}
-    return {
-        "num_labels": head.num_labels,
-        "label_activation": head.activation,
-        "score_activation": head.score_activation,
-    }
 
 
 def check_at_least_one(**settings: int | None) -> None:

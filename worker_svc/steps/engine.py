@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from signalbox.v1 import scheduler_pb2
@@ -30,6 +30,9 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta
+from worker_svc.links.handoff_columns import misfit_of_source
+from worker_svc.steps.handoff_coordinator import HandoffCoordinator, HandoffListeners
+from worker_svc.steps.handoff_misfit import misfit_with_handoffs
 from worker_svc.steps.items import (
     Announce,
     ArrivedRequest,
@@ -45,42 +48,12 @@ from worker_svc.steps.items import (
     ReadUpTo,
 )
 from worker_svc.steps.misfit import Bounds, misfit_of_request, misfit_with
+from worker_svc.steps.results import StepResult, StepTotals
 from worker_svc.tracing import RunSpans
+from worker_svc.transfer.control.news import Arrival
 
 logger = logging.getLogger(__name__)
 _NO_CHANGES = StepDelta(0, 0)
-
-
-@dataclass
-class StepResult:
-    """What a step came to."""
-
-    report: scheduler_pb2.ModelRunnerOutput
-    outputs: list[FrontendOutput]
-    is_own: bool = False
-    """The worker authored the step: there is nobody to report it to."""
-
-
-@dataclass
-class StepTotals:
-    """All steps since the start, for metrics."""
-
-    num_steps: int = 0
-    num_own: int = 0
-    """Steps of them that were made without a scheduler."""
-    queued_us: int = 0
-    prepare_us: int = 0
-    execute_us: int = 0
-    commit_us: int = 0
-
-    def add(self, timings: scheduler_pb2.StepTimings, *, is_own: bool) -> None:
-        """Adds the timings of one more step."""
-        self.num_steps += 1
-        self.num_own += is_own
-        self.queued_us += timings.queued_us
-        self.prepare_us += timings.prepare_us
-        self.execute_us += timings.execute_us
-        self.commit_us += timings.commit_us
 
 
 @dataclass
@@ -132,6 +105,7 @@ class Listeners:
     """What frontends are told of a request that was refused when it came."""
     on_turn: Callable[[int], None] = lambda step_id: None
     """A step has become the oldest that has not ended: whatever ends the process now is its doing."""
+    handoffs: HandoffListeners = field(default_factory=HandoffListeners)
 
 
 class StepEngine:
@@ -159,6 +133,7 @@ class StepEngine:
         self._tell = listeners
         self._spans = spans
         self._grammars = GrammarCoordinator(core, preparation, around.post, listeners.on_grammar_result)
+        self._handoffs = HandoffCoordinator(core, runner.info, preparation, around.post, listeners.handoffs)
         self._orders = ClientOrders(core.table)
         self._wishes: list[tuple[int, int]] = []
         """(slot, drafts that it wants to be allowed): while there is no scheduler, nobody else has to agree."""
@@ -226,7 +201,10 @@ class StepEngine:
             if item.set_running_or_notify_cancel():  # whoever asked may have gone
                 item.set_result(self._snapshot())
         elif isinstance(item, Prepared):
-            self._grammars.take(item)
+            if not self._handoffs.keep(item):
+                self._grammars.take(item)
+        elif isinstance(item, Arrival):
+            self._handoffs.take(item)
         elif isinstance(item, Announce):
             self._grammars.announce()
         elif isinstance(item, LinkClosed):
@@ -259,6 +237,7 @@ class StepEngine:
         step, sampled, failed = self._in_flight.collect()
         executed = self._clock()
         report, outputs = self._core.commit(step, sampled, failed)
+        self._handoffs.finished(report.step_id)
         message = delta.build_report(report)
         done = self._clock()
         # A step that was launched ahead waited for the one before it, and has run since that was done.
@@ -297,9 +276,13 @@ class StepEngine:
 
     def _add(self, arrived: ArrivedRequest) -> None:
         request = arrived.message
-        misfit = misfit_of_request(request, self._core.table)
+        misfit, is_import = misfit_of_request(request, self._core.table), request.HasField("import_from")
+        misfit = misfit or (misfit_of_source(request.import_from) if is_import else None)
         if misfit is not None:
             self._refuse(arrived.link, misfit)
+            return
+        if is_import:
+            self._handoffs.begin(request)
             return
         new = delta.parse_new_request(request, self._info)
         outputs = self._core.add(new)
@@ -311,7 +294,7 @@ class StepEngine:
 
     def _step(self, arrived: ArrivedStep) -> None:
         refusal = self._refusal_of(arrived)
-        refusal = refusal or (None if arrived.delta.is_own else misfit_with(arrived.delta, self._core.table))
+        refusal = refusal or (None if arrived.delta.is_own else self._misfit(arrived.delta))
         if refusal is not None:
             self._refuse(arrived.link, f"step {arrived.message.step_id}: {refusal}")
             return
@@ -320,12 +303,20 @@ class StepEngine:
         if self._running_since is None:
             self._running_since = started
             self._tell.on_turn(changes.step_id)
+        self._handoffs.leave_behind()
         step = self._core.apply(changes)
         self._grammars.forget(changes.finished_slots)
+        for prepared in self._handoffs.applied(changes):
+            self._grammars.take(prepared)
         if step.batch.masks is not None:
             self._fill(step.batch.masks)
         self._in_flight.start(step)
         self._times.append(_Times(changes, arrived.at, started, self._clock()))
+
+    def _misfit(self, changes: StepDelta) -> str | None:
+        """Why a step does not fit what is here; None: it does."""
+        misfit = misfit_with(changes, self._core.table)
+        return misfit or misfit_with_handoffs(changes, self._core.table, self._core.handoffs)
 
     def _observe(self, step: RunningStep, times: _Times, report: StepReport, done: float) -> None:
         if self._core.drafting is not None:
@@ -336,17 +327,22 @@ class StepEngine:
     def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
         self.is_alone = False
         self._copier.wait()  # no snapshot tells of a fence
-        self._core.rest()
+        self._rest()
         return delta.build_snapshot(self._core) if self._core.last_step_id else None
+
+    def _rest(self) -> None:
+        self._core.rest()
+        self._handoffs.rest()
 
     # -- alone --
 
     def _go_alone(self) -> None:
         """The link is closed for good; all steps that were taken from it have been finished."""
         if not self._was_greeted:
+            self._rest()
             return
         self._copier.wait()
-        self._core.rest()
+        self._rest()
         self._wishes = []
         self._core.loan.settle(self._core.table)
         self._core.solo.lift(self._core.table)
@@ -366,5 +362,6 @@ class StepEngine:
     def _give_up(self) -> None:
         self._grammars.forget(self._core.held_slots())
         self._core.give_up()
+        self._handoffs.rest()
         self._orders.forget()
         self._was_greeted = self.is_alone = False

@@ -20,6 +20,7 @@ from worker_svc.steps.items import (
     ReadUpTo,
     Snapshot,
 )
+from worker_svc.transfer.control.news import Arrival
 
 MAX_WAITING_BYTES = 128 << 20
 """What a scheduler sends ahead of its steps is bounded by the worker's slots; two messages of the largest size fit."""
@@ -70,6 +71,10 @@ class StepInbox:
     def order(self, frontend_instance: str, operations: Sequence[worker_pb2.AttemptOperation]) -> None:
         """Takes what a frontend wants while it has no scheduler."""
         self._post(Ordered(frontend_instance, delta.parse_operations(operations)))
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Takes what has come of a request from another worker."""
+        self._post(arrival)
 
     def give_up(self) -> None:
         """Forgets all requests; the next snapshot is none."""

@@ -11,6 +11,7 @@ from worker_svc.core.step import I32, StepDelta
 from worker_svc.grammar.preparation import Prepared
 from worker_svc.links import delta
 from worker_svc.steps.misfit import Bounds, misfit_of
+from worker_svc.transfer.control.news import Arrival
 
 Snapshot = Future[scheduler_pb2.WorkerSnapshot | None]
 """Somebody waits for the state after all that arrived before, to say hello with it; None: nothing has ever run here."""
@@ -134,4 +135,4 @@ class Announce:
 
 
 FromLink = Greeted | Lent | ArrivedRequest | ArrivedStep | ReadUpTo
-Item = FromLink | LinkClosed | Ordered | GiveUp | Prepared | CopiesFailed | Announce | Snapshot
+Item = FromLink | LinkClosed | Ordered | GiveUp | Prepared | CopiesFailed | Announce | Snapshot | Arrival

@@ -16,9 +16,11 @@ from worker_svc.core.step import Failure, FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation
-from worker_svc.steps.engine import Listeners, StepEngine, StepResult, StepTotals, Surroundings
+from worker_svc.steps.engine import Listeners, StepEngine, Surroundings
+from worker_svc.steps.handoff_coordinator import HandoffListeners
 from worker_svc.steps.inbox import StepInbox
 from worker_svc.steps.items import CopiesFailed, Item
+from worker_svc.steps.results import StepResult, StepTotals
 from worker_svc.steps.side_copier import SideCopier
 from worker_svc.tracing import RunSpans
 
@@ -44,6 +46,7 @@ class StepLoop(StepInbox):
         on_refusal: Callable[[list[FrontendOutput]], None] = lambda outputs: None,
         most_tokens: int = 8192,
         on_turn: Callable[[int], None] = lambda step_id: None,
+        handoffs: HandoffListeners | None = None,
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. on_refusal: what
         frontends are to be told of a request that was refused when it came. most_tokens: that the runner takes in a
@@ -53,7 +56,9 @@ class StepLoop(StepInbox):
         self._copier = SideCopier(runner, self._side_copies_ended)
         self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
         around = Surroundings(time.monotonic, self._inbox.put, self._copier, self._fill)
-        listeners = Listeners(on_result, on_refused, on_grammar_result, on_refusal, on_turn)
+        listeners = Listeners(
+            on_result, on_refused, on_grammar_result, on_refusal, on_turn, handoffs or HandoffListeners()
+        )
         self._engine = StepEngine(core, runner, around, listeners, spans, preparation, most_tokens)
         self._on_fence_ended = on_fence_ended
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)

@@ -20,10 +20,12 @@ from worker_svc.core.batch import BlockCopy, RunnerInfo
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.step import SlotStart, StepDelta
+from worker_svc.steps.handoff_misfit import misfit_of_handoffs, written_by_imports
 
 MOST_DRAFTS = 255
 """Draft tokens per step that the columns of steps can name."""
-STARTABLE = (SlotStatus.PREPARING, SlotStatus.PREEMPTED)
+STARTABLE = (SlotStatus.PREPARING, SlotStatus.PREEMPTED, SlotStatus.IMPORTED)
+"""What a slot can be that starts; one that is taken over, once it is committed."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     lengths = [start.length for start in starts] + [length for _, _, length in delta.chunks]
     slots = [*delta.finished_slots, *delta.preempted_slots, *delta.paused_slots, *delta.unpaused_slots]
     slots += [*delta.aside_slots, *runs, *(slot for slot, _ in delta.draft_limits)]
-    slots += [order.slot for order in delta.checkpoints]
+    slots += [order.slot for order in delta.checkpoints] + delta.handoffs.slots
     granted = [delta.grant_slots, *(granted for _, granted, _ in delta.group_grants)]
     largest = max(max(slots, default=0), *(int(named.max(initial=0)) for named in granted))
     if largest >= bounds.num_slots:
@@ -88,9 +90,8 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     if any(blocks.min(initial=0) < 0 or blocks.max(initial=0) >= bounds.num_blocks for blocks in named):
         return f"it names a block that is none of {bounds.num_blocks}"
     misfit = _groups_misfit(delta, starts, bounds) or _checkpoints_misfit(delta, starts, bounds)
-    if misfit is not None:
-        return misfit
-    return _copies_misfit(delta.all_copies, bounds)
+    misfit = misfit or misfit_of_handoffs(delta.handoffs, bounds.num_blocks, bounds.groups)
+    return misfit or _copies_misfit(delta.all_copies, bounds)
 
 
 def _groups_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds) -> str | None:
@@ -141,13 +142,17 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
     for slot in named:
         if table.status[slot] == SlotStatus.FREE or slot in freed:
             return f"it moves slot {slot}, which holds no request"
-    num_blocks = table.num_blocks.copy() if len(delta.grant_slots) else table.num_blocks
+    num_blocks = table.num_blocks.copy()
+    for given in delta.handoffs.import_starts:
+        num_blocks[given.slot] = len(given.blocks)
     if len(delta.grant_slots):
         np.add.at(num_blocks, delta.grant_slots, 1)
         if (num_blocks[delta.grant_slots] > table.blocks.shape[1]).any():
             return f"it gives a slot more than {table.blocks.shape[1]} blocks"
     for number, group in enumerate(table.groups, SPINE + 1):
         ends = group.ends.copy()
+        for given in delta.handoffs.import_starts:
+            ends[given.slot] = sum(map(int, (given.groups[number - 1][0], len(given.blocks_of(number)))))
         np.add.at(ends, delta.grants_of(number)[0], 1)
         if (ends > table.blocks.shape[1]).any():
             return f"it gives a slot more than {table.blocks.shape[1]} blocks"
@@ -158,7 +163,8 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
             return misfit
     for slot, begin, length in delta.chunks:
         room = min(int(num_blocks[slot]) * table.block_size, int(table.prefill_target[slot]))
-        if table.status[slot] == SlotStatus.PREFILL and begin + length > room:
+        may_run = table.status[slot] == SlotStatus.PREFILL or slot in delta.handoffs.committed_slots
+        if may_run and begin + length > room:
             return f"a chunk of slot {slot} ends at {begin + length}, and there is room up to {room}"
     return _writers_misfit(delta, table)
 
@@ -168,7 +174,7 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
     size, starts = table.block_size, (*delta.started, *delta.resumed)
     written = [delta.grant_blocks]
     written += [start.blocks[-(-start.start // size) :] for start in starts]
-    written.append(_copied_to(delta, SPINE))
+    written += [_copied_to(delta, SPINE), *written_by_imports(delta.handoffs, SPINE)]
     freed = {*delta.finished_slots, *delta.preempted_slots}
     tables = [table.blocks[slot, : table.num_blocks[slot]] for slot in freed]
     block = _written_of_another(np.concatenate(written), table.holders, tables)
@@ -176,6 +182,7 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
         if block is not None:
             break
         written = [delta.grants_of(number)[1], _copied_to(delta, number)]
+        written += written_by_imports(delta.handoffs, number)
         for start in starts:
             first, blocks = start.groups[number - 1]
             written.append(blocks[-(-start.start // size) - first :])

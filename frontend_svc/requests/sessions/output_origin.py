@@ -13,7 +13,6 @@ class OutputOrigin:
         """Key of the identity that made the last of the prior output; empty: there is none, or it is not known."""
         self._current = UNSAID
         self._num_prior_tokens = 0
-        self._left_out: set[str] = set()
 
     def moves_to(self, identity: ModelIdentity) -> bool:
         """A worker of this identity has the current attempt. Whether the output goes on under another one than it was
@@ -23,20 +22,8 @@ class OutputOrigin:
         self._current = identity
         return self._num_prior_tokens > 0 and self.prior not in (b"", identity.key)
 
-    def leave_out(self, worker_id: str) -> bool:
-        """Something that this worker has said of the current attempt does not count, for it is another's (R11); true
-        the first time."""
-        is_new = worker_id not in self._left_out
-        self._left_out.add(worker_id)
-        return is_new
-
-    def lacks_some_of(self, worker_id: str) -> bool:
-        """Something of this worker was left out: an end, perhaps."""
-        return worker_id in self._left_out
-
     def begin_attempt(self, num_output_tokens: int) -> None:
         """The current attempt is over; so many tokens have been made in all."""
         if num_output_tokens > self._num_prior_tokens:
             self.prior, self._num_prior_tokens = self._current.key, num_output_tokens
         self._current = UNSAID
-        self._left_out.clear()

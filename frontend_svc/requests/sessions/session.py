@@ -10,23 +10,31 @@ import asyncio
 from array import array
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Protocol
 
 from frontend_svc.access.quota import QuotaLease
-from frontend_svc.clock import Clock
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
 from frontend_svc.requests.request import CheckedRequest
 from frontend_svc.requests.sessions.delta_queue import DeltaQueue
+from frontend_svc.requests.sessions.legs import Hearing, Legs, Said
 from frontend_svc.requests.sessions.losses import Losses
 from frontend_svc.requests.sessions.output_origin import OutputOrigin
+from frontend_svc.requests.sessions.surroundings import Owner
 from frontend_svc.text.certain import Certain
 from frontend_svc.text.prompt_logprobs import PromptLogprobs
 from frontend_svc.text.text_stream import OutputStream
 from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
 from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
-from signalbox.telemetry.attributes import EVENT_LOST, LOSS_CAUSE, REASON
+from signalbox.telemetry.attributes import (
+    EVENT_LOST,
+    EVENT_MOVED,
+    LOSS_CAUSE,
+    MOVE_LEG,
+    MOVE_SOURCE,
+    MOVE_TARGET,
+    REASON,
+)
 from signalbox.telemetry.spans import Span
 
 RETRY_S = 1.0
@@ -42,66 +50,6 @@ class SessionStatus(Enum):
     """A worker has the current attempt."""
     ENDED = auto()
     """The terminal event is out."""
-
-
-class Operations(Protocol):
-    """What sessions say to the scheduler; each call concerns the session's current attempt."""
-
-    def submit(self, session: Session) -> None:
-        """Submits a new attempt."""
-
-    def cancel(self, session: Session) -> None:
-        """Cancels: nobody wants the output any more."""
-
-    def finish(self, session: Session) -> None:
-        """Ends what a stop string has completed."""
-
-    def pause(self, session: Session) -> None:
-        """Asks for a pause: the client is slow."""
-
-    def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
-        """Asks whether anybody still has it: a worker that may have had it was replaced by this process."""
-
-    def unpause(self, session: Session) -> None:
-        """Ends the pause: the client has caught up."""
-
-
-class Observer(Protocol):
-    """What measures sessions; it is told of what happens to them."""
-
-    def on_output(self, session: Session, num_tokens: int, now: float) -> None:
-        """Output came; called before `session.last_output_s` moves to `now`."""
-
-    def on_delivered(self, seconds: float) -> None:
-        """All handlers that a worker's message woke have passed its output on, so long after it came."""
-
-    def on_lost(self, cause: LossCause) -> None:
-        """Hears that an attempt was lost, and why."""
-
-    def on_other_identity(self, session: Session, identity: str) -> None:
-        """An output goes on under another identity of the model than it was begun with: none of that is left (I9)."""
-
-    def on_end(self, session: Session, finished: Finished) -> None:
-        """The terminal event is out."""
-
-
-class Owner(Protocol):
-    """What a session needs of the table that it stands in."""
-
-    operations: Operations
-    observer: Observer
-    clock: Clock
-    replay_limit: int
-    max_backlog_tokens: int
-
-    def renumber(self, session: Session) -> None:
-        """Gives the session its next attempt."""
-
-    def retry(self, session: Session, delay_s: float) -> None:
-        """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
-
-    def forget(self, session: Session) -> None:
-        """Takes a session that has ended out of the table."""
 
 
 class Session:
@@ -130,8 +78,8 @@ class Session:
         self.submitted = False
         """The current attempt was written to a stream to the scheduler."""
         self.status = SessionStatus.WAITING
-        self.worker_id = ""
-        """Worker that has the current attempt; empty: not known."""
+        self.legs = Legs()
+        """Who may run the current attempt."""
         self.origin = OutputOrigin()
         self.losses = Losses()
         self.output = array("i")
@@ -159,6 +107,11 @@ class Session:
     def request_id(self) -> str:
         """The client's or our own name of the request."""
         return self.request.request_id
+
+    @property
+    def worker_id(self) -> str:
+        """Worker that has the current attempt, of whose highest leg output came; empty: not known."""
+        return self.legs.worker_id
 
     @property
     def was_submitted(self) -> bool:
@@ -212,20 +165,42 @@ class Session:
     # ---- the services' side
 
     def on_placed(
-        self, attempt: int, worker_id: str, num_cached_tokens: int, identity: ModelIdentity = UNSAID
+        self,
+        attempt: int,
+        worker_id: str,
+        num_cached_tokens: int,
+        identity: ModelIdentity = UNSAID,
+        leg: int = 0,
     ) -> None:
-        """A worker has the request."""
+        """A worker has the request, or may go on with it under this leg (HO10)."""
         if not self._is_current(attempt):
             return
         self.status = SessionStatus.RUNNING
         self.placed_s = self.placed_s or self._table.clock()
-        self.on_heard_from(worker_id, identity)
-        if self.origin.lacks_some_of(worker_id):
+        if self.legs.lacks_some_of(leg, worker_id):
             self.lose("output came from there while another worker had it", LossCause.OUTPUT_LOST)
             return
-        if self.losses.num_losses == 0:
+        self.legs.name(leg, worker_id)
+        if self.worker_id == worker_id:
+            self._goes_on_under(identity)
+        if self.losses.num_losses == 0 and leg == 0:
             self.num_cached_tokens = min(num_cached_tokens, self.request.num_prompt_tokens)
         self._deltas.accept()
+        for said in self.legs.take_due():
+            if self._is_current(attempt) and self._counts(said):
+                said.take()
+
+    def hear(self, leg: int, worker_id: str, identity: ModelIdentity = UNSAID) -> Hearing:
+        """A worker says something of the current attempt under this leg; what becomes of it."""
+        if self.legs.is_speaking(leg, worker_id):
+            return Hearing.TAKEN
+        before, source = self.legs.current, self.worker_id
+        hearing = self.legs.hear(leg, worker_id)
+        if hearing is Hearing.TAKEN:
+            self._goes_on_under(identity)
+            if source not in ("", worker_id) and self.legs.current > before:
+                self._moved(source)
+        return hearing
 
     def on_outputs(
         self,
@@ -303,12 +278,6 @@ class Session:
         else:
             self._end(FinishReason.ERROR, error=error)
 
-    def on_heard_from(self, worker_id: str, identity: ModelIdentity = UNSAID) -> None:
-        """This worker has the current attempt: so the scheduler says, or output of it came from there."""
-        self.worker_id = worker_id
-        if self.origin.moves_to(identity):
-            self._table.observer.on_other_identity(self, str(identity))
-
     def on_lost(self, attempt: int, reason: str, cause: LossCause) -> None:
         """Nobody has the current attempt any more: goes on with a new one, unless it was lost too often."""
         if not self._is_current(attempt):
@@ -343,7 +312,8 @@ class Session:
         self.origin.begin_attempt(len(self.output))
         self._table.renumber(self)
         self.submitted = False
-        self.status, self.worker_id = SessionStatus.WAITING, ""
+        self.status = SessionStatus.WAITING
+        self.legs.restart()
         self._prompt_logprobs.restart()
         # If its client is still slow, the next output pauses the new attempt.
         self.paused_s, self.was_paused = None, False
@@ -353,6 +323,24 @@ class Session:
 
     def _is_current(self, attempt: int) -> bool:
         return attempt == self.attempt and self.status is not SessionStatus.ENDED
+
+    def _counts(self, said: Said) -> bool:
+        return self.hear(said.leg, said.worker_id, said.identity) is Hearing.TAKEN
+
+    def _goes_on_under(self, identity: ModelIdentity) -> None:
+        """A worker of this identity has the current attempt: so the scheduler says, or output came from there."""
+        if self.origin.moves_to(identity):
+            self._table.observer.on_other_identity(self, str(identity))
+
+    def _moved(self, source: str) -> None:
+        self._table.observer.on_moved(self)
+        if self.span is not None:
+            words: dict[str, str | int] = {
+                MOVE_SOURCE: source,
+                MOVE_TARGET: self.worker_id,
+                MOVE_LEG: self.legs.current,
+            }
+            self.span.event(EVENT_MOVED, self._table.clock(), words)
 
     def _add_output(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], now: float) -> None:
         self.status = SessionStatus.RUNNING

@@ -11,7 +11,8 @@ from frontend_svc.clock import Clock, loop_time
 from frontend_svc.requests.block_hashes import BlockHashes
 from frontend_svc.requests.request import CheckedRequest
 from frontend_svc.requests.sessions.open_bytes import OPEN_RETRY_S, OpenBytes
-from frontend_svc.requests.sessions.session import Observer, Operations, Session
+from frontend_svc.requests.sessions.session import Session
+from frontend_svc.requests.sessions.surroundings import Observer, Operations
 from frontend_svc.text.text_stream import OutputStream
 from signalbox.errors import CancelledError, DuplicateRequestError, UnavailableError, limit_reached
 from signalbox.protocol.enums import LossCause
@@ -99,9 +100,9 @@ class SessionTable:
                 session.cancel(CancelledError("the client left its output unread for too long"))
 
     def may_be_on(self, worker_id: str) -> list[Session]:
-        """Sessions whose current attempt is on this worker, or is not known to be anywhere: `placed` may be lost with
-        a scheduler."""
-        return [session for session in self if session.submitted and session.worker_id in ("", worker_id)]
+        """Sessions whose current attempt is on this worker, goes there perhaps (HO10), or is not known to be anywhere:
+        `placed` may be lost with a scheduler."""
+        return [session for session in self if session.submitted and session.legs.may_be_on(worker_id)]
 
     def end_abandoned(self, since_s: float, lost_scheduler_s: float) -> None:
         """Ends what was once submitted and has had no new token for so long, while there was no scheduler; it went at
@@ -119,10 +120,13 @@ class SessionTable:
         for session in self.may_be_on(worker_id):
             session.lose(reason, LossCause.OUTPUT_LOST)
 
-    def leave(self, worker_id: str, reason: str) -> None:
-        """What this worker makes does not come here: all that is known to be there goes on elsewhere."""
+    def leave(self, worker_id: str, reason: str, unreachable_s: float) -> None:
+        """What this worker makes does not come here: all that is known to be there goes on elsewhere. Of what may have
+        been handed over to it, that is whatever has had no output for `unreachable_s`."""
+        limit = self.clock() - unreachable_s
         for session in self.may_be_on(worker_id):
-            if session.worker_id:
+            is_there = session.worker_id == worker_id
+            if is_there or (worker_id in session.legs.workers and session.last_output_s <= limit):
                 session.lose(reason, LossCause.SILENT)
 
     def retry(self, session: Session, delay_s: float) -> None:
@@ -171,6 +175,7 @@ class SessionTable:
         for attempt, session in self._by_attempt.items():
             assert session.attempt == attempt <= self._last_attempt
             assert not session.ended
+            session.legs.check_integrity()
             assert self._by_request_id[session.request.tenant, session.request_id] is session
             assert self._by_ring_name[session.ring_name] is session
 

@@ -88,6 +88,16 @@ class Identity:
         context.load_cert_chain(self._cert, self._key)
         return context
 
+    def link_context(self, *, is_server: bool) -> ssl.SSLContext:
+        """What one connection beside gRPC shows and believes, by what the files say at this moment, at the end that
+        listens or at the one that dials. Both ends show certificates. Raises OSError while files do not fit."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+        context.verify_mode = ssl.CERT_REQUIRED
+        assert self._ca is not None, "links of a ring have an authority"
+        context.load_verify_locations(self._ca)
+        context.load_cert_chain(self._cert, self._key)
+        return context
+
     def refresh(self, context: ssl.SSLContext) -> None:
         """Whoever connects from now on is shown what the files say. Their authority stays until a restart: a context
         forgets none."""

@@ -19,7 +19,7 @@ from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from signalbox.v1.scheduler_pb2 import WorkerDirectory
 from tests.frontend_svc.helpers import character_ids, until
 from tests.frontend_svc.requests.test_sessions import make_request
-from tests.frontend_svc.scripted_cluster import Cluster, Row, make_batch
+from tests.frontend_svc.scripted_cluster import Cluster, Row, ScriptedWorker, make_batch
 
 
 async def generate(frontend: Frontend) -> str:
@@ -209,3 +209,36 @@ def test_columns() -> None:
 def test_columns_that_do_not_fit(columns: dict[str, bytes]) -> None:
     with pytest.raises(ValueError, match="column"):
         read_outputs(worker_pb2.OutputBatch(sequence=1, **columns))  # type: ignore[arg-type]
+
+
+async def test_an_output_is_joined_from_two_workers(
+    frontend: Frontend, cluster: Cluster, tokenizer: Tokenizer
+) -> None:
+    """HO10, HO11: over two streams, the target's ahead of the scheduler's word."""
+    ids = character_ids(tokenizer, "abcdef")
+    target = ScriptedWorker()
+    target.instance = "worker-process-2"
+    entry = cluster.entry()
+    entry.worker_id, entry.worker_instance = "target", target.instance
+    entry.address = f"127.0.0.1:{await target.server.start('127.0.0.1:0')}"
+    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[cluster.entry(), entry]))
+    try:
+        running = asyncio.create_task(generate(frontend))
+        ref = (await cluster.scheduler.next("submit")).ref
+        cluster.scheduler.place(ref)
+        cluster.worker.emit(Row(ref.attempt, 0, ids[:2]))
+        await until(lambda: any(session.output for session in frontend.table))
+        (session,) = frontend.table
+        await until(lambda: target.hellos)
+        target.emit(Row(ref.attempt, 1, ids[1:4], leg=1))
+        await until(lambda: "target" in session.legs.workers)
+        assert list(session.output) == ids[:2]
+        placed = scheduler_pb2.RequestPlaced(ref=ref, worker_id="target", leg=1)
+        cluster.scheduler.send(placed=[placed])
+        await until(lambda: session.worker_id == "target")
+        cluster.worker.emit(Row(ref.attempt, 2, ids[:1], 2))
+        target.emit(Row(ref.attempt, 4, ids[4:], 2, leg=1))
+        assert await running == "abcdef"
+        assert cluster.scheduler.operations.empty(), "nothing was lost"
+    finally:
+        await target.server.grpc.stop(0)

@@ -128,7 +128,7 @@ def test_missing_output_may_be_of_whoever_is_not_known_to_be_elsewhere(
 
 def test_output_tells_where_a_request_is(session: Session) -> None:
     """Nobody tells the frontend where an adopted request runs."""
-    session.on_heard_from("w3")
+    session.hear(0, "w3")
     assert session.worker_id == "w3"
 
 

@@ -114,7 +114,7 @@ class Told:
         self.orders = Orders(lambda: self.now, recent_s=2.0)
         self.orders.connect(lambda worker_id, order: self.heard.append((worker_id, order)))
         self.session: Session = make_table(Recorder()).open(make_request())
-        self.session.worker_id = "w"
+        self.session.legs.name(0, "w")
 
 
 def test_what_a_scheduler_may_not_have_taken_is_said_again() -> None:

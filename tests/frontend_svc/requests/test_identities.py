@@ -85,5 +85,5 @@ def test_a_session_says_whose_its_output_is_and_tells_when_it_goes_on_elsewhere(
     session.on_outputs(session.attempt, 0, (5,), (), 1.0)
     session.on_lost(session.attempt, "gone", LossCause.WORKER_GONE)
     assert session.origin.prior == OLD.key and not recorder.moves
-    session.on_heard_from("w2", NEW)
+    session.hear(0, "w2", NEW)
     assert len(recorder.moves) == 1 and "new" in recorder.moves[0]

@@ -41,6 +41,9 @@ class Recorder:
         self.ended: list[Finished] = []
         self.losses: list[LossCause] = []
         self.moves: list[str] = []
+        """Identities under which outputs went on."""
+        self.moved: list[tuple[str, int]] = []
+        """Where requests went, and under which leg."""
 
     def submit(self, session: Session) -> None:
         self.said.append(("submit", session.attempt, len(session.output)))
@@ -71,6 +74,9 @@ class Recorder:
 
     def on_other_identity(self, session: Session, identity: str) -> None:
         self.moves.append(identity)
+
+    def on_moved(self, session: Session) -> None:
+        self.moved.append((session.worker_id, session.legs.current))
 
     def on_end(self, session: Session, finished: Finished) -> None:
         self.ended.append(finished)

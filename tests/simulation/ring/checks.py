@@ -12,6 +12,7 @@ from scheduler_svc.core.slots.worker import Worker
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
 from tests.simulation.ring.clock import Process
 from tests.simulation.ring.nodes import SchedulerNode, WorkerNode
+from tests.simulation.ring.server import Server
 
 if TYPE_CHECKING:
     from tests.simulation.ring.ring import Ring
@@ -95,10 +96,22 @@ class Checks:
         for node in self.ring.workers:
             if node.is_wanted and (node.core is None or np.any(node.core.table.status)):
                 yield f"{node.name} keeps slots"
+            for call in _pulls_at(node):
+                yield f"{call} still reads what {node.name} hands over"
         for frontend_node in self.ring.frontends:
             frontend = frontend_node.frontend
             if frontend_node.is_running and frontend is not None and len(frontend.table):
                 yield f"{frontend_node.name} keeps sessions"
+
+
+def _pulls_at(node: WorkerNode) -> Iterator[str]:
+    """Other workers that have a call at this one."""
+    for owner, server in node.ring.network.listeners.values():
+        if isinstance(server, Server) and owner is node.process:
+            for connection in server.connections:
+                peer = connection.end.peer.process
+                if connection.calls and isinstance(peer.node, WorkerNode):
+                    yield peer.name
 
 
 IGNORES_PAUSED = False

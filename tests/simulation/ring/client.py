@@ -90,6 +90,8 @@ class Client:
         self.is_wrong = False
         """It was given something else than it should have been."""
         self.session: Any = None
+        self.logprobs: list[float] = []
+        self.prompt_logprobs: list[float] = []
         self.vector: list[float] = []
         self.began_at = self.ended_at = 0.0
         self.gap_s = 0.0
@@ -148,6 +150,8 @@ class Client:
         if delta.token_ids:
             self.ring.trace.note(self.node.name, f"{self.request.request_id}: tokens {delta.token_ids}")
         self.output += delta.token_ids
+        self.logprobs += [each.logprob for each in delta.logprobs]
+        self.prompt_logprobs += [each.logprob for each in delta.prompt_logprobs]
         if self.ring.setup.identities:
             self._check_moves()
         else:
@@ -181,6 +185,10 @@ class Client:
             assert self.request.ends(self.output, self.ring.setup.limit), f"{self}: cut short"
             return
         assert self.output == expected, f"{self}: {self.output} instead of {expected}"
+        weights = self.request.weights(self.output)
+        assert (self.prompt_logprobs, self.logprobs) == weights, (
+            f"{self}: other log-probabilities than {weights}"
+        )
         if self.request.pooling:
             mode = worker_pooling.PoolingMode[self.request.pooling.upper()]
             wanted = expected_vector(list(self.request.prompt), mode)
@@ -203,6 +211,8 @@ def make_checked(request: RingRequest) -> CheckedRequest:
                 "stop_token_ids": request.stop_token_ids,
                 "repetition_penalty": 2.0 if request.never_repeats else None,
                 "structured_output": form,
+                "logprobs": 0 if request.logprobs else None,
+                "prompt_logprobs": 0 if request.prompt_logprobs else None,
             }
         ),
         "priority": request.priority,

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from signalbox import errors
 from tests.simulation.ring.client import Client
+from tests.simulation.ring.handoffs import ORDERS
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Fault, Loss, Plot
 
-HARMLESS = {"set_clock", "slow", "reset_links", "reset_cache", "share_lease", "store_clock", "slow_steps"}
+HARMLESS = ORDERS | {
+    "set_clock",
+    "slow",
+    "reset_links",
+    "reset_cache",
+    "share_lease",
+    "store_clock",
+    "slow_steps",
+}
 """Kinds of faults that may cost nobody an error, however long they last."""
 SLACK_S = 3.0
 """What finding each other again takes when a fault is over: restarts, dials that hang, backoff."""
@@ -40,7 +49,7 @@ def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> boo
 
 
 def _may_drain(plot: Plot) -> bool:
-    is_told = any(fault.kind == "terminate" and fault.targets[0][0] == "w" for fault in plot.faults)
+    is_told = any(fault.kind in ("terminate", "roll") and fault.targets[0][0] == "w" for fault in plot.faults)
     drains = is_told and plot.setup.worker.get("drain_s", 0.0)
     return bool(drains or any(fault.kind == "drain" for fault in plot.faults))
 
@@ -58,7 +67,8 @@ def _may_be_unavailable(plot: Plot, client: Client) -> bool:
         return True  # nobody takes anything new
     if _is_walled_off(plot, client.node.name):
         return True
-    away_s = sum(fault.lasts_s + SLACK_S for fault in plot.faults if fault.kind not in HARMLESS)
+    harms = [fault for fault in plot.faults if fault.kind not in HARMLESS and not _is_between_workers(fault)]
+    away_s = sum(fault.lasts_s + SLACK_S for fault in harms)
     away_s += _num_ends(plot) * (plot.setup.restart_s[1] + SLACK_S)
     return away_s >= _patience_s(plot)
 
@@ -101,7 +111,7 @@ def may_lose(plot: Plot, loss: Loss) -> bool:
     request = [planned.request for planned in plot.requests]
     if loss.request_id == "odd" or any(each.is_poison or each.is_nan for each in request):
         return True
-    if not plot.faults:
+    if all(fault.kind in ORDERS for fault in plot.faults):
         return False
     if float(plot.setup.scheduler.get("start_grace_s", 5.0)) < FINDS_S:
         return True
@@ -113,4 +123,20 @@ def may_lose(plot: Plot, loss: Loss) -> bool:
 def _is_gentle(fault: Fault) -> bool:
     if fault.kind in ("terminate", "kill", "freeze"):
         return fault.targets[0][0] == "s"
+    if fault.kind == "roll" or _is_between_workers(fault):
+        return True
     return fault.kind in GENTLE and fault.kind != "slow_steps"
+
+
+def _is_between_workers(fault: Fault) -> bool:
+    """It concerns a path that nothing but hand-offs takes."""
+    is_path = fault.kind in ("cut", "cut_one_way", "slow", "reset_links")
+    return is_path and all(target[0] == "w" for target in fault.targets)
+
+
+def concerns_workers(fault: Fault) -> bool:
+    """Nothing of it keeps a scheduler from knowing what runs where."""
+    if fault.kind in ("kill", "terminate"):
+        return fault.targets[0][0] == "w"
+    kinds = ORDERS | {"drain", "roll", "reset_cache", "safe_mode", "slow_steps"}
+    return fault.kind in kinds or _is_between_workers(fault)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from scheduler_svc.core.handoff.desk import HandoffRefusedError
 from tests.simulation.ring.nodes import Node, SchedulerNode, WorkerNode
 from tests.simulation.ring.setup import Fault
 
@@ -58,6 +59,10 @@ class Faults:
     def terminate(self, fault: Fault) -> Callable[[], None]:
         """SIGTERM; it is started again when the fault ends."""
         return self._away(self._node(fault), lambda node: node.terminate())
+
+    def roll(self, fault: Fault) -> Callable[[], None]:
+        """As `terminate`: whoever replaces workers one by one."""
+        return self.terminate(fault)
 
     def power_off(self, fault: Fault) -> Callable[[], None]:
         """The host goes without a word."""
@@ -267,7 +272,30 @@ class Faults:
         assert isinstance(node, WorkerNode)
         worker_id = node.worker_id
         self._order(lambda loop: loop.drain_worker(worker_id, True))
-        return lambda: self._order(lambda loop: loop.drain_worker(worker_id, False))
+
+        def resume(loop: Any) -> None:
+            left = len(loop.core.workers[worker_id].requests())
+            self._ring.handoffs.counts["drained in part" if left else "drained"] += 1
+            loop.drain_worker(worker_id, False)
+
+        return lambda: self._order(resume)
+
+    def hand_over(self, fault: Fault) -> None:
+        """One of the requests that others have is to go on at a worker; `size` says which."""
+
+        def order(loop: Any) -> None:
+            core, target = loop.core, fault.targets[0]
+            placed = [
+                (str(key), key) for key, each in core.requests.items() if each.worker_id not in (None, target)
+            ]
+            if placed:
+                key = sorted(placed)[int(fault.size * len(placed))][1]
+                self._ring.trace.note("-", f"{key} is to go to {target}")
+                with contextlib.suppress(HandoffRefusedError):
+                    core.hand_over(key, target, self._world.now)
+                    loop._advance()
+
+        self._order(order)
 
     def reset_cache(self, fault: Fault) -> None:
         """All cached blocks are forgotten."""

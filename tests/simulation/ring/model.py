@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.penalties import first_unseen
-from tests.simulation.ring.request import draw
+from tests.simulation.ring.request import draw, logprob_of
 from tests.simulation.vectors import PoolingSimRunner
-from worker_svc.core.batch import Batch, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, RunnerInfo, Sampled, TokenLogprobs
+from worker_svc.core.requests.sampling import NO_LOGPROBS
 from worker_svc.runner.sim.model import U64, next_token
 
 I32 = NDArray[np.int32]
@@ -72,10 +73,22 @@ class _Sampler(PoolingSimRunner):
         self.trouble.check(batch)
         self.num_rows += len(batch.slots)
         sampled = self.choose(batch, super().execute(batch))
+        self._weigh(batch, sampled)
         is_bad = (batch.token_ids == NAN) & (batch.positions < batch.num_prompt_tokens[self._slots(batch)])
         if is_bad.any():
             self._spoil(batch, sampled, is_bad)
         return sampled
+
+    @staticmethod
+    def _weigh(batch: Batch, sampled: Sampled) -> None:
+        """Log-probabilities of whoever asks for them."""
+        asks = batch.sampling.num_logprobs[batch.slots[batch.sample_rows]] != NO_LOGPROBS
+        for sample in np.flatnonzero(asks).tolist():
+            position = int(batch.positions[batch.sample_index[sample]]) + 1
+            sampled.logprobs[sample] = _weight(int(sampled.token_ids[sample]), position)
+        for row, start, end in batch.scored:
+            known, positions = batch.tokens[batch.slots[row]], batch.positions[start:end].tolist()
+            sampled.prompt_logprobs[row] = [_weight(int(known[at + 1]), at + 1) for at in positions]
 
     @staticmethod
     def _rows(batch: Batch) -> I32:
@@ -139,6 +152,10 @@ class _Sampler(PoolingSimRunner):
         queries = np.arange(start, query + 1)
         drafts = batch.token_ids[queries[batch.positions[queries] >= num_known]]
         return {*batch.tokens[slot, :num_known].tolist(), *drafts.tolist()}
+
+
+def _weight(token: int, position: int) -> TokenLogprobs:
+    return TokenLogprobs(logprob_of(token, position), 1, [], [])
 
 
 class Model(_Sampler):

@@ -12,9 +12,11 @@ from frontend_svc.server import Frontend
 from scheduler_svc import server as scheduler_server
 from scheduler_svc.config import SchedulerSettings
 from signalbox.protocol.enums import WorkerExit
+from signalbox.v1 import scheduler_pb2
 from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import check_untouched, poison
 from tests.simulation.ring.clock import Process
+from tests.simulation.ring.handoff_watch import HandoffWatch
 from tests.simulation.ring.model import AheadModel, Model, Trouble
 from worker_svc import server as worker_server
 from worker_svc.config import WorkerSettings
@@ -157,6 +159,9 @@ class WorkerNode(Node):
         self.worker_instance = ""
         self.mark = StepMark()
         self.started_at = 0.0
+        self.watch: HandoffWatch
+        self.message = scheduler_pb2.SchedulerOutput()
+        """The step that is taken now; empty: it is the worker's own."""
 
     def make(self) -> Coroutine[Any, Any, None]:
         """See Node."""
@@ -180,6 +185,7 @@ class WorkerNode(Node):
             "num_slots": setup.num_slots,
             "max_num_batched_tokens": 1 << 20,
         }
+        self.watch = HandoffWatch(self, self.ring.handoffs, self.instance)
         self.worker_instance = f"{self.world.rng.getrandbits(128):032x}"
         self.ring.trace.name(self.worker_instance, self.instance)
         settings = WorkerSettings.model_construct(**(options | setup.worker))
@@ -203,6 +209,7 @@ class WorkerNode(Node):
         touches what is copied beside the steps."""
         check_untouched(self.steps.copier.open, changes, step, self.runner)
         poison(self.runner, changes)  # type: ignore[arg-type]
+        self.watch.applied(self.message, changes, step)
         owners = self.runner.owners
         if isinstance(owners, BlockOwners):
             owners.follow(changes)

@@ -135,6 +135,91 @@ STATES_TIER = replace(STATES, name="states and tier", has_host_tier=True)
 STATES_APART_TIER = replace(STATES_APART, name="states apart and tier", has_host_tier=True)
 STATES_NAN_TIER = replace(STATES_NAN, name="states nan and tier", has_host_tier=True)
 ALL_AND_TIER = replace(STATES_WINDOWS_DRAFTS, name="states, windows, drafts and tier", has_host_tier=True)
+AIMED = (
+    "kill",
+    "kill",
+    "terminate",
+    "restart_scheduler",
+    "restart_scheduler",
+    "cut_peers",
+    "cut_peers",
+    "cut_peers_one_way",
+    "reset_peers",
+    "reset_peers",
+    "slow_peers",
+    "part_worker",
+    "part_worker",
+    "reset_worker",
+    "reset_worker",
+    "freeze",
+    "drain",
+    "reset_cache",
+    "safe_mode",
+    "slow_steps",
+)
+"""What goes wrong while requests are handed over."""
+HANDOFF = Profile(
+    "handoff",
+    faults=(0, 0),
+    requests=(6, 14),
+    workers=(2, 2, 3),
+    schedulers=(1, 1, 1, 2),
+    blocks=(16, 24, 48),
+    odd=0.0,
+    spread_s=1.5,
+    is_slow=True,
+    long=0.6,
+    again=0.3,
+    handoffs=(4, 24),
+    aimed=(0, 4),
+    aimed_kinds=AIMED,
+)
+HANDOFF_CALM = replace(HANDOFF, name="handoff calm", schedulers=(1,), handoffs=(10, 30), aimed=(0, 0))
+HANDOFF_DRAFTS = replace(HANDOFF, name="handoff drafts", drafts=(1, 2, 4))
+HANDOFF_WINDOWS = replace(HANDOFF, name="handoff windows", has_groups=True)
+HANDOFF_STATES = replace(HANDOFF, name="handoff states", drafts=(0,), has_states=True)
+HANDOFF_ALL = replace(
+    HANDOFF_DRAFTS,
+    name="handoff states, windows, drafts and tier",
+    has_groups=True,
+    has_states=True,
+    has_host_tier=True,
+)
+HANDOFF_NAN = replace(
+    HANDOFF, name="handoff nan", odd=1.0, odd_kinds=("nan",), requests=(8, 16), again=0.6, aimed=(0, 1)
+)
+DRAINS = replace(
+    HANDOFF,
+    name="drains",
+    workers=(2, 3, 3),
+    handoffs=(0, 3),
+    aimed=(0, 2),
+    faults=(1, 4),
+    kinds=("drain", "drain", "drain", "kill", "restart_scheduler"),
+)
+ROLLING = replace(
+    HANDOFF,
+    name="rolling",
+    workers=(2, 3, 3),
+    schedulers=(1,),
+    requests=(8, 18),
+    spread_s=4.0,
+    handoffs=(0, 3),
+    aimed=(0, 1),
+    is_rolling=True,
+    worker=(("drain_s", 20.0),),
+)
+_HANDOFFS = (
+    HANDOFF,
+    HANDOFF_CALM,
+    HANDOFF_DRAFTS,
+    HANDOFF_WINDOWS,
+    HANDOFF_STATES,
+    HANDOFF_ALL,
+    HANDOFF_NAN,
+    DRAINS,
+    ROLLING,
+)
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
 _ALL = (
     ANY,
@@ -162,6 +247,7 @@ _ALL = (
     STATES_APART_TIER,
     STATES_NAN_TIER,
     ALL_AND_TIER,
+    *_HANDOFFS,
     *_LINKS,
 )
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

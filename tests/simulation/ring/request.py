@@ -30,6 +30,10 @@ class RingRequest:
     """The form that its output has to follow."""
     never_repeats: bool = False
     """It asks for the sharpest of repetition penalties."""
+    logprobs: bool = False
+    """It asks for those of its output."""
+    prompt_logprobs: bool = False
+    """It asks for those of its prompt."""
     pooling: str = ""
     """It asks for a vector, made in this way."""
     priority: int = 0
@@ -65,6 +69,14 @@ class RingRequest:
             if self._ends_with(output):
                 break
         return output
+
+    def weights(self, output: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Log-probabilities of the prompt but for its first token, and of `output`, as far as they were asked for."""
+        known = [*self.prompt, *output]
+        all_of_them = [logprob_of(token, position) for position, token in enumerate(known)]
+        first = len(self.prompt)
+        prompt = all_of_them[1:first] if self.prompt_logprobs else []
+        return prompt, all_of_them[first:] if self.logprobs else []
 
     def least_moves(
         self, output: Sequence[int], identities: Sequence[ModelIdentity], vocab_size: int
@@ -109,3 +121,8 @@ class RingRequest:
 def draw(seed: int, position: int) -> np.uint64:
     """The random number of an output position."""
     return np.uint64(mix(np.array([(seed << 20) + position + 1], np.uint64))[0])
+
+
+def logprob_of(token: int, position: int) -> float:
+    """What the simulated model says of a token at a position of its sequence; a fraction that no float rounds."""
+    return -((token * 31 + position * 7) % 4096) / 64

@@ -12,8 +12,9 @@ from functools import lru_cache
 from tests.simulation.ring.checks import Checks
 from tests.simulation.ring.client import Client
 from tests.simulation.ring.clock import World
-from tests.simulation.ring.excuses import may_lose, unexcused
+from tests.simulation.ring.excuses import concerns_workers, may_lose, unexcused
 from tests.simulation.ring.faults import Faults
+from tests.simulation.ring.handoff_watch import Ledger
 from tests.simulation.ring.lease import SharedLease
 from tests.simulation.ring.network import Network
 from tests.simulation.ring.nodes import FrontendNode, Node, RelayNode, SchedulerNode, WorkerNode
@@ -68,6 +69,7 @@ class Ring:
         self.findings: list[str] = []
         """Rules that were broken where no error would have stopped the run."""
         self.checks = Checks(self)
+        self.handoffs = Ledger(is_strict=all(concerns_workers(fault) for fault in plot.faults))
         self.faults = Faults(self)
         self.lease = SharedLease(self.world)
         self.expected: Callable[[RingRequest], list[int]] = lru_cache(
@@ -178,4 +180,5 @@ class Ring:
                 for client in self.clients
                 if client.finished is not None and client.finished.error is not None
             ],
+            counts=dict(self.handoffs.counts),
         )

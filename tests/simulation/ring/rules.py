@@ -14,6 +14,7 @@ STOOD_S = 2.0
 """Whoever stood still for longer has not heard others by its own fault."""
 _is_silent, _is_whole = Silence.is_silent, Attention.is_whole
 _on_outputs = Session.on_outputs
+_hear = getattr(Session, "hear", None)
 _forget, _add_orphan = Register.forget, Register.add_orphan
 
 
@@ -25,6 +26,7 @@ def watched() -> list[tuple[Any, str, Any]]:
         (Register, "forget", _note_ended),
         (Register, "add_orphan", _take_in),
         (Session, "on_outputs", _take_outputs),
+        (Session, "hear", _hear_leg),
     ]
 
 
@@ -76,3 +78,14 @@ def _take_outputs(session: Session, attempt: int, *given: Any) -> None:
     _on_outputs(session, attempt, *given)
     if len(session.output) > known and not is_current:
         note(f"{session.request_id} takes tokens of attempt {attempt}, and has {session.attempt} (E10)")
+
+
+def _hear_leg(session: Session, leg: int, *given: Any) -> Any:
+    """HO10."""
+    hearing = _hear(session, leg, *given)
+    if hearing.name == "TAKEN":
+        highest: dict[int, int] = session.__dict__.setdefault("highest_leg", {})
+        if leg < highest.get(session.attempt, 0):
+            note(f"{session.request_id} hears leg {leg}, and has heard {highest[session.attempt]} (HO10)")
+        highest[session.attempt] = leg
+    return hearing

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from signalbox.protocol.model_identity import ModelIdentity
 from tests.simulation.groups import draw_groups, draw_states, with_host_tier
 from tests.simulation.ring.automaton import Rule
+from tests.simulation.ring.handoffs import draw_handoffs, draw_rolling, with_logprobs
 from tests.simulation.ring.model import FAILING, NAN, POISON
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
@@ -77,6 +78,15 @@ class Profile:
     tier but where it is said."""
     has_host_tier: bool = False
     """Whether groups and checkpoints have places in a host tier, too."""
+    handoffs: tuple[int, int] = (0, 0)
+    """Fewest and most orders to hand a request over."""
+    aimed: tuple[int, int] = (0, 0)
+    """Fewest and most faults that are aimed at these."""
+    aimed_kinds: tuple[str, ...] = ()
+    is_rolling: bool = False
+    """Whether all workers are replaced, one after the other."""
+    worker: tuple[tuple[str, object], ...] = ()
+    """Settings of workers that are not drawn."""
 
 
 ANY = Profile()
@@ -102,10 +112,16 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
         num_spine_blocks, groups, states_too = with_host_tier(dice, setup.groups, setup.state_group)
         setup = replace(setup, num_host_blocks=num_spine_blocks, groups=groups, state_group=states_too)
     requests = _draw_requests(rng, setup, profile)
+    if profile.handoffs[1]:
+        setup = replace(setup, move_s=random.Random(f"{name} moves").choice((0.0, 0.02, 0.2)))
+        requests = with_logprobs(random.Random(f"{name} logprobs"), requests)
     if profile.identities:
         setup = replace(setup, identities=tuple(ModelIdentity(f"{n:x}") for n in range(profile.identities)))
         requests = tuple(replace(each, request=_plain(each.request)) for each in requests)
     faults = _draw_faults(rng, setup, profile)
+    others = (*draw_handoffs(name, setup, profile, FIRST_S), *draw_rolling(name, setup, profile, FIRST_S))
+    if others:
+        faults = tuple(sorted((*faults, *others), key=lambda fault: fault.at))
     return Plot(
         name,
         setup,
@@ -154,7 +170,7 @@ def _draw_setup(rng: random.Random, profile: Profile) -> RingSetup:
         "frontend_timeout_s": rng.choice((1.0, 3.0, 30.0)) if profile.faults[1] else 30.0,
         "drain_s": rng.choice((0.0, 0.0, 2.0)),
         "step_timeout_s": rng.choice((5.0, 120.0)),
-    }
+    } | dict(profile.worker)
     frontend = {"max_backlog_tokens": rng.choice((3, 8, 512)), "lost_scheduler_s": rng.choice((4.0, 60.0))}
     return replace(setup, scheduler=scheduler, worker=worker, frontend=frontend)
 

@@ -52,7 +52,7 @@ class Server:
         self.process: Process = current_process()
         self.is_serving = self.is_alive = False
         self._address = ""
-        self._connections: list[_Connection] = []
+        self.connections: list[_Connection] = []
 
     async def start(self, address: str, *, alive: bool = True, health_address: str = "") -> int:
         """Listens; nobody probes here."""
@@ -72,29 +72,29 @@ class Server:
         """Takes no more calls, lets running ones go on for `grace_s`, then ends them."""
         self.network.stop_listening(self._address, self.process)
         end = self.process.loop.time() + grace_s
-        while self.process.loop.time() < end and any(connection.calls for connection in self._connections):
+        while self.process.loop.time() < end and any(connection.calls for connection in self.connections):
             await asyncio.sleep(0.02)
-        for connection in self._connections:
+        for connection in self.connections:
             connection.close()
-        self._connections.clear()
+        self.connections.clear()
 
     def accept(self, end: End) -> None:
         """As `network.Server.accept`."""
-        self._connections = [connection for connection in self._connections if connection.is_open]
-        self._connections.append(_Connection(self, end))
+        self.connections = [connection for connection in self.connections if connection.is_open]
+        self.connections.append(_Connection(self, end))
 
 
 class _Connection:
     """What one client has of the server."""
 
     def __init__(self, server: Server, end: End) -> None:
-        self._server, self._end = server, end
+        self._server, self.end = server, end
         self.calls: dict[int, Context] = {}
         end.receiver = self
 
     @property
     def is_open(self) -> bool:
-        return self._end.is_open
+        return self.end.is_open
 
     def receive(self, frame: Any) -> None:
         """As `network.Receiver.receive`."""
@@ -119,16 +119,16 @@ class _Connection:
     def close(self) -> None:
         """Ends all calls from this side."""
         for context in list(self.calls.values()):
-            self._end.send(Status(context.number, grpc.StatusCode.UNAVAILABLE, "Cancelling all calls"))
+            self.end.send(Status(context.number, grpc.StatusCode.UNAVAILABLE, "Cancelling all calls"))
             context.broken()
-        self._end.close()
+        self.end.close()
 
     def _begin(self, frame: Begin) -> None:
         handler = self._server.grpc.find(frame.method)
         if handler is None:
-            self._end.send(Status(frame.call, grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
+            self.end.send(Status(frame.call, grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
             return
-        context = self.calls[frame.call] = Context(self._end, frame.call, handler, self.calls)
+        context = self.calls[frame.call] = Context(self.end, frame.call, handler, self.calls)
         context.task = asyncio.get_running_loop().create_task(context.run())
 
 

@@ -46,6 +46,8 @@ class RingSetup:
     """Share of grammars that cannot be compiled."""
     copy_s: float = 0.05
     """Longest time that copies beside the steps take."""
+    move_s: float = 0.0
+    """Longest time that a piece of what is handed over takes to be read, and to be written."""
     copy_failures: float = 0.0
     """Share of groups of such copies that fail."""
     guardians: float = 1.0
@@ -85,6 +87,7 @@ class RingSetup:
             self.max_draft_tokens,
             num_host_blocks=self.num_host_blocks,
             tasks=(ModelTask.GENERATE, ModelTask.EMBED),
+            has_prompt_logprobs=True,
             embedding_size=1,
             groups=self.groups,
             num_state_versions=2 + (self.max_draft_tokens > 0) if self.state_group is not None else 0,

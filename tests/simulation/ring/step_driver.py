@@ -24,7 +24,7 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared, _Wanted
 from worker_svc.steps.engine import Listeners, StepEngine, StepTotals, Surroundings
 from worker_svc.steps.inbox import StepInbox
-from worker_svc.steps.items import CopiesFailed, Item, LinkClosed
+from worker_svc.steps.items import ArrivedRequest, ArrivedStep, CopiesFailed, Item, LinkClosed
 
 CRASHES_AT_ONCE = 0.5
 """Share of the steps that crash when they begin, of those that crash at all; the others do at their end."""
@@ -59,7 +59,7 @@ class StepDriver(StepInbox):
         listeners = Listeners(
             on_result=on_result, on_refused=on_refused, on_grammar_result=on_grammar_result, **others
         )
-        self.engine = StepEngine(
+        self.engine = CheckedEngine(
             core, runner, around, listeners, None, Preparation(node, process), most_tokens
         )
         self.failure: BaseException | None = None
@@ -281,6 +281,19 @@ class Preparation(GrammarPreparation):
 
     def close(self) -> None:
         """The process ends."""
+
+
+class CheckedEngine(StepEngine):
+    """The worker's engine, whose node reads what is handed over with each step."""
+
+    def _add(self, arrived: ArrivedRequest) -> None:
+        super()._add(arrived)
+        if not arrived.link.is_closed:
+            current_process().node.watch.moves_in(arrived.message)
+
+    def _step(self, arrived: ArrivedStep) -> None:
+        current_process().node.message = arrived.message
+        super()._step(arrived)
 
 
 class CheckedCore(WorkerCore):

@@ -21,6 +21,8 @@ class ClientAction(IntEnum):
     UNPAUSE = 4
 
 
+_UNTOUCHED = (SlotStatus.FREE, SlotStatus.ENDED, SlotStatus.FROZEN, SlotStatus.IMPORTED)
+"""Nothing changes of those, or of whom another worker may have by now (HO7)."""
 _ENDS = {ClientAction.CANCEL: FinishReason.ABORT, ClientAction.FINISH: FinishReason.STOP}
 
 
@@ -75,7 +77,7 @@ class ClientOrders:
         told. `most_rows`: decode rows that a step can have; beyond them nobody is unpaused."""
         table, ended = self._table, []
         for slot, order in self._orders.items():
-            if table.refs[slot] != order.ref or table.status[slot] in (SlotStatus.FREE, SlotStatus.ENDED):
+            if table.refs[slot] != order.ref or table.status[slot] in _UNTOUCHED:
                 continue
             if order.end is not None:
                 table.end(slot, order.end)

@@ -31,6 +31,10 @@ class SlotStatus:
     DECODE: Final = 3
     PREEMPTED: Final = 4
     ENDED: Final = 5
+    IMPORTED: Final = 6
+    FROZEN: Final = 7
+    IMPORTING: Final = 8
+    """Its request is on its way from another worker; no snapshot tells of it."""
 
 
 class RequestTable:
@@ -84,6 +88,10 @@ class RequestTable:
         self.refs: list[RequestRef | None] = [None] * num_slots
         self.attempts = np.zeros(num_slots, np.uint32)
         self.metas: list[bytes] = [b""] * num_slots
+        self.legs = np.zeros(num_slots, np.uint32)
+        """How often the right to run the attempt was given, when it was given to us (HO2)."""
+        self.payloads: list[bytes] = [b""] * num_slots
+        """A serialized RequestPayload without tokens: how they are chosen, for whoever takes the request over."""
         self.finish_reasons = np.zeros(num_slots, np.uint8)
         self.failures: list[Failure | None] = [None] * num_slots
         self.withdrawn = np.zeros(num_slots, np.bool_)
@@ -100,13 +108,27 @@ class RequestTable:
 
     def add(self, request: NewRequest) -> None:
         """Moves a request into its slot."""
+        self._drop_blocks(request.slot)
+        self.fill(request)
+
+    def reserve(self, slot: int, ref: RequestRef, meta: bytes, leg: int) -> None:
+        """Keeps a slot for a request that is on its way from another worker."""
+        self._drop_blocks(slot)
+        self.status[slot] = SlotStatus.IMPORTING
+        self.runs[slot] = self.paused[slot] = self.reads_prompt[slot] = False
+        self.num_tokens[slot] = self.num_prompt_tokens[slot] = self.num_computed[slot] = 0
+        self.prefill_target[slot] = self.max_drafts[slot] = 0
+        self.sealed[slot], self.chain[slot], self.pooling[slot] = [], b"", None
+        self._name(slot, ref, meta, leg)
+
+    def fill(self, request: NewRequest) -> None:
+        """Puts a request into its slot, whatever blocks that has."""
         slot, count = request.slot, len(request.token_ids)
         self.status[slot] = SlotStatus.PREPARING
         self.runs[slot] = self.paused[slot] = False
         self.tokens[slot, :count] = request.token_ids
         self.num_tokens[slot] = self.prefill_target[slot] = count
         self.num_prompt_tokens[slot] = count - request.num_prior_output_tokens
-        self._drop_blocks(slot)
         self.num_computed[slot] = 0
         self.limit[slot] = min(int(self.num_prompt_tokens[slot]) + request.max_tokens, self.tokens.shape[1])
         self.max_drafts[slot] = request.max_draft_tokens
@@ -120,9 +142,12 @@ class RequestTable:
             request.pooling is not None or request.sampling.num_prompt_logprobs is not None
         )
         self.num_read[slot] = 0
-        self.refs[slot] = request.ref
-        self.attempts[slot] = request.ref.attempt
-        self.metas[slot] = request.scheduler_meta
+        self.payloads[slot] = request.payload
+        self._name(slot, request.ref, request.scheduler_meta, request.leg)
+
+    def _name(self, slot: int, ref: RequestRef, meta: bytes, leg: int) -> None:
+        self.refs[slot], self.attempts[slot] = ref, ref.attempt
+        self.metas[slot], self.legs[slot] = meta, leg
         self.failures[slot] = None
         self.withdrawn[slot] = False
 
@@ -137,11 +162,20 @@ class RequestTable:
         are computed already."""
         self.status[slot] = SlotStatus.PREFILL
         self.prefill_target[slot] = self.num_tokens[slot]
+        self.give_blocks(slot, blocks, groups)
+        self.num_computed[slot] = start
+
+    def give_blocks(
+        self,
+        slot: int,
+        blocks: np.ndarray,  # type: ignore[type-arg]
+        groups: tuple[tuple[int, NDArray[np.int32]], ...] = (),
+    ) -> None:
+        """Gives a slot whole block tables instead of those that it has."""
         self._drop_blocks(slot)
         self.blocks[slot, : len(blocks)] = blocks
         self.num_blocks[slot] = len(blocks)
         self.holders[blocks] += 1
-        self.num_computed[slot] = start
         for table, (first, held) in zip(self.groups, groups, strict=True):
             table.start(slot, first, held)
 
@@ -197,7 +231,7 @@ class RequestTable:
         self._drop_blocks(slot)
         self.runs[slot] = self.paused[slot] = False
         self.refs[slot] = None
-        self.metas[slot] = b""
+        self.metas[slot] = self.payloads[slot] = b""
         self.sealed[slot] = []
         self.sampling.clear(slot)
         self.pooling[slot] = self.readings[slot] = None

@@ -11,6 +11,7 @@ import torch
 from signalbox.protocol.block_groups import SPINE
 from worker_svc.core.batch import BlockCopy
 from worker_svc.runner.cpu.huge_pages import allocate
+from worker_svc.transfer.shared_memory import SharedMemory
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,21 @@ class KVCache:
         device: torch.device,
         blocks_of: Callable[[int], int] | None = None,
         of_layers: Sequence[int] = (),
+        shared: SharedMemory | None = None,
     ) -> None:
         """num_blocks: of the spine. blocks_of: those of each layer; of_layers: number of each layer's group. Without
-        these all layers are the spine's."""
+        these all layers are the spine's. shared: where it lies, on a CPU; None: in memory of this process alone."""
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._shapes, self._of_layers = shapes, tuple(of_layers) or (SPINE,) * len(shapes)
         self.host_layers: list[LayerCache] = []
         counts = [num_blocks if blocks_of is None else blocks_of(layer) for layer in range(len(shapes))]
+        self.shared = shared
         self.layers = make_layers(
-            shapes, lambda layer, heads, dim: allocate((counts[layer], heads, block_size, dim), dtype, device)
+            shapes,
+            lambda layer, heads, dim: allocate(
+                (counts[layer], heads, block_size, dim), dtype, device, shared=shared
+            ),
         )
 
     def add_host_tier(self, counts: Sequence[int]) -> None:
@@ -100,6 +106,16 @@ class KVCache:
                 pin_memory=first.is_cuda,
             ),
         )
+
+    def stored_in(self, group: int) -> list[torch.Tensor]:
+        """The tensors of a group's layers that have memory of their own, `[num_blocks, ...]` each, in order."""
+        return [
+            stored
+            for layer, number in enumerate(self._of_layers)
+            if number == group and self.has_own(layer)
+            for stored in self.layers[layer].stored
+            if stored.numel()
+        ]
 
     def has_own(self, layer: int) -> bool:
         """Whether a layer writes keys and values of its own; False: it reads those of another layer."""

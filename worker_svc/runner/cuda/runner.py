@@ -67,6 +67,7 @@ class CudaRunner(TorchRunner):
     _num_scratch_blocks = 1
     """Where rows write that only fill up a graph's size."""
     _most_in_flight = MOST_IN_FLIGHT
+    _can_hand_over = False
 
     def __init__(
         self,

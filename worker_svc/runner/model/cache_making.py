@@ -7,6 +7,7 @@ import logging
 import torch
 
 from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.block_rows import shared_memory_for
 from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.attention.layer_groups import (
     MEAN_TOKENS,
@@ -92,14 +93,19 @@ class CacheMaker:
                 group.num_host_blocks,
                 num_host_blocks,
             )
+        counts = [layout.blocks_of(layer) + self._num_scratch for layer in range(len(model.layer_shapes))]
+        shared = None
+        if model.device.type == "cpu":
+            shared = shared_memory_for(model.layer_shapes, counts, need.block_size, model.dtype)
         cache = KVCache(
             model.layer_shapes,
             num_blocks=layout.num_blocks + self._num_scratch,
             block_size=need.block_size,
             dtype=model.dtype,
             device=model.device,
-            blocks_of=lambda layer: layout.blocks_of(layer) + self._num_scratch,
+            blocks_of=counts.__getitem__,
             of_layers=layout.of_layers,
+            shared=shared,
         )
         if num_host_blocks:
             cache.add_host_tier([num_host_blocks, *(group.num_host_blocks for group in layout.groups)])

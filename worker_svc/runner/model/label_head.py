@@ -138,3 +138,21 @@ def _named_activation(model_dir: Path, config: dict[str, Any]) -> Activation | N
     if known is None or not str(name).startswith("torch.nn."):
         raise ModelLoadError(f"{model_dir}: the activation {name!r} of its score is not known.")
     return known
+
+
+def decoder_tasks(head: LabelHead | None, *, pools: bool) -> tuple[ModelTask, ...]:
+    """What can be asked of a decoder with this head; `pools`: its hidden states can be had as it means them."""
+    if head is not None:
+        return head.tasks(for_tokens=True)
+    return (ModelTask.GENERATE, *((ModelTask.EMBED, ModelTask.TOKEN_EMBED) if pools else ()))
+
+
+def label_settings(head: LabelHead | None) -> dict[str, Any]:
+    """The fields of `RunnerInfo` that tell of a classification head."""
+    if head is None:
+        return {}
+    return {
+        "num_labels": head.num_labels,
+        "label_activation": head.activation,
+        "score_activation": head.score_activation,
+    }

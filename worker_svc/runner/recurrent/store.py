@@ -69,14 +69,14 @@ class StateStore:
     def row_of_keep(self, slot: int, checkpoint: int) -> int:
         """The row that a state is kept in: a checkpoint's; `NOTHING`: that of the slot's last boundary."""
         if checkpoint == NOTHING:
-            return self._row(slot, self.num_versions)
+            return self.row(slot, self.num_versions)
         assert checkpoint < self.num_checkpoints
         return self._first_checkpoint + checkpoint
 
     def copy(self, copies: list[StateCopy]) -> None:
         """Makes the copies, in order."""
         for slot, version, checkpoint, is_restored in copies:
-            row, kept = self._row(slot, version), self._first_checkpoint + checkpoint
+            row, kept = self.row(slot, version), self._first_checkpoint + checkpoint
             assert 0 <= checkpoint < self.num_checkpoints
             self._copy(*((kept, row) if is_restored else (row, kept)))
 
@@ -97,7 +97,8 @@ class StateStore:
         for inputs in self.drafts.values():
             inputs.fill_(value)
 
-    def _row(self, slot: int, version: int) -> int:
+    def row(self, slot: int, version: int) -> int:
+        """The row of a version of a slot."""
         return int(self.rows_of(np.array([slot], np.int32), np.array([version], np.int32))[0])
 
     def _copy(self, source: int, target: int) -> None:

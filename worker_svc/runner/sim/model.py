@@ -7,9 +7,10 @@ states it is read back through these, too.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,9 @@ from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCo
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.sim.failures import FailingModel, SimFailures
+from worker_svc.transfer.block_memory import BlockMemory, strip_of
+from worker_svc.transfer.errors import TransferError
+from worker_svc.transfer.shared_memory import SharedMemory, room_for
 
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
@@ -82,25 +86,46 @@ class SimTiming:
         return (self.base_ms + self.per_token_ms * len(batch.token_ids) + self.per_context_ms * context) / 1e3
 
 
+def make_caches(
+    counts: list[int], block_size: int, *, shared: bool = False
+) -> tuple[list[U64], SharedMemory | None]:
+    """Empty caches of so many blocks each, and the memory that they share with others, if they do."""
+    if not shared:
+        return [np.zeros((count, block_size), np.uint64) for count in counts], None
+    sizes = [count * block_size * 8 for count in counts]
+    memory = SharedMemory(room_for(*sizes))
+    parts = [memory.take(size).view(np.uint64) for size in sizes]
+    return [part.reshape(-1, block_size) for part in parts], memory
+
+
 class SimRunner:
     """Runs batches on the simulated model."""
 
     def __init__(
-        self, info: RunnerInfo, timing: SimTiming | None = None, failures: SimFailures | None = None
+        self,
+        info: RunnerInfo,
+        timing: SimTiming | None = None,
+        failures: SimFailures | None = None,
+        shared: bool = False,
     ) -> None:
-        self.info = info
+        """shared: other processes of the machine can be let read its blocks."""
         self._seed = seed_of(info.identity)
         self._failing = FailingModel(failures) if failures else None
         self._timing = timing or SimTiming()
-        self._cache = np.zeros((info.num_blocks, info.block_size), np.uint64)
-        self._host = np.zeros((info.num_host_blocks, info.block_size), np.uint64)
-        self._group_caches, self._group_hosts = (
-            [np.zeros((count, info.block_size), np.uint64) for count in counts]
-            for counts in (
-                [group.num_blocks for group in info.groups],
-                [group.num_host_blocks for group in info.groups],
-            )
+        counts = [info.num_blocks, *(group.num_blocks for group in info.groups)]
+        host_counts = [info.num_host_blocks, *(group.num_host_blocks for group in info.groups)]
+        (self._cache, *self._group_caches), memory = make_caches(counts, info.block_size, shared=shared)
+        (self._host, *self._group_hosts), _ = make_caches(host_counts, info.block_size)
+        self.block_memory = BlockMemory(
+            [[strip_of(cache)] for cache in (self._cache, *self._group_caches)],
+            info.groups,
+            info.block_size,
+            memory,
         )
+        layout = (
+            f"{self.block_memory.digest} states {info.num_state_versions > 0} drafts {info.max_draft_tokens}"
+        )
+        self.info = replace(info, kv_layout=hashlib.sha256(layout.encode()).hexdigest())
         self._states: dict[tuple[int, int], U64] = {}
         """By slot and version: the sum of all contents that it has behind it, in an array of one element."""
         self._drafts: dict[tuple[int, int], U64] = {}
@@ -182,6 +207,18 @@ class SimRunner:
             if known < end:
                 self._states[slot, (written[1] + 1) % versions] = np.array([_GOLDEN])
         return states
+
+    def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
+        """See `HandoffRunner`: the sum, and the contents of drafts behind it."""
+        drafts = self._drafts.get((slot, version), np.zeros(0, np.uint64))
+        return self._states[slot, version].tobytes() + drafts[:num_drafts].tobytes()
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """See `HandoffRunner`."""
+        if not self.info.num_state_versions or len(content) != 8 * (1 + num_drafts):
+            raise TransferError(f"{len(content)} bytes are no state with {num_drafts} drafts")
+        numbers = np.frombuffer(content, np.uint64)
+        self._states[slot, version], self._drafts[slot, version] = numbers[:1].copy(), numbers[1:].copy()
 
     def check(self) -> None:
         """Raises what `ModelRunner.check` does: the simulated device is lost when it was asked to be."""

@@ -1,0 +1,115 @@
+"""Requests that go from one worker to another while they run, through the real shells (docs/design.md, HO): the rules
+are those of every ring, and those of `ring/handoff_watch.py`. Bugs that are planted on purpose (handoff_mutants.py)
+have to be found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation import handoff_mutants as mutants
+from tests.simulation.counts import FULL_COUNTS
+from tests.simulation.ring.hunt import Found, explain, shrink, try_plot
+from tests.simulation.ring.profiles import PROFILES
+from tests.simulation.ring.scenario import FIRST_S, draw
+from tests.simulation.ring.setup import Fault
+
+SEEDS = 40 if FULL_COUNTS else 8
+BUDGET = 150
+"""Rings within which a planted bug has to show."""
+
+
+def run(profile: str, seeds: range) -> Counter[str]:
+    """What became of the hand-offs of these rings. Fails with the shrunk trace of the first that breaks a rule."""
+    counts = Counter[str]()
+    for seed in seeds:
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        if isinstance(outcome, Found):
+            pytest.fail(f"{outcome}\n{explain(shrink(outcome))}")
+        counts.update(outcome.counts)
+    return counts
+
+
+@pytest.mark.timeout(300)
+def test_requests_are_handed_over_and_nothing_of_it_shows() -> None:
+    """HO2 to HO7, HO10 to HO12, Y1: without faults all of them go on where they should, and no attempt is lost."""
+    counts = run("handoff calm", range(SEEDS))
+    assert counts["committed"] > 4 * SEEDS, f"the scenarios have become too easy: {counts}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "profile", ["handoff", "handoff states, windows, drafts and tier", "handoff nan", "rolling"]
+)
+def test_hand_offs_that_fail_cost_no_attempt(profile: str) -> None:
+    """HO8, HO9, HO14."""
+    counts = run(profile, range(100, 100 + SEEDS))
+    assert counts["committed"] > SEEDS / 2, f"the scenarios have become too easy: {counts}"
+    assert profile != "handoff" or counts["thawed"], f"no hand-off fails behind its freeze: {counts}"
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_drains_is_empty_while_its_requests_run_on() -> None:
+    """HO14: where others have room for all of them."""
+    counts = Counter[str]()
+    for seed in range(SEEDS):
+        plot = draw(seed, PROFILES["handoff calm"])
+        setup = replace(
+            plot.setup,
+            num_workers=3,
+            num_blocks=400,
+            num_slots=24,
+            step_s=(0.1, 0.12),
+            num_frontends=1,
+            move_s=0.02,
+        )
+        settings = {"max_num_seqs": 24, "max_num_batched_tokens": 400}
+        setup = replace(setup, scheduler=setup.scheduler | settings)
+        drain = Fault(FIRST_S + plot.requests[-1].at / 4, "drain", ("w0",), 1.5)
+        requests = tuple(replace(each, frontend=0) for each in plot.requests)
+        outcome = try_plot(replace(plot, setup=setup, faults=(drain,), requests=requests))
+        if isinstance(outcome, Found):
+            pytest.fail(f"{outcome}\n{explain(shrink(outcome))}")
+        counts.update(outcome.counts)
+    assert counts["committed"], f"nothing was handed over: {counts}"
+    assert not counts["drained in part"], f"what others had room for has stayed: {counts}"
+    assert counts["drained"], f"{counts}"
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("plant", "profile", "first"),
+    [
+        (mutants.source_goes_on_behind_the_tail, "handoff calm", 0),
+        (mutants.unread_outputs_stay_behind, "handoff", 0),
+        (mutants.last_block_stays_behind, "handoff calm", 0),
+        (mutants.blocks_are_read_before_they_are_whole, "handoff calm", 0),
+        (mutants.windows_begin_a_block_late, "handoff windows", 0),
+        (mutants.thawed_under_the_old_leg, "handoff", 0),
+        (mutants.names_of_blocks_stay_behind, "handoff calm", 0),
+        (mutants.prompts_are_read_again, "handoff calm", 0),
+        (mutants.state_of_another_version, "handoff states", 0),
+        (mutants.state_stays_behind, "handoff states", 0),
+        (mutants.imported_rows_run_alone, "handoff", 0),
+        (mutants.frozen_rows_run_alone, "handoff", 0),
+        (mutants.gates_stay_open, "handoff", 0),
+        (mutants.committed_when_it_is_ready, "handoff calm", 0),
+        (mutants.started_without_a_commit, "handoff calm", 0),
+        (mutants.grants_do_not_follow, "handoff calm", 0),
+        (mutants.frozen_blocks_are_given_away, "handoff calm", 0),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], profile: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    for seed in range(first, first + BUDGET):
+        outcome = try_plot(draw(seed, PROFILES[profile]))
+        if isinstance(outcome, Found):
+            print(f"found in scenario {seed - first + 1}: {outcome}")
+            return
+    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")

@@ -1,0 +1,1 @@
+"""Requests that go from one worker to another: cores, engines and control streams without a scheduler."""

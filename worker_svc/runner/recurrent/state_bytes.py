@@ -1,0 +1,58 @@
+"""Recurrent states as bytes, for whoever takes a request over (docs/design.md, HO5): layer by layer, each part of its
+state, and then what drafts behind it gave to the layer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import torch
+
+from worker_svc.runner.recurrent.store import StateStore
+from worker_svc.transfer.errors import TransferError
+
+
+def layout_of(block_digest: str, store: StateStore | None) -> str:
+    """Digest of how blocks and states are laid out; workers of one can take requests over from each other."""
+    lines = [block_digest]
+    if store is not None:
+        for number, layer in sorted(store.layout.layers.items()):
+            lines += [f"layer {number} {part.dtype} {tuple(part.shape)}" for part in layer.parts]
+        lines += [f"drafts {number} {tuple(each.shape[1:])}" for number, each in sorted(store.drafts.items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@torch.inference_mode()
+def read_state(store: StateStore | None, slot: int, version: int, num_drafts: int) -> bytes:
+    """The state in a version of a slot, with so many drafts behind it."""
+    assert store is not None, "the model has no recurrent layers"
+    tensors = _tensors(store, slot, version, num_drafts)
+    return b"".join(tensor.contiguous().view(torch.uint8).numpy().tobytes() for tensor in tensors)
+
+
+@torch.inference_mode()
+def write_state(store: StateStore | None, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+    """Puts what `read_state` gave elsewhere into a version of a slot. TransferError if it has another size; nothing is
+    written then."""
+    if store is None:
+        raise TransferError("the model keeps no states")
+    if num_drafts > max((each.shape[1] for each in store.drafts.values()), default=0):
+        raise TransferError(f"a state has no {num_drafts} drafts behind it here")
+    tensors = list(_tensors(store, slot, version, num_drafts))
+    expected = sum(tensor.nbytes for tensor in tensors)
+    if len(content) != expected:
+        raise TransferError(f"a state has {expected} bytes, not {len(content)}")
+    whole, start = torch.frombuffer(bytearray(content), dtype=torch.uint8), 0
+    for tensor in tensors:
+        part = whole[start : start + tensor.nbytes].clone()  # aligned for its type
+        tensor.copy_(part.view(tensor.dtype).view(tensor.shape))
+        start += tensor.nbytes
+
+
+def _tensors(store: StateStore, slot: int, version: int, num_drafts: int) -> Iterator[torch.Tensor]:
+    """Views of the rows of all layers, in the order in which they travel."""
+    row = store.row(slot, version)
+    for number, parts in sorted(store.layers.items()):
+        yield from (part[row] for part in parts)
+        if num_drafts:
+            yield store.drafts[number][row, :num_drafts]

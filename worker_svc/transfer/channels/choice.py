@@ -1,0 +1,54 @@
+"""Which of the channels that a source offers its target takes."""
+
+from __future__ import annotations
+
+import logging
+
+from signalbox.links.tls.identity import ours
+from signalbox.v1.transfer_offer_pb2 import TransferOffer
+from worker_svc.transfer.block_memory import BlockMemory
+from worker_svc.transfer.channels.reader import BlockReader
+from worker_svc.transfer.channels.shared_source import host_id
+from worker_svc.transfer.channels.shared_target import SharedReader
+from worker_svc.transfer.channels.tcp_target import TcpReader
+from worker_svc.transfer.errors import TransferError
+
+logger = logging.getLogger(__name__)
+
+
+def choose(offer: TransferOffer, memory: BlockMemory, *, checksums: bool = False) -> BlockReader | None:
+    """The best channel that opens: shared memory on one machine, then TCP; None: neither, and blocks come inline.
+    Takes some seconds at most. memory: where blocks are written. checksums: blocks that come over a network are
+    checked. TransferError if blocks of the source are none for `memory`."""
+    if offer.layout_digest != memory.digest:
+        raise TransferError(
+            "the blocks of the source are others than ours: another model, type or block size"
+        )
+    for open_channel in (_shared, _tcp):
+        try:
+            reader = open_channel(offer, memory, checksums)
+        except TransferError as error:
+            logger.info("a channel that is offered does not open: %s", error)
+            continue
+        if reader is not None:
+            return reader
+    return None
+
+
+def _shared(offer: TransferOffer, memory: BlockMemory, checksums: bool) -> BlockReader | None:
+    if not offer.socket_path or not offer.host_id or offer.host_id != host_id():
+        return None
+    return SharedReader(memory, offer.socket_path, offer.token)
+
+
+def _tcp(offer: TransferOffer, memory: BlockMemory, checksums: bool) -> BlockReader | None:
+    if not offer.tcp_address:
+        return None
+    identity = ours()
+    if offer.is_tls != (identity is not None):
+        raise TransferError("one of the two workers has certificates, and the other has none")
+    host, _, port = offer.tcp_address.rpartition(":")
+    if not port.isdecimal():
+        raise TransferError(f"{offer.tcp_address!r} is no address")
+    address = (host.strip("[]"), int(port))
+    return TcpReader(memory, address, offer.token, identity=identity, checksums=checksums)

@@ -1,0 +1,118 @@
+"""What the step thread and the event loop say to each other of hand-offs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from signalbox.v1 import transfer_pb2
+from worker_svc.core.handoff.exports import Export, Stretch
+from worker_svc.core.handoff.imports import Import
+from worker_svc.core.handoff.orders import I32
+from worker_svc.grammar.preparation import Prepared
+from worker_svc.transfer.control.gate import Gate
+
+# -- of a slot that is read here, to the event loop --
+
+
+@dataclass(frozen=True)
+class ExportBegun:
+    """Another worker may read it."""
+
+    export: Export
+    gate: Gate
+
+
+@dataclass(frozen=True)
+class ExportGrew:
+    """These blocks of it can be read, too; and the tail behind them, if it is frozen."""
+
+    export: Export
+    stretches: list[Stretch]
+    is_frozen: bool = False
+
+
+@dataclass(frozen=True)
+class ExportOver:
+    """Nothing of it is read any more."""
+
+    export: Export
+    reason: str
+
+
+# -- of a slot that is taken over --
+
+
+@dataclass(frozen=True)
+class ImportBegun:
+    """Its source may be dialled."""
+
+    found: Import
+    gate: Gate
+    state_version: int
+    """Version that its recurrent state goes to."""
+
+
+@dataclass(frozen=True)
+class ImportGranted:
+    """Blocks that may be written: by group, index of the first, and all of them."""
+
+    found: Import
+    tables: list[tuple[int, I32]]
+
+
+@dataclass(frozen=True)
+class ImportOver:
+    """Nothing of it is written any more."""
+
+    found: Import
+
+
+News = ExportBegun | ExportGrew | ExportOver | ImportBegun | ImportGranted | ImportOver
+
+# -- of a slot that is taken over, to the step thread --
+
+
+@dataclass(frozen=True)
+class HeadArrived:
+    """The source has said how its tokens are chosen."""
+
+    found: Import
+    head: transfer_pb2.PullHead
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """What is written whole was read, but for a few blocks."""
+
+    found: Import
+
+
+@dataclass(frozen=True)
+class TailArrived:
+    """All of it is here."""
+
+    found: Import
+    tail: transfer_pb2.PullTail
+    written: list[set[int]] = field(repr=False)
+    """By group, indexes of the blocks that were written."""
+
+
+@dataclass(frozen=True)
+class ImportFailed:
+    """It never will be here."""
+
+    found: Import
+    message: str
+
+
+@dataclass(frozen=True)
+class ImportPrepared:
+    """The automaton of its form."""
+
+    found: Import
+    prepared: Prepared
+    is_whole: bool
+    """It stands behind all output; else the form can be compiled."""
+
+
+Arrival = HeadArrived | CaughtUp | TailArrived | ImportFailed | ImportPrepared

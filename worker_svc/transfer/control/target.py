@@ -1,0 +1,214 @@
+"""Requests on their way here: each is read from its source by a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from signalbox.errors import SignalboxError
+from signalbox.links import rpc, versions
+from signalbox.links.readable import EOF, read_message
+from signalbox.links.rpc_errors import error_of
+from signalbox.links.tls.roles import Role
+from signalbox.protocol.arrays import unpack_blocks
+from signalbox.v1 import scheduler_pb2, transfer_pb2, transfer_pb2_grpc
+from worker_svc.core.handoff.imports import Import
+from worker_svc.core.handoff.orders import I32, WorkerName
+from worker_svc.transfer.control.gate import Gate
+from worker_svc.transfer.control.mover import Mover
+from worker_svc.transfer.control.news import (
+    Arrival,
+    CaughtUp,
+    HeadArrived,
+    ImportBegun,
+    ImportFailed,
+    ImportGranted,
+    ImportOver,
+    TailArrived,
+)
+from worker_svc.transfer.errors import TransferError
+
+logger = logging.getLogger(__name__)
+FEW_BLOCKS = 8
+"""So many blocks may be left to be read when a request is frozen: they are part of its pause."""
+HEAD_S = 90.0
+"""How long a source may take to say how tokens are chosen."""
+MOST_STATE_BYTES = 4 << 30
+Stream = grpc.aio.StreamStreamCall[Any, Any]
+
+
+@dataclass(eq=False)
+class _Reading:
+    """An import that is being read."""
+
+    found: Import
+    gate: Gate
+    state_version: int
+    tables: list[tuple[int, I32]] = field(default_factory=list)
+    """By group, blocks that may be written; empty: none yet."""
+    granted: asyncio.Event = field(default_factory=asyncio.Event)
+    written: list[set[int]] = field(default_factory=list)
+    num_read: int = 0
+    state: bytearray = field(default_factory=bytearray)
+    task: asyncio.Task[None] | None = None
+
+
+class TransferTarget:
+    """The imports of a worker. The event loop owns it."""
+
+    def __init__(self, name: WorkerName, mover: Mover, post: Callable[[Arrival], None]) -> None:
+        """name: of this worker. post: brings what arrives to the step thread."""
+        self._name, self._mover, self._post = name, mover, post
+        self._readings: dict[Import, _Reading] = {}
+
+    def take(self, news: ImportBegun | ImportGranted | ImportOver) -> None:
+        """Takes what the step thread says."""
+        if isinstance(news, ImportBegun):
+            reading = self._readings[news.found] = _Reading(news.found, news.gate, news.state_version)
+            reading.task = asyncio.create_task(self._run(reading))
+            return
+        found = self._readings.get(news.found)
+        if found is None:
+            return
+        if isinstance(news, ImportGranted):
+            found.tables = news.tables
+            found.granted.set()
+        elif found.task is not None:
+            found.task.cancel()
+
+    async def close(self) -> None:
+        """Ends all that is under way."""
+        tasks = [reading.task for reading in self._readings.values() if reading.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, reading: _Reading) -> None:
+        request = reading.found.request
+        try:
+            async with rpc.channel(request.address, Role.WORKER) as channel:
+                await self._read(reading, transfer_pb2_grpc.TransferServiceStub(channel).Pull())
+        except grpc.aio.AioRpcError as error:
+            self._fail(reading, error_of(error, request.address).message)
+        except (TransferError, SignalboxError, ConnectionError) as error:
+            self._fail(reading, str(error))
+        except Exception as error:  # whatever it is: the scheduler has to know
+            logger.exception("a request could not be read from worker %s", request.source.worker_id)
+            self._fail(reading, f"{type(error).__name__}: {error}")
+        finally:
+            del self._readings[reading.found]
+
+    def _fail(self, reading: _Reading, reason: str) -> None:
+        source = reading.found.request.source.worker_id
+        self._post(ImportFailed(reading.found, f"not all of it came from worker {source}: {reason}"))
+
+    async def _read(self, reading: _Reading, stream: Stream) -> None:
+        """From hello to tail. Raises TransferError, and AioRpcError where the stream breaks."""
+        found = reading.found
+        hello = transfer_pb2.PullHello(
+            transfer=found.request.transfer,
+            key=found.request.key,
+            target=scheduler_pb2.WorkerRef(
+                worker_id=self._name.worker_id, worker_instance=self._name.instance
+            ),
+            protocol=versions.ours(),
+            num_found=found.num_found,
+        )
+        await stream.write(transfer_pb2.PullRequest(hello=hello))
+        try:
+            async with asyncio.timeout(HEAD_S):
+                first = await read_message(stream)
+        except TimeoutError:
+            raise TransferError("it does not say how tokens are chosen") from None
+        head = _part(first, "head").head
+        if (head.source.worker_id, head.source.worker_instance) != found.request.source:
+            raise TransferError("another worker answers there")
+        self._post(HeadArrived(found, head))
+        has_caught_up = False
+        while (response := await read_message(stream)) is not EOF:
+            kind = response.WhichOneof("part")
+            if kind == "blocks":
+                await self._take_blocks(reading, response.blocks)
+                await _acknowledge(stream, reading.num_read)
+                if not has_caught_up and response.blocks.num_left <= FEW_BLOCKS:
+                    has_caught_up = True
+                    self._post(CaughtUp(found))
+            elif kind == "state":
+                reading.state += response.state.content
+                if len(reading.state) > MOST_STATE_BYTES:
+                    raise TransferError("its state is too large")
+            else:
+                tail = _part(response, "tail").tail
+                await stream.done_writing()
+                await self._take_tail(reading, tail)
+                return
+        raise TransferError("the stream ended ahead of its tail")
+
+    async def _take_blocks(self, reading: _Reading, message: transfer_pb2.BlocksReady) -> None:
+        """Writes blocks when all of them are granted."""
+        if message.number != reading.num_read + 1 or len(message.block_ids) % 4:
+            raise TransferError("blocks come out of order")
+        group, first, count = message.group, message.first, len(unpack_blocks(message.block_ids))
+        if count:
+            blocks = await self._granted(reading, group, first + count)
+            start, table = blocks
+            # What lies ahead of the table no query looks at any more.
+            skipped = min(max(start - first, 0), count)
+            if skipped and message.content:
+                raise TransferError(f"block {first} of group {group} lies ahead of its table")
+            targets = table[first + skipped - start : first + count - start].tolist()
+            await self._mover.write(reading.gate, group, targets, message.content)
+            reading.written[group].update(range(first + skipped, first + count))
+        reading.num_read = message.number
+
+    async def _granted(self, reading: _Reading, group: int, end: int) -> tuple[int, I32]:
+        """The table of a group, once it has blocks up to `end`."""
+        while True:
+            if reading.tables:
+                if not reading.written:
+                    reading.written = [set() for _ in reading.tables]
+                if group >= len(reading.tables):
+                    raise TransferError(f"there is no group {group}")
+                start, table = reading.tables[group]
+                if end <= start + len(table):
+                    return start, table
+            reading.granted.clear()
+            await reading.granted.wait()
+
+    async def _take_tail(self, reading: _Reading, tail: transfer_pb2.PullTail) -> None:
+        if tail.num_state_bytes != len(reading.state):
+            raise TransferError(f"{len(reading.state)} bytes of its state came, of {tail.num_state_bytes}")
+        await self._granted(reading, 0, 0)
+        if reading.state:
+            await self._mover.write_state(
+                reading.gate,
+                reading.found.slot,
+                reading.state_version,
+                tail.num_state_drafts,
+                bytes(reading.state),
+            )
+        self._post(TailArrived(reading.found, tail, reading.written))
+
+
+async def _acknowledge(stream: Stream, num_read: int) -> None:
+    """Says what was read. To a source that has said all, nothing has to be said: what it said last is to be read."""
+    with contextlib.suppress(asyncio.InvalidStateError):
+        await stream.write(transfer_pb2.PullRequest(num_read=num_read))
+
+
+def _part(response: Any, kind: str) -> transfer_pb2.PullResponse:
+    """A response that is of one kind. TransferError if it is another, or the source's error."""
+    if response is EOF:
+        raise TransferError("the stream ended")
+    assert isinstance(response, transfer_pb2.PullResponse)
+    if response.WhichOneof("part") == "error":
+        raise TransferError(response.error.message[:200] or "its source gives it up")
+    if response.WhichOneof("part") != kind:
+        raise TransferError(f"something else than its {kind} comes")
+    return response
