@@ -8,8 +8,8 @@ import numpy as np
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.handoff import Handoff
 from scheduler_svc.core.handoff.orders import HandoffOrders
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker

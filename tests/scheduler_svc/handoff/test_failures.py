@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.step.report import DivergenceError
