@@ -231,11 +231,11 @@ class TorchRunner:
         self._states.copy(copies)
 
     def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
-        """See `HandoffRunner`."""
+        """The bytes of a slot's recurrent state; see `HandoffRunner`."""
         return read_state(self._states, slot, version, num_drafts)
 
     def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
-        """See `HandoffRunner`."""
+        """Puts back what `read_state` gave; see `HandoffRunner`."""
         write_state(self._states, slot, version, num_drafts, content)
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:

@@ -219,7 +219,9 @@ class End:
             assert start <= len(seen), "a hole"
             for number, token in enumerate(values, start):
                 assert seen.setdefault(number, token) == token
-        return any(batch.finished for batch in self.batches())
+        ends = [end for batch in self.batches() for end in batch.finished]
+        assert not any(end.HasField("error") for end in ends), ends
+        return bool(ends)
 
     def batches(self) -> list[worker_pb2.OutputBatch]:
         """All outputs that were not acknowledged."""

@@ -20,7 +20,6 @@ from worker_svc.runner.sim.model import SimDrafter, SimRunner, continuation
 
 INFO = RunnerInfo("sim", num_blocks=64, block_size=4, max_model_len=128, vocab_size=100, eos_token_ids=())
 WINDOW = BlockGroup(BlockGroupKind.WINDOW, 10, 64)
-STATES = {"num_state_versions": 3}
 PROMPT = list(range(5, 27))
 BLOCKS = list(range(32))
 COUNT = 80
@@ -52,7 +51,7 @@ def run(
 KINDS = {
     "plain": (INFO, 0.0),
     "windows": (replace(INFO, groups=(WINDOW,)), 0.0),
-    "states": (replace(INFO, **STATES), 0.0),
+    "states": (replace(INFO, num_state_versions=3), 0.0),
     "drafts": (replace(INFO, max_draft_tokens=3), 0.7),
     "all": (replace(INFO, groups=(WINDOW,), num_state_versions=4, max_draft_tokens=3), 0.7),
 }

@@ -51,7 +51,7 @@ class _Reading:
     gate: Gate
     state_version: int
     tables: list[tuple[int, I32]] = field(default_factory=list)
-    """By group, blocks that may be written; empty: none yet."""
+    """Blocks that may be written, by group, from the first index on; empty: none yet."""
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     written: list[set[int]] = field(default_factory=list)
     num_read: int = 0
