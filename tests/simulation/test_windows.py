@@ -57,12 +57,12 @@ def released_by_counts_in_flight(patch: Patch) -> None:
 
 def released_a_block_early(patch: Patch) -> None:
     """WB1: the block of the first position that is still seen is released."""
-    leave_behind = WindowBlocks.leave_behind
-
-    def too_far(window: WindowBlocks, slots: Slots, positions: Slots) -> None:
-        leave_behind(window, slots, positions + window.block_size)
-
-    patch.setattr(WindowBlocks, "leave_behind", too_far)
+    firsts_seen = WindowBlocks._firsts_seen
+    patch.setattr(
+        WindowBlocks,
+        "_firsts_seen",
+        lambda window, positions: firsts_seen(window, positions + window.block_size),
+    )
     patch.setattr(WindowBlocks, "check_slots", lambda *_: None)
 
 

@@ -55,6 +55,11 @@ class WindowBlocks:
         """Positions that `slot` could have blocks for, at most, if it got so many more."""
         return (int(self.ends[slot]) + num_available) * self.block_size
 
+    def _firsts_seen(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `first_block`, of each of `positions`."""
+        blocks: NDArray[np.int64] = self.group.first_seen(positions) // self.block_size
+        return blocks
+
     def find(self, hashes: Hashes) -> Blocks:
         """The block with each of these contents; -1: there is none."""
         return self.pool.find(hashes)
@@ -80,31 +85,52 @@ class WindowBlocks:
         self.ends[slot] = end + count
         return blocks
 
-    def append(self, slots: Slots) -> Blocks:
-        """Gives each of `slots` one more block, which the pool has."""
-        blocks, ends = self.pool.take(len(slots)), self.ends[slots]
+    def append(self, slots: Slots, passed_on: Blocks | None = None) -> Blocks:
+        """Gives each of `slots` one more block: the one that it has passed on, or one that the pool has."""
+        blocks = self.pool.take(len(slots)) if passed_on is None else self.pool.renew(passed_on)
+        ends = self.ends[slots]
         self.blocks[slots, ends] = blocks
         self.generations[slots, ends] = self.pool.generations[blocks]
         self.ends[slots] = ends + 1
         return blocks
 
+    def pass_on(self, slots: Slots, positions: NDArray[np.int64]) -> Blocks | None:
+        """What `leave_behind` would release, where that is one block of each of `slots`, which nobody else has and
+        nobody can hit: taken out of their tables, and still held, for `append` to give them again, or for the pool to
+        release. None: it is something else, and has been released."""
+        firsts, behind = self.firsts[slots], self._firsts_seen(positions)
+        if not np.count_nonzero(behind - firsts - 1):
+            blocks: Blocks = self.blocks[slots, firsts]
+            if self.pool.are_private(blocks):
+                self.firsts[slots] = behind
+                return blocks
+        self._leave(slots, firsts, np.minimum(behind, self.ends[slots]) - firsts)
+        return None
+
     def leave_behind(self, slots: Slots, positions: NDArray[np.int64]) -> None:
         """Releases what no query at `positions`, one of each of `slots`, or behind them, looks into. Their content can
         still be hit."""
-        firsts = np.minimum(self.group.first_seen(positions) // self.block_size, self.ends[slots])
-        counts = firsts - self.firsts[slots]
+        firsts = self.firsts[slots]
+        self._leave(slots, firsts, np.minimum(self._firsts_seen(positions), self.ends[slots]) - firsts)
+
+    def _leave(self, slots: Slots, firsts: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Releases the first `counts` blocks of `slots`, at `firsts`, of those where that is more than none."""
         passing = counts > 0
-        if not np.count_nonzero(passing):
+        num_passing = np.count_nonzero(passing)
+        if not num_passing:
             return
-        slots, counts = slots[passing], counts[passing]
-        rows, indexes = slots, self.firsts[slots]
+        if num_passing < len(slots):
+            slots, firsts, counts = slots[passing], firsts[passing], counts[passing]
+        self.firsts[slots] = firsts + counts
+        rows, indexes = slots, firsts
         if counts.max() > 1:
             rows, offsets = cells(slots, counts)
-            indexes = np.repeat(indexes, counts) + offsets
-        self.firsts[slots] += counts
+            indexes = np.repeat(firsts, counts) + offsets
         blocks = self.blocks[rows, indexes]
         is_wanted = self._are_wanted(rows, indexes)
-        if (self.pool.ref_counts[blocks] > 1).any():  # what several slots share, each of them leaves
+        if np.count_nonzero(
+            self.pool.ref_counts[blocks] > 1
+        ):  # what several slots share, each of them leaves
             for block, wanted in zip(blocks, is_wanted, strict=True):
                 self.pool.leave(np.array([block]), np.array([wanted]))
         else:

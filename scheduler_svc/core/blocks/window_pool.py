@@ -37,6 +37,18 @@ class WindowPool(BlockPool):
         self._num_hits[blocks] = 0
         return blocks
 
+    def are_private(self, blocks: Blocks) -> bool:
+        """Each of `blocks`, which are held, has one holder, and nobody can hit it."""
+        return not np.count_nonzero(self._hashed[blocks]) and not np.count_nonzero(
+            self.ref_counts[blocks] - 1
+        )
+
+    def renew(self, blocks: Blocks) -> Blocks:
+        """Allocates private blocks to their own holders once more, for other content."""
+        self.generations[blocks] += 1
+        self._num_hits[blocks] = 0
+        return blocks
+
     def share(self, blocks: Blocks) -> None:
         """Adds a holder to blocks that were found, and counts that."""
         super().share(blocks)
@@ -50,15 +62,18 @@ class WindowPool(BlockPool):
         if np.count_nonzero(is_wanted):
             self.release(blocks[is_wanted])
             others = blocks[~is_wanted]
-        self.ref_counts[others] -= 1
-        idle = others[self.ref_counts[others] == 0]
+        left = self.ref_counts[others] - 1
+        self.ref_counts[others] = left
+        idle = others[left == 0] if np.count_nonzero(left) else others
         hashed = self._hashed[idle]
         if not np.count_nonzero(hashed):  # as of outputs, which nobody goes on from
             self._enqueue(self._free, idle)
             return
-        self._enqueue(self._free, idle[~hashed])
-        self._is_passed[idle[hashed]] = True
-        self._enqueue(self._passed, idle[hashed])
+        if np.count_nonzero(hashed) < len(idle):
+            self._enqueue(self._free, idle[~hashed])
+            idle = idle[hashed]
+        self._is_passed[idle] = True
+        self._enqueue(self._passed, idle)
 
     def demote(self, block: int) -> None:
         """A block that can be hit has lost its worth, unless several have gone on from it: it is given away before

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from scheduler_svc.core.blocks.block_pool import Blocks
 from scheduler_svc.core.slots.state import HELD, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
@@ -18,22 +21,46 @@ def grant_rows(worker: Worker, step: StepDecision) -> bool:
     needy = (table.bound > table.trigger).nonzero()[0]
     if not len(needy) and not table.held:
         return bool(step.preempted_slots)
+    if table.held or not _grant_together(worker, needy, step):
+        return _grant_in_order(worker, step, needy)
+    return bool(step.preempted_slots)
+
+
+def _grant_together(worker: Worker, slots: Slots, step: StepDecision) -> bool:
+    """Grants each of `slots` what it lacks, where there is enough of every group for all of them. Else nothing is
+    granted, and what windows have left behind has been released."""
+    table, num_drafts = worker.table, worker.limits.num_draft_tokens
+    if num_drafts < table.block_size:
+        return _grant_next(worker, slots, step)
     if worker.windows:
-        worker.leave_behind(needy)
-    if not table.held and _most_needed(worker, len(needy)) <= worker.num_available:
-        if worker.limits.num_draft_tokens < table.block_size:
-            grant_one_each(worker, needy, step)
-        else:
-            need = np.minimum(table.bound[needy], table.limit[needy]) - 1
-            grant(worker, needy, -(-need // table.block_size) - table.num_blocks[needy], step)
-        return bool(step.preempted_slots)
-    return _grant_in_order(worker, step, needy)
+        worker.leave_behind(slots)
+    # A step moves each bound by 1 + drafts tokens, and a bound was never above its trigger before.
+    if len(slots) * (1 + num_drafts // table.block_size) > worker.num_available:
+        return False
+    need = np.minimum(table.bound[slots], table.limit[slots]) - 1
+    grant(worker, slots, -(-need // table.block_size) - table.num_blocks[slots], step)
+    return True
 
 
-def _most_needed(worker: Worker, num_needy: int) -> int:
-    """Blocks that so many slots can lack at most: a step moves each bound by 1 + drafts tokens, and a bound was never
-    above its trigger before."""
-    return num_needy * (1 + worker.limits.num_draft_tokens // worker.table.block_size)
+def _grant_next(worker: Worker, slots: Slots, step: StepDecision) -> bool:
+    """As `_grant_together`, where each of `slots` lacks one block. In a steady step a window has for each slot the one
+    that it leaves."""
+    if not worker.windows:
+        if len(slots) > worker.pool.num_available:
+            return False
+        _grant_one_each(worker, slots, step)
+        return True
+    positions = worker.table.confirmed(slots)
+    passed_on = [window.pass_on(slots, positions) for window in worker.windows]
+    both = list(zip(worker.windows, passed_on, strict=True))
+    pools = [worker.pool, *(window.pool for window, blocks in both if blocks is None)]
+    if all(len(slots) <= pool.num_available for pool in pools):
+        _grant_one_each(worker, slots, step, passed_on)
+        return True
+    for window, blocks in both:
+        if blocks is not None:
+            window.pool.release(blocks)
+    return False
 
 
 def _grant_in_order(worker: Worker, step: StepDecision, needy: Slots) -> bool:
@@ -88,15 +115,19 @@ def _grant_one(worker: Worker, slot: int, step: StepDecision) -> None:
 def grant(worker: Worker, slots: Slots, counts: Slots, step: StepDecision) -> None:
     """Gives each of `slots` so many more blocks. The caller has checked that the pool has them."""
     for number in range(int(counts.max())):
-        grant_one_each(worker, slots[counts > number], step)
+        _grant_one_each(worker, slots[counts > number], step)
 
 
-def grant_one_each(worker: Worker, slots: Slots, step: StepDecision) -> None:
-    """Gives each of `slots` one more block, of every group."""
+def _grant_one_each(
+    worker: Worker, slots: Slots, step: StepDecision, passed_on: Sequence[Blocks | None] = ()
+) -> None:
+    """Gives each of `slots` one more block, of every group: of a window those that it has passed on, or others."""
     blocks = worker.take_blocks(len(slots), step)
     worker.table.append_blocks(slots, blocks, worker.pool.generations[blocks])
-    step.grant(slots, blocks)
-    for window in worker.windows:
-        step.grant(slots, window.append(slots), window.number)
-    if worker.windows:
-        worker.save_evicted(step)
+    if not worker.windows:
+        step.grant(slots, blocks)
+        return
+    own: Sequence[Blocks | None] = passed_on or [None] * len(worker.windows)
+    others = [window.append(slots, blocks) for window, blocks in zip(worker.windows, own, strict=True)]
+    step.grant_of_all(slots, [blocks, *others])
+    worker.save_evicted(step)

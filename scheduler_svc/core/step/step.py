@@ -102,6 +102,18 @@ class StepDecision:
             blocks = np.concatenate((self.grant_blocks, blocks))
         self.grant_slots, self.grant_blocks = slots, blocks
 
+    def grant_of_all(self, slots: Slots, blocks: list[Blocks]) -> None:
+        """One block of each group, the spine's first, for each of `slots`."""
+        groups = np.arange(len(blocks), dtype=np.uint8).repeat(len(slots))
+        if len(self.grant_slots):
+            before = self.grant_groups
+            if before is None:
+                before = np.zeros(len(self.grant_slots), np.uint8)
+            groups = np.concatenate((before, groups))
+        self.grant_groups = groups
+        self.grant_slots = np.concatenate((self.grant_slots, *[slots] * len(blocks)))
+        self.grant_blocks = np.concatenate((self.grant_blocks, *blocks))
+
     def ungrant(self, slot: int) -> None:
         """What `slot` was granted in this step has gone."""
         if not len(self.grant_slots):

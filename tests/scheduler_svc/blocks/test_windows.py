@@ -121,6 +121,26 @@ def test_blocks_behind_the_window_are_released_when_reports_confirm_it() -> None
     assert int(worker.table.num_found[1]) == 8, "what it looks back at is still there"
 
 
+def test_a_row_goes_on_with_the_block_that_its_window_leaves() -> None:
+    """WB10, I6: once the window has passed the prompt, whose blocks can be hit, its own block comes back in another
+    generation; nothing that is cached is given away for it."""
+    scheduler, worker = make_ring(WINDOW)
+    (window,) = worker.windows
+    scheduler.submit(make_request("r", 12, max_tokens=60, hashes=content(1, 2, 3)), 0.0)
+    seen: list[tuple[int, int, int]] = []
+    for _ in range(50):
+        run_step(scheduler)
+        scheduler.check_integrity()
+        end = int(window.ends[0])
+        if not seen or seen[-1][0] != end:
+            seen.append((end, int(window.blocks[0, end - 1]), int(window.generations[0, end - 1])))
+    later = [(block, generation) for _, block, generation in seen[-6:]]
+    assert len({block for block, _ in later}) == 3, "three blocks hold a window of six, and go round"
+    assert later[3:] == [(block, generation + 1) for block, generation in later[:3]]
+    prompt = window.find(hashes(1, 2, 3))
+    assert (prompt >= 0).all() and not np.isin(prompt, window.table(0)).any(), "the prompt can still be hit"
+
+
 def test_a_start_takes_of_all_groups_or_of_none() -> None:
     """GR4: the spine has room, and the group has not."""
     least = WINDOW.blocks_of_one(SIZE)
