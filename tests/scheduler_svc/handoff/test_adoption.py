@@ -170,6 +170,25 @@ def test_the_same_scheduler_ends_what_was_not_frozen_after_all() -> None:
     assert step is not None and step.num_decode_rows == 1
 
 
+def test_what_is_committed_while_the_source_arrives_is_not_lost() -> None:
+    """HO9: its old table names it, and its new one has not come to it."""
+    pair = Pair()
+    request = pair.submit("r", 30)
+    handoff = pair.begin(request)
+    pair.freeze(handoff)
+    pair.core.detach_worker(A, 0.0)
+    slot = slot_of(**FROZEN | {"transfer": handoff.transfer})
+    snapshot = WorkerSnapshot(1, 5, [slot], scheduler_instance="s1", last_scheduled_step_id=5)
+    adoption = pair.core.begin_adoption(pair.info(A), snapshot, 0.0)
+    pair.core.handoffs.ended(B, handoff.target_slot, handoff.transfer, pair.tail(handoff), 0.0)
+    adoption.take_some(0.0)
+    pair.core.end_adoption(adoption, 0.0)
+    pair.core.check_integrity()
+    assert owner(pair) == B
+    step = pair.step(A)
+    assert step is not None and step.finished_slots == [0]
+
+
 def test_a_commit_that_was_lost_with_the_link_is_said_again() -> None:
     """HO9: the target's slot was its own already."""
     pair = Pair()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.handoff.desk import HandoffRefusedError
 from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.request import RequestStatus
@@ -121,12 +122,17 @@ def test_its_blocks_are_found_at_the_target() -> None:
     request = pair.submit("r", 12, hashes=hashes)
     pair.step(A)
     pair.core.reset_prefix_cache()
+    pair.attach(B, instance="behind it")
     handoff = pair.begin(request)
     pair.freeze(handoff)
     pair.end(handoff)
-    for _ in range(5):
+    for _ in range(4):
         pair.step(B)
-    assert pair.b.pool.prefix_length(hashes) == 0
+    step, slot = pair.core.schedule(B, 0.0), request.slot
+    assert step is not None and slot is not None
+    name = np.frombuffer(bytes(16), HASH_DTYPE)
+    pair.report(B, sealed_slots=np.array([slot]), sealed_indexes=np.array([3]), sealed_hashes=name)
+    assert pair.b.pool.prefix_length(hashes) == pair.b.pool.prefix_length(bytes(16)) == 0
 
 
 def test_what_is_cached_at_the_target_is_shared() -> None:
