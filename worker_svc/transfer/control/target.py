@@ -20,6 +20,7 @@ from signalbox.protocol.arrays import unpack_blocks
 from signalbox.v1 import scheduler_pb2, transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.imports import Import
 from worker_svc.core.handoff.orders import I32, WorkerName
+from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import (
@@ -55,6 +56,8 @@ class _Reading:
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     written: list[set[int]] = field(default_factory=list)
     num_read: int = 0
+    channel: BlockReader | None = None
+    """How blocks are had; None: in messages."""
     state: bytearray = field(default_factory=bytearray)
     task: asyncio.Task[None] | None = None
 
@@ -103,6 +106,8 @@ class TransferTarget:
             self._fail(reading, f"{type(error).__name__}: {error}")
         finally:
             del self._readings[reading.found]
+            if reading.channel is not None:
+                reading.channel.close()
 
     def _fail(self, reading: _Reading, reason: str) -> None:
         source = reading.found.request.source.worker_id
@@ -130,6 +135,11 @@ class TransferTarget:
         if (head.source.worker_id, head.source.worker_instance) != found.request.source:
             raise TransferError("another worker answers there")
         self._post(HeadArrived(found, head))
+        by = transfer_pb2.BLOCKS_BY_CONTENT
+        if head.HasField("offer"):
+            reading.channel = await self._mover.open(reading.gate, head.offer)
+            by = by if reading.channel is None else transfer_pb2.BLOCKS_BY_CHANNEL
+        await stream.write(transfer_pb2.PullRequest(blocks_by=by))
         has_caught_up = False
         while (response := await read_message(stream)) is not EOF:
             kind = response.WhichOneof("part")
@@ -163,7 +173,11 @@ class TransferTarget:
             if skipped and message.content:
                 raise TransferError(f"block {first} of group {group} lies ahead of its table")
             targets = table[first + skipped - start : first + count - start].tolist()
-            await self._mover.write(reading.gate, group, targets, message.content)
+            if reading.channel is None:
+                await self._mover.write(reading.gate, group, targets, message.content)
+            else:
+                sources = unpack_blocks(message.block_ids)[skipped:].tolist()
+                await self._mover.fetch(reading.gate, reading.channel, group, sources, targets)
             reading.written[group].update(range(first + skipped, first + count))
         reading.num_read = message.number
 
