@@ -321,6 +321,7 @@ class StepLoop:
     def _advance(self, concerned: str | None = None) -> None:
         """Sends every step that can be sent, then what frontends have to know. When only one worker is `concerned`,
         the others are looked at only if a request waits that an idle one might take."""
+        self._tell_notices()  # who may run a request that is handed over, ahead of its orders (HO10)
         workers = [concerned] if concerned is not None else list(self._workers)
         if concerned is not None and self.core.may_place:
             workers += [other for other in self._workers if not self.core.workers[other].records]
@@ -339,8 +340,7 @@ class StepLoop:
                     worker_id, self._workers[worker_id].instance, "no step could be made for it"
                 )
                 self._forget_link(worker_id)
-        for notice in self.core.drain_notices():
-            self._tell(notice)
+        self._tell_notices()
         if self.core.num_removed != self._num_removed:
             self._num_removed = self.core.num_removed
             self._tell_directory()
@@ -380,6 +380,10 @@ class StepLoop:
         link = self._frontends.get(notice.frontend_instance)
         if link is not None and not link.put(build_notice(notice), self._clock()):
             self.detach_frontend(link)
+
+    def _tell_notices(self) -> None:
+        for notice in self.core.drain_notices():
+            self._tell(notice)
 
     def _tell_directory(self) -> None:
         for link in list(self._frontends.values()):

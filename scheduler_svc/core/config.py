@@ -97,6 +97,8 @@ class SchedulerConfig(BaseModel):
     side_copy_blocks: NonNegativeInt = 32
     """A start that needs so many block copies between device and host tier, or more, waits for them while they run
     beside the steps; fewer are made within its step. 0: all are."""
+    max_handoffs_per_worker: NonNegativeInt = 4
+    """Requests that a worker that drains hands over to others at a time. 0: it hands over none by itself."""
     max_waiting: PositiveInt = 100_000
     """Requests that may wait for one model; more are refused. Of one tenant: max_queued in the file of tenants."""
     max_waiting_bytes: int = Field(default=384 << 20, ge=1 << 20)

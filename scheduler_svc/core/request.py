@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler_svc.core.admission.affinity import Affinity
 from scheduler_svc.core.queue.entry import QueueEntry
 from scheduler_svc.core.slots.history import SlotHistory
+
+if TYPE_CHECKING:
+    from scheduler_svc.core.handoff.handoff import Handoff
 
 OVERHEAD_BYTES = 2048
 """What a waiting request takes besides what it carries, about."""
@@ -38,17 +41,15 @@ _S = RequestStatus
 _ENDS = {_S.FINISHED_STOPPED, _S.FINISHED_LENGTH_CAPPED, _S.FINISHED_ABORTED, _S.FINISHED_ERROR}
 TRANSITIONS: dict[RequestStatus, frozenset[RequestStatus]] = {
     # Scheduler: placed; refused at submit (IGNORED). Frontend: cancelled.
-    _S.WAITING: frozenset(
-        {_S.WAITING_FOR_FSM, _S.WAITING_FOR_REMOTE_KVS, _S.RUNNING, _S.FINISHED_IGNORED, *_ENDS}
-    ),
+    _S.WAITING: frozenset({_S.WAITING_FOR_FSM, _S.RUNNING, _S.FINISHED_IGNORED, *_ENDS}),
     # Worker: its grammar is ready, and there is room; or it failed. Frontend: cancelled.
-    _S.WAITING_FOR_FSM: frozenset({_S.RUNNING, *_ENDS}),
-    # Worker: fence ended. Reserved.
-    _S.WAITING_FOR_REMOTE_KVS: frozenset({_S.RUNNING, *_ENDS}),
-    # Scheduler: out of blocks. Worker: finished. Frontend: cancelled, stop string found.
-    _S.RUNNING: frozenset({_S.PREEMPTED, *_ENDS}),
-    # Scheduler: resumed. Worker: had ended before. Frontend: cancelled.
-    _S.PREEMPTED: frozenset({_S.RUNNING, *_ENDS}),
+    _S.WAITING_FOR_FSM: frozenset({_S.RUNNING, _S.WAITING_FOR_REMOTE_KVS, *_ENDS}),
+    # It is frozen, and goes on where it was, as it was, or on another worker.
+    _S.WAITING_FOR_REMOTE_KVS: frozenset({_S.WAITING_FOR_FSM, _S.RUNNING, _S.PREEMPTED, *_ENDS}),
+    # Scheduler: out of blocks; frozen. Worker: finished. Frontend: cancelled, stop string found.
+    _S.RUNNING: frozenset({_S.PREEMPTED, _S.WAITING_FOR_REMOTE_KVS, *_ENDS}),
+    # Scheduler: resumed; frozen. Worker: had ended before. Frontend: cancelled.
+    _S.PREEMPTED: frozenset({_S.RUNNING, _S.WAITING_FOR_REMOTE_KVS, *_ENDS}),
     **{end: frozenset() for end in (*_ENDS, _S.FINISHED_IGNORED)},
 }
 
@@ -120,6 +121,14 @@ class Request:
     """Safe mode: its class may not run now. It neither starts nor ages."""
     in_doubt: bool = False
     """Its frontend has met another process in its worker's place: should it end there after all, nobody hears of it."""
+    leg: int = 0
+    """How often the right to run the attempt was given before its worker had it (HO2)."""
+    newest_leg: int = 0
+    """The highest that was given; above `leg`: another worker was to have it, or is."""
+    handoff: Handoff | None = field(default=None, repr=False, compare=False)
+    """Under way to another worker; None: it is not."""
+    thawed_status: RequestStatus | None = field(default=None, repr=False)
+    """It is frozen: what it goes on as."""
     entry: QueueEntry = field(default_factory=QueueEntry, repr=False, compare=False)
     """The queues' record of it."""
     affinity: Affinity = field(default_factory=Affinity, repr=False, compare=False)
@@ -139,8 +148,13 @@ class Request:
 
     @property
     def rests(self) -> bool:
-        """It is not to run now: its client does not read, or its class is suspended."""
-        return self.client_paused or self.suspended
+        """It is not to run now: its client does not read, its class is suspended, or it is frozen."""
+        return self.client_paused or self.suspended or self.is_frozen
+
+    @property
+    def is_frozen(self) -> bool:
+        """Another worker takes it over, and nothing of it changes meanwhile."""
+        return self.thawed_status is not None
 
     @property
     def num_bytes(self) -> int:
@@ -167,6 +181,18 @@ class Request:
     def num_known_tokens(self) -> int:
         """Tokens that exist at placement: the prompt and the output of earlier attempts."""
         return self.num_prompt_tokens + self.num_prior_output_tokens
+
+    def freeze(self) -> None:
+        """Nothing of it changes from now on."""
+        before = self.status
+        self.move(RequestStatus.WAITING_FOR_REMOTE_KVS)
+        self.thawed_status = before
+
+    def thaw(self) -> None:
+        """It goes on as it was."""
+        if self.thawed_status is not None:
+            self.move(self.thawed_status)
+            self.thawed_status = None
 
     def move(self, status: RequestStatus) -> None:
         """Changes the status; an illegal change is a bug of ours."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.admission.admission import Admission
-from scheduler_svc.core.admission.refusal import refuse
+from scheduler_svc.core.admission.refusals import Refusals
 from scheduler_svc.core.admission.safe_mode import SafeMode
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
 from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.grammars import grammar_failed, grammar_ready
 from scheduler_svc.core.cluster.notices import Notice, Placed
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.handoff.desk import HandoffDesk
+from scheduler_svc.core.handoff.drain import hand_over_drained
+from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.step_orders import has_handoff_work
 from scheduler_svc.core.integrity import check_requests, check_workers
 from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
@@ -28,11 +33,10 @@ from scheduler_svc.core.recovery.adoption import Adoption
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot, make_worker
 from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.suspension import suspend
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.maker import StepMaker
-from scheduler_svc.core.step.report import DivergenceError, first_tokens, read_report
+from scheduler_svc.core.step.report import first_tokens, read_report
 from scheduler_svc.core.step.step import StepDecision, StepReport
 from signalbox.protocol.enums import WorkerReach
 
@@ -62,6 +66,10 @@ class Scheduler:
         self.unreachable = Unreachable()
         may_hear = self.liveness.evidence.may_hear
         self.unaccounted = UnaccountedRequests(config.start_grace_s, now, config.worker_grace_s, may_hear)
+        self.handoffs = HandoffDesk(config, self.workers, self.register, self.queues)
+        self._refusals = Refusals(
+            config, self.admission, self.register, self.queues, self.workers, self.unreachable
+        )
         self.desk = FrontendDesk(self.register, self.frontends, self.unaccounted, self.liveness, self.workers)
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
@@ -127,7 +135,11 @@ class Scheduler:
     def has_work(self, worker: Worker) -> bool:
         """A step for this worker might have something in it."""
         is_there = worker.attached and not worker.vitals.has_left
-        return is_there and (worker.has_own_work or self._maker.is_offered(worker))
+        return is_there and (
+            worker.has_own_work
+            or self._maker.is_offered(worker)
+            or (worker.handoffs.is_busy and has_handoff_work(worker))
+        )
 
     def schedule(self, worker_id: str, now: float) -> StepDecision | None:
         """The next step of a worker; None when nothing would be in it, enough steps are in flight, or it is too early
@@ -136,6 +148,8 @@ class Scheduler:
         if not self.has_work(worker) or not self._maker.may_make(worker, now):
             return None
         step = self._maker.make(worker, now)
+        if worker.handoffs.is_busy:
+            self.handoffs.look_at(worker, now)
         for request in (*step.placed, *step.prepared):
             self.register.notices.append(
                 Placed(request.key, request.attempt, worker_id, request.history.num_cached_tokens)
@@ -155,6 +169,8 @@ class Scheduler:
             self.queues.stepped(worker, record, report)
         if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
+        if worker.handoffs.is_busy:
+            self.handoffs.look_at(worker, now)
         if record is not None and record.is_solo:
             absolve(worker, record, report, self.register)
         for finish in finishes:
@@ -164,32 +180,20 @@ class Scheduler:
 
     def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
-        if self._preparing(worker_id, slot, request_id, attempt) is not None:
-            self.workers[worker_id].table.grammar_ready(slot)
+        grammar_ready(self.workers[worker_id], slot, request_id, attempt)
 
     def grammar_failed(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has ended a request whose grammar cannot be compiled; its frontend hears it from there. Raises
         DivergenceError."""
-        request = self._preparing(worker_id, slot, request_id, attempt)
-        if request is not None:
-            self.workers[worker_id].release(slot, RequestStatus.FINISHED_ERROR)
-            self.register.forget_ended(request)
+        grammar_failed(self.workers[worker_id], slot, request_id, attempt, self.register)
 
     def fence_ended(self, worker_id: str, fence_id: int, *, failed: bool) -> None:
         """A worker's copies beside the steps have ended: whoever waited for them may start."""
         end_fence(self.workers[worker_id], fence_id, failed=failed)
 
-    def _preparing(self, worker_id: str, slot: int, request_id: str, attempt: int) -> Request | None:
-        """The request that a worker says something of; None when it was cancelled meanwhile, and the slot perhaps given
-        to another."""
-        table = self.workers[worker_id].table
-        if slot >= table.num_slots:
-            raise DivergenceError(f"a grammar of slot {slot}, of {table.num_slots}")
-        request = table.requests[slot]
-        if request is None or table.state[slot] != SlotState.PREPARING:
-            return None
-        same = (request.key.request_id, request.attempt) == (request_id, attempt)
-        return request if same else None
+    def hand_over(self, key: RequestKey, target_worker_id: str, now: float) -> Handoff:
+        """Begins to hand a request over to a worker (HO). Raises HandoffRefusedError, and nothing has changed then."""
+        return self.handoffs.hand_over(key, target_worker_id, now)
 
     def drain_notices(self) -> list[Notice]:
         """What frontends have to be told since the last call."""
@@ -242,7 +246,9 @@ class Scheduler:
         """
         old = self.workers.get(info.worker_id)
         worker = make_worker(info, snapshot, self.config, old, self.term)
-        adoption = Adoption(worker, old, snapshot, self.register, self.queues, self.term)
+        if old is not None:
+            self.handoffs.detached(old, now)
+        adoption = Adoption(worker, old, snapshot, self.register, self.queues, self.term, self.handoffs)
         if snapshot is not None:
             self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
         self.workers[info.worker_id] = worker
@@ -255,10 +261,11 @@ class Scheduler:
         adoption.end()
         worker.attached = True
         self._suspend_on(worker)
-        self._refuse_waiting(self._queue_of(worker), now)
+        self._refusals.refuse_waiting(self._queue_of(worker), now)
         if old is not None:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
+        self.handoffs.waits.spoke(worker, now)
         self.unaccounted.worker_spoke(worker.info.worker_id)
         self.desk.resolve_unaccounted(now)
         return worker
@@ -276,11 +283,13 @@ class Scheduler:
         worker = self.workers.get(worker_id)
         if worker is not None:
             worker.attached, worker.detached_at = False, now
+            self.handoffs.detached(worker, now)
             self._remove_gone(now)
 
     def worker_leaves(self, worker_id: str, reason: str, *, has_crashed: bool) -> None:
         """A worker has said its last word: what it has goes elsewhere, and the end of its link is its own end."""
         self.liveness.leaves(self.workers[worker_id], reason, has_crashed=has_crashed)
+        self.handoffs.leave_troubled(self.handoffs.now)
 
     def worker_ended(self, process: Process, exit_: Exit, now: float) -> None:
         """A guardian says how a worker's process has ended. With the end of its link, or soon without, it is gone."""
@@ -302,7 +311,8 @@ class Scheduler:
         if has_begun:
             self.admission.worker_went(worker, now)
         self._suspend_on(worker)
-        self._refuse_waiting(self._queue_of(worker), now)
+        self._refusals.refuse_waiting(self._queue_of(worker), now)
+        hand_over_drained(self.config, self.workers, self.handoffs, now)
         return len(worker.requests())
 
     def attach_frontend(
@@ -315,6 +325,7 @@ class Scheduler:
     ) -> None:
         """A frontend said hello: `FrontendDesk.attach`."""
         self.desk.attach(instance, live, paused, worker_ids, now)
+        self.handoffs.tell_again(instance)
 
     def detach_frontend(self, instance: str, now: float) -> None:
         """A frontend's link ended. Its requests run on until the grace time has passed."""
@@ -328,10 +339,12 @@ class Scheduler:
         """Lets grace times run out. To be called every HEARTBEAT_S, by whoever has not stood still before (H3)."""
         self._remove_gone(now)
         self.liveness.judge(now)
-        self._refuse_unreachable(now)
+        self.handoffs.tick(now)
+        hand_over_drained(self.config, self.workers, self.handoffs, now)
+        self._refusals.refuse_unreachable(now)
         for model, queue in self.queues.by_model():
             if len(queue) and all(w.draining for w in self.workers.values() if w.info.model == model):
-                self._refuse_waiting(queue, now)
+                self._refusals.refuse_waiting(queue, now)
         self.desk.let_go(now)
         self.desk.resolve_unaccounted(now)
         self.queues.deadlines.now = now
@@ -340,6 +353,7 @@ class Scheduler:
 
     def reset_prefix_cache(self) -> int:
         """Forgets all cached content of all workers, host tiers too; returns the number of blocks that had some."""
+        self.handoffs.stop_all("cache_reset")
         return sum(worker.reset_cache() for worker in self.workers.values())
 
     def check_integrity(self) -> None:
@@ -366,14 +380,6 @@ class Scheduler:
         if request is not None and request.attempt == attempt:
             self.register.end(request, status)
 
-    def _refuse_waiting(self, queue: WaitingQueue, now: float) -> None:
-        """Ends waiting requests that have turned out to be impossible."""
-        for request in list(queue):
-            refusal = self.admission.impossibility_of(request, now)
-            if refusal is not None:
-                self.register.end(request, RequestStatus.FINISHED_ERROR)
-                self.register.notices.append(refusal)
-
     def _remove_gone(self, now: float) -> None:
         for worker in [w for w in self.workers.values() if not w.attached and not w.is_arriving]:
             departure = self.liveness.departure_of(worker, now)
@@ -384,15 +390,8 @@ class Scheduler:
         del self.workers[worker.info.worker_id]
         self.num_removed += 1
         self.unaccounted.worker_spoke(worker.info.worker_id)
+        self.handoffs.detached(worker, now)
         self.liveness.lose_all(worker, departure)
+        self.handoffs.waits.gone(worker.process, now)
         self.admission.worker_went(worker, now)
-        self._refuse_waiting(self._queue_of(worker), now)
-
-    def _refuse_unreachable(self, now: float) -> None:
-        """Ends what waits for workers none of which its frontend has heard for as long as a worker is waited for."""
-        self.unreachable.look(self.workers.values(), now)
-        for frontend, model in self.unreachable.lasts(now, self.config.no_worker_grace_s):
-            for request in [r for r in self.queues.of(model) if r.key.frontend_instance == frontend]:
-                message = f"no worker of {model!r} can be reached from the frontend that has the request"
-                self.register.end(request, RequestStatus.FINISHED_ERROR)
-                self.register.notices.append(refuse(request, "UnavailableError", message, "model"))
+        self._refusals.refuse_waiting(self._queue_of(worker), now)

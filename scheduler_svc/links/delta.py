@@ -13,6 +13,7 @@ from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.request import BlockNames, Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
+from scheduler_svc.links.handoff_columns import build_import, parse_other, write_handoffs
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
@@ -35,6 +36,8 @@ def build_messages(
     """`step` and, ahead of it, the requests placed with it, which lose their payloads. Several messages when one would
     be larger than `max_bytes`; a request that is larger goes alone."""
     new_requests = [build_new_request(request, worker) for request in step.placed]
+    if step.handoffs is not None:
+        new_requests += map(build_import, step.handoffs.arriving)
     for request in step.placed:
         request.payload = b""
     parts = list(split(new_requests, lambda request: request.ByteSize(), max_bytes))
@@ -70,6 +73,8 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         message.is_solo, message.aside_slots = True, columns.pack(step.aside_slots, columns.U16)
     if step.draft_limits:
         columns.DRAFTS.write(message, step.draft_limits)
+    if step.handoffs is not None:
+        write_handoffs(message.handoffs, step.handoffs)
     return message
 
 
@@ -217,6 +222,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         )
         if message.HasField("state_group")
         else None,
+        kv_layout=message.kv_layout,
     )
 
 
@@ -257,6 +263,10 @@ def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapsh
         paused=message.paused,
         group_tables=tuple((each.first, unpack_blocks(each.block_ids)) for each in message.group_tables),
         withdrawn=message.withdrawn,
+        leg=message.leg,
+        transfer=message.transfer.transfer,
+        other=parse_other(message),
+        frozen_status=SlotStatus(message.frozen_status or SlotStatus.ENDED),
     )
 
 

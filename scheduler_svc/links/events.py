@@ -5,10 +5,25 @@ from __future__ import annotations
 import logging
 
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links.handoff_columns import parse_arrived
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
 _LEAVES = {False: "leaves", True: "has failed, and leaves"}
+
+
+def _take_import(core: Scheduler, worker_id: str, ended: scheduler_pb2.ImportEnded, now: float) -> None:
+    """A request that the worker takes over is there, or never will be."""
+    if ended.HasField("error"):
+        logger.warning(
+            "worker %s does not take over the request of slot %d: %s",
+            worker_id,
+            ended.slot,
+            ended.error.message,
+        )
+        core.handoffs.failed(worker_id, ended.slot, ended.transfer, now)
+    else:
+        core.handoffs.ended(worker_id, ended.slot, ended.transfer, parse_arrived(ended), now)
 
 
 def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent, now: float) -> None:
@@ -27,6 +42,10 @@ def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent
         if ended.HasField("error"):
             logger.error("copies of worker %s failed: %s", worker_id, ended.error.message)
         core.fence_ended(worker_id, ended.fence, failed=ended.HasField("error"))
+    elif kind == "import_ready":
+        core.handoffs.ready(worker_id, event.import_ready.slot, event.import_ready.transfer, now)
+    elif kind == "import_ended":
+        _take_import(core, worker_id, event.import_ended, now)
     elif kind == "frontend_lost":
         logger.warning("worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance)
         core.lose_frontend(event.frontend_lost.frontend_instance, worker_id)

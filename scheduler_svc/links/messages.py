@@ -26,7 +26,12 @@ def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
         return message
     ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
     if isinstance(notice, Placed):
-        message.placed.add(ref=ref, worker_id=notice.worker_id, num_cached_tokens=notice.num_cached_tokens)
+        message.placed.add(
+            ref=ref,
+            worker_id=notice.worker_id,
+            num_cached_tokens=notice.num_cached_tokens,
+            leg=notice.leg,
+        )
     elif isinstance(notice, Lost):
         message.lost.add(ref=ref, reason=notice.reason, cause=notice.cause.value)
     else:

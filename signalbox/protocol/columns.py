@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 assert sys.byteorder == "little", "columns are written as they lie in memory"
-U8, U16, U32, I32 = "B", "H", "I", "i"
+U8, U16, U32, U64, I32 = "B", "H", "I", "Q", "i"
 """Widths, as modules array and numpy call them."""
 BLOCK_ID_BYTES = 4
 HOST_BIT = 1 << 31
@@ -76,6 +76,11 @@ GRANTS = Columns(new_block_slots=U16, new_block_ids=U32)
 CHUNKS = Columns(chunk_slots=U16, chunk_starts=U32, chunk_lengths=U32)
 COPIES = Columns(source_block_ids=U32, target_block_ids=U32)
 CHECKPOINTS = Columns(slots=U16, checkpoint_ids=U32, positions=U32)
+EXPORTS = Columns(export_slots=U16, export_transfers=U64)
+"""Columns of Handoffs; targets and keys are repeated fields beside them."""
+THAWED = Columns(thawed_slots=U16, thawed_legs=U32)
+IMPORT_STARTS = Columns(slots=U16, block_counts=U32, num_found=U32)
+"""Their blocks stand as those of STARTS do."""
 DRAFTS = Columns(draft_slots=U16, draft_limits=U8)
 """Column of drafts, of ModelRunnerOutput too."""
 

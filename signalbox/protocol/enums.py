@@ -49,6 +49,8 @@ class SlotStatus(IntEnum):
     DECODE = 3
     PREEMPTED = 4
     ENDED = 5
+    IMPORTED = 6
+    FROZEN = 7
 
 
 class LossCause(IntEnum):

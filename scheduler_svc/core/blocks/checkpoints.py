@@ -180,6 +180,12 @@ class Checkpoints:
         if end > num_computed:
             self.want(slot, end, is_shared=False)
 
+    def go_on(self, slot: int, num_computed: int, target: int, *, is_kept: bool) -> None:
+        """A slot goes on behind so many tokens from the state that came with it from another worker: of those before
+        that, this one has no state."""
+        self.adopt(slot, num_computed, target, is_kept=is_kept)
+        self.kept[slot] = num_computed
+
     def keep_from(self, old: Checkpoints) -> None:
         """The process has its checkpoints yet, and `old.pool` says that nobody holds one. What was being written has no
         name, and nobody will say one."""

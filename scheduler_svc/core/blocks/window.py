@@ -156,9 +156,12 @@ class WindowBlocks:
         others[slots] = False
         assert not (self.ends[others] - self.firsts[others]).any(), "a slot without blocks has some"
 
-    def check_slots(self, columns: SlotColumns, running: list[int], decoding: list[int]) -> None:
-        """Asserts that each slot that runs has what its queries write and look at; `decoding` are rows among them."""
-        self.check_integrity(running)
+    def check_slots(
+        self, columns: SlotColumns, running: list[int], decoding: list[int], importing: list[int]
+    ) -> None:
+        """Asserts that each slot that runs has what its queries write and look at; `decoding` are rows among them.
+        Those that are `importing` have blocks, too."""
+        self.check_integrity([*running, *importing])
         for slot in running:
             assert self.ends[slot] * self.block_size >= columns.num_sent[slot], (
                 f"group {self.number}: a chunk lacks a block"

@@ -27,6 +27,8 @@ class Placed(OfRequest):
     attempt: int
     worker_id: str
     num_cached_tokens: int
+    leg: int = 0
+    """Above 0: the worker may run it from now on, in place of the one that has it (HO10)."""
 
 
 @dataclass(frozen=True)

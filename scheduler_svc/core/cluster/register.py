@@ -27,6 +27,8 @@ class Register:
         """What frontends have to be told, in order."""
         self.on_end: Callable[[Request], None] | None = None
         """Hears of every request that leaves `requests`."""
+        self.on_gone: Callable[[Request], None] | None = None
+        """Hears of every request that leaves while it is being handed over."""
         self._queues, self._safe_mode = queues, safe_mode
         self._workers, self._frontends = workers, frontends
         self._of: dict[str, dict[RequestKey, Request]] = {}
@@ -117,6 +119,8 @@ class Register:
 
     def forget(self, request: Request) -> None:
         """The request has ended, and nobody has to be told."""
+        if request.handoff is not None and self.on_gone is not None:
+            self.on_gone(request)
         del self.requests[request.key]
         mates = self._of[request.key.frontend_instance]
         del mates[request.key]

@@ -40,6 +40,10 @@ class WorkerInfo:
     state_group: StateGroup | None = None
     """Checkpoints of recurrent states; None: there are none."""
 
+    kv_layout: str = ""
+    """Digest of how a block is laid out: workers of one identity that say the same may hand requests over to each
+    other; empty: this one hands nothing over (HO1)."""
+
     @property
     def names_key(self) -> bytes:
         """Key of the names that requests' blocks have here; no request has names by the one of a worker that reuses

@@ -146,7 +146,8 @@ class Liveness:
         """`kept`: the requests, by id(), that another worker has by now."""
         suspects = rows_of_step(worker, departure.step_id) if departure.has_crashed else frozenset()
         for request in worker.requests():
-            if id(request) not in kept and self._register.requests.get(request.key) is request:
+            is_its_own = request.worker_id == worker.info.worker_id  # unless it was handed over meanwhile
+            if id(request) not in kept and is_its_own and self._register.requests.get(request.key) is request:
                 why = LossCause.CRASH if request.slot in suspects else cause
                 self._register.lose(request, departure.reason, why)
 

@@ -12,6 +12,8 @@ import numpy as np
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
+from scheduler_svc.core.handoff.adopted import LEG_JUMP, settle, take_from_other
+from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot, pieces_of
 from scheduler_svc.core.recovery.withdrawal import withdraw
@@ -34,11 +36,12 @@ class Adoption:
         register: Register,
         queues: Queues,
         term: Term,
+        handoffs: HandoffDesk,
     ) -> None:
         """`old` is what was known of the worker. What another scheduler than the one of `term` has placed is taken in
         if it is still wanted (T3)."""
         self.worker, self.old = worker, old
-        self._register, self._queues = register, queues
+        self._register, self._queues, self._handoffs = register, queues, handoffs
         self._is_own = snapshot is not None and term.is_own(snapshot.scheduler_instance)
         slots = snapshot.slots if snapshot is not None else []
         self._pieces = pieces_of(slots, lambda slot: len(slot.blocks))[::-1]
@@ -88,10 +91,13 @@ class Adoption:
             # One that this scheduler placed, it would know.
             register.add_orphan(slot.request, now)
             known = slot.request
+            known.leg, known.newest_leg = slot.leg, slot.leg + LEG_JUMP
         same = known is not None and known.attempt == slot.request.attempt
         elsewhere = (
             known is not None and known is not slot.request and known.worker_id != worker.info.worker_id
         )
+        if known is not None and same and elsewhere:
+            elsewhere = not take_from_other(self._handoffs, worker, slot, known)
         if known is None or not same or elsewhere:
             _discard_slot(worker, slot, slot.request)
             return
@@ -101,7 +107,11 @@ class Adoption:
             _discard_slot(worker, slot, slot.request)
             register.forget(known)
             return
+        is_met = known is not slot.request
+        if is_met:
+            known.leg, known.newest_leg = slot.leg, max(known.newest_leg, slot.leg)
         _adopt_slot(worker, slot, known, running)
+        settle(self._handoffs, worker, slot, known, now, is_met=is_met)
         if known.num_crashes and slot.num_output_tokens > known.num_prior_output_tokens:
             register.absolve(known)
 
@@ -127,14 +137,14 @@ def _adopt_slot(
 ) -> None:
     """Puts a request that goes on into the worker's new table, as the snapshot says it stands. One that has blocks
     joins `running`."""
-    table, slot = worker.table, snapshot.slot
+    table, slot, status = worker.table, snapshot.slot, snapshot.status_held
     _occupy(worker, snapshot, request)
-    if snapshot.status == SlotStatus.PREPARING and request.has_grammar:
+    if status == SlotStatus.PREPARING and request.has_grammar:
         # Whether the grammar is ready, the worker says once more after its hello.
         request.status = RequestStatus.WAITING_FOR_FSM
         table.adopt_preparing(slot)
         return
-    if snapshot.status in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
+    if status in (SlotStatus.PREPARING, SlotStatus.PREEMPTED):
         request.status, request.history.preempted_at = RequestStatus.PREEMPTED, 0
         table.adopt_preempted(slot)
         return
@@ -144,7 +154,7 @@ def _adopt_slot(
         slot,
         snapshot.num_computed_tokens,
         snapshot.prefill_target,
-        is_prefill=snapshot.status == SlotStatus.PREFILL,
+        is_prefill=status == SlotStatus.PREFILL,
         is_paused=snapshot.paused,
     )
 
@@ -212,6 +222,7 @@ def _make_places(worker: Worker) -> None:
         return
     states = table.state
     running = np.flatnonzero((states == SlotState.DECODE) | (states == SlotState.PREFILL)).tolist()
+    running = [slot for slot in running if slot not in table.frozen]
     held = set(table.held)
     running.sort(key=lambda slot: (slot in held, worker.request(slot).order), reverse=True)
     for slot in running[:excess]:
@@ -238,6 +249,7 @@ def _occupy(worker: Worker, snapshot: SlotSnapshot, request: Request) -> None:
     if table.drafts[slot] < snapshot.max_draft_tokens:
         table.want_drafts(slot, int(table.drafts[slot]))
     table.num_output[slot] = snapshot.num_output_tokens
+    request.thawed_status = None
     request.worker_id = worker.info.worker_id
     if snapshot.sealed_hashes:
         sealed = np.frombuffer(snapshot.sealed_hashes, HASH_DTYPE)

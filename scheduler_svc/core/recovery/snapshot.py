@@ -15,6 +15,7 @@ from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks
 from scheduler_svc.core.cluster.term import Term, TermError
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig, resolve
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
@@ -28,6 +29,9 @@ MAX_STEP_ID = 1 << 62
 """No worker has made more steps."""
 BLOCKS_PER_SLOT = 256
 """So many blocks cost as much as another slot, about."""
+
+
+_FREEZABLE = (SlotStatus.PREPARING, SlotStatus.PREFILL, SlotStatus.DECODE, SlotStatus.PREEMPTED)
 
 
 class SnapshotError(ValueError):
@@ -54,6 +58,23 @@ class SlotSnapshot:
     """In each group but the spine: index of the first block, and the blocks."""
     withdrawn: bool = False
     """Whether the request has ended because its numbers were not finite: what it has published is wrong (N2)."""
+    leg: int = 0
+    """The leg of its attempt that this worker has (HO2)."""
+    transfer: int = 0
+    """Of a slot that is frozen or was taken over: the number of its hand-off."""
+    other: Process | None = None
+    """The worker at the other end of that."""
+    frozen_status: SlotStatus = SlotStatus.ENDED
+    """What a frozen slot was."""
+
+    @property
+    def status_held(self) -> SlotStatus:
+        """What the slot does once it goes on."""
+        if self.status == SlotStatus.FROZEN:
+            return self.frozen_status
+        if self.status == SlotStatus.IMPORTED:
+            return SlotStatus.PREFILL if len(self.blocks) else SlotStatus.PREEMPTED
+        return self.status
 
 
 @dataclass
@@ -165,7 +186,11 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
     malformation = malformation_of(snapshot.request)
     if malformation is not None:
         return malformation.message
-    blocks = snapshot.blocks
+    if snapshot.status in (SlotStatus.FROZEN, SlotStatus.IMPORTED) and snapshot.other is None:
+        return "it does not say who is at the other end of its transfer"
+    blocks, status = snapshot.blocks, snapshot.status_held
+    if snapshot.status == SlotStatus.FROZEN and status not in _FREEZABLE:
+        return f"it is frozen, and was {status.name}"
     num_tokens = snapshot.request.num_prompt_tokens + snapshot.num_output_tokens
     if num_tokens > info.max_request_tokens:
         return f"it has {num_tokens} tokens, and {info.max_request_tokens} are allowed"
@@ -174,14 +199,14 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
     num_sealed, rest = divmod(len(snapshot.sealed_hashes), HASH_BYTES)
     if rest or num_hashes + num_sealed > num_tokens // info.block_size:
         return f"{num_hashes} hashes and {len(snapshot.sealed_hashes)} bytes more for {num_tokens} tokens"
-    if snapshot.status not in (SlotStatus.PREFILL, SlotStatus.DECODE):
+    if status not in (SlotStatus.PREFILL, SlotStatus.DECODE):
         known = not len(blocks) or (
             blocks.max() < info.num_blocks and len(blocks) <= info.max_blocks_per_request
         )
         if not known:
             return f"it has {len(blocks)} blocks, up to {blocks.max()}, of {info.num_blocks}"
         return _stray_table(info, snapshot)
-    needed = snapshot.prefill_target if snapshot.status == SlotStatus.PREFILL else num_tokens - 1
+    needed = snapshot.prefill_target if status == SlotStatus.PREFILL else num_tokens - 1
     if len(blocks) * info.block_size < needed or len(blocks) > info.max_blocks_per_request:
         return f"it has {len(blocks)} blocks for {needed} positions"
     if blocks.max(initial=0) >= info.num_blocks or len(set(blocks.tolist())) < len(blocks):
@@ -204,7 +229,7 @@ def _contradiction_of_groups(info: WorkerInfo, snapshot: SlotSnapshot, num_token
     """What cannot be true of its tables in the groups but the spine; empty: nothing."""
     if len(snapshot.group_tables) != len(info.groups):
         return f"it has tables of {len(snapshot.group_tables)} groups, of {len(info.groups)}"
-    is_prefill = snapshot.status == SlotStatus.PREFILL
+    is_prefill = snapshot.status_held == SlotStatus.PREFILL
     position = snapshot.num_computed_tokens if is_prefill else num_tokens - 1
     for group, (first, blocks) in zip(info.groups, snapshot.group_tables, strict=True):
         end, wanted = first + len(blocks), group.first_seen(position) // info.block_size

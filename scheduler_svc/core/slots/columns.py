@@ -78,6 +78,7 @@ class SlotColumns:
         return request
 
     def _reset(self, slot: int, request: Request, limit: int, drafts: int) -> None:
+        """The slot is kept for `request`, which need not have it yet."""
         hashes = self.hashes_of(request)
         self._hashes[slot, : len(hashes)] = hashes  # too many of them raise, before anything has changed
         self.num_hashes[slot] = len(hashes)
@@ -93,7 +94,6 @@ class SlotColumns:
         self.started_at[slot] = self.num_found[slot] = 0
         self.num_blocks[slot] = 0
         self.trigger[slot] = NEVER
-        request.slot = slot
 
     # -- blocks --
 

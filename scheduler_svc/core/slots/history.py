@@ -21,6 +21,12 @@ class SlotHistory:
     num_displacements: int = 0
     was_refused: bool = False
     """The worker did not run one of its rows: nobody waits for what it computes."""
+    has_yet_to_start: bool = False
+    """It was handed over before it had started anywhere: what it computes has not been charged."""
+    num_failed_handoffs: int = 0
+    """In a row."""
+    no_handoff_before: float = 0.0
+    """When it may be handed over unasked again, in seconds."""
     prefix_wait: PrefixWait | None = field(default=None, repr=False)
     """The block of its prefix that another request computes, and that it waits for; None: there is none."""
     fence: CopyGroup | None = field(default=None, repr=False)

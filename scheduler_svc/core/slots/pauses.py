@@ -1,6 +1,6 @@
 """Slots that run, or are paused and keep their blocks: for want of a block, for somebody with more right to their
-place, for a client that reads too slowly, by safe mode, or for one step in which a suspect runs alone. A slot runs
-while none of these holds.
+place, for a client that reads too slowly, by safe mode, for one step in which a suspect runs alone, or for another
+worker that takes the request over. A slot runs while none of these holds.
 
 Each change keeps flags, decode rows and lists in step with each other, and says in the delta where the slot ends up.
 """
@@ -12,7 +12,17 @@ from bisect import insort
 import numpy as np
 
 from scheduler_svc.core.slots.columns import SlotColumns
-from scheduler_svc.core.slots.state import DISPLACED, HELD, NO_PLACE, RESTING, RUNNING, SlotState, rest_of
+from scheduler_svc.core.slots.state import (
+    DISPLACED,
+    FROZEN,
+    HELD,
+    KEPT_PLACE,
+    NO_PLACE,
+    RESTING,
+    RUNNING,
+    SlotState,
+    rest_of,
+)
 from scheduler_svc.core.step.step import StepDecision
 
 
@@ -37,6 +47,8 @@ class PausedSlots(SlotColumns):
         """Decode slots that wait for a block."""
         self.rest_changes: list[int] = []
         """Slots that have begun to rest, or have ended it, since the last delta."""
+        self.frozen: dict[int, np.uint8] = {}
+        """Slots that another worker takes over, and why they were paused before, HELD and DISPLACED."""
         self.aside: list[int] = []
         """The last step has paused these for a suspect that ran alone in it: the next one lets them go on."""
 
@@ -132,6 +144,8 @@ class PausedSlots(SlotColumns):
         request.entry.waits_since = None
         if slot in self.rest_changes:
             self.rest_changes.remove(slot)
+        if slot in self.frozen:  # it counts where it goes on
+            return
         if self.state[slot] in RUNNING and self.paused[slot] & RESTING != rest_of(request):
             self.rest_changes.append(slot)
 
@@ -150,6 +164,40 @@ class PausedSlots(SlotColumns):
             self.held.remove(slot)
         if not before & DISPLACED:
             self._lose_place(slot)
+
+    # -- another worker takes it over --
+
+    def freeze(self, slot: int) -> None:
+        """Nothing of the slot changes from this step on, which is made. Whatever it waits for, it does not now; its
+        blocks and its place are its own."""
+        request, before = self.request(slot), self.paused[slot]
+        self.frozen[slot] = before & (HELD | DISPLACED)
+        self.paused[slot] = before & ~(HELD | DISPLACED) | FROZEN
+        for members in (self.held, self.displaced, self.prefilling, self.rest_changes):
+            if slot in members:
+                members.remove(slot)
+        if self.state[slot] in RUNNING:
+            self._set_row(slot, False)
+            self.active_priority[slot] = KEPT_PLACE
+        request.freeze()
+
+    def thaw(self, slot: int) -> None:
+        """The slot goes on from this step on, as it was: a row before blocks are granted."""
+        request, before = self.request(slot), self.frozen.pop(slot)
+        request.thaw()
+        self.paused[slot] = self.paused[slot] & ~FROZEN | before
+        if self.state[slot] not in RUNNING:
+            return
+        self.active_priority[slot] = NO_PLACE if before & DISPLACED else self.effective_priority[slot]
+        if before & DISPLACED:
+            self.displaced.append(slot)
+        if before & HELD:
+            self.held.append(slot)
+        if self.state[slot] == SlotState.DECODE:
+            self._set_row(slot, not self.paused[slot])
+        elif self.num_sent[slot] < self.target[slot] and not before & DISPLACED:
+            self._insert_prefilling(slot)
+        self._note_rest(slot)
 
     # -- below --
 

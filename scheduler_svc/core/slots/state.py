@@ -22,12 +22,17 @@ class SlotState:
     """Ended or cancelled: named in the next delta, free when that step's report is back."""
     PREPARING: Final = 5
     """Placed, and not started: the worker compiles its grammar, or there was no room since it said that it has."""
+    IMPORTING: Final = 6
+    """Kept for a request that another worker has and that is to go on here. It may have blocks, and is no row."""
 
 
 RUNNING = (SlotState.PREFILL, SlotState.DECODE)
 """States of slots that hold blocks."""
 ENDED = (SlotState.FREE, SlotState.RELEASING)
 """States of slots whose request has ended."""
+
+OWNING = np.isin(np.arange(7), (1, 2, 3, 5))
+"""By state: the slot has a request that is the worker's own and has not ended."""
 
 HELD = np.uint8(1)
 """Paused because blocks are short."""
@@ -37,10 +42,14 @@ DISPLACED = np.uint8(4)
 """Paused because somebody of a higher class has its place; it keeps its blocks while nobody needs them."""
 SUSPENDED = np.uint8(8)
 """Paused because its class is suspended by safe mode."""
+FROZEN = np.uint8(16)
+"""Paused because another worker takes the request over; nobody takes its place or its blocks."""
 RESTING = CLIENT_PAUSED | SUSPENDED
 """The slot does not want to run: whoever needs its place or its blocks takes them."""
 NO_PLACE = np.iinfo(np.int64).min
 """`active_priority` of slots that have no place in the batch."""
+KEPT_PLACE = NO_PLACE + 1
+"""`active_priority` of slots whose place nobody takes: above every class."""
 
 
 def rest_of(request: Request) -> np.uint8:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import Blocks
+from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
 from scheduler_svc.core.queue.order import classes_risen
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.columns import NEVER, Generations
@@ -20,11 +20,10 @@ from scheduler_svc.core.slots.state import (
     ENDED,
     HELD,
     NO_PLACE,
-    RESTING,
     RUNNING,
     SlotState,
-    rest_of,
 )
+from scheduler_svc.core.slots.table_check import check_table
 from scheduler_svc.core.step.step import Chunk, StepDecision
 
 
@@ -42,6 +41,8 @@ class SlotTable(PausedSlots):
         """The grammar of these is ready, and they have not started."""
         self.refused: list[int] = []
         """The worker did not run a row of these: their counts are uncertain until they are preempted."""
+        self.importing: list[int] = []
+        """Slots kept for requests that other workers have."""
         self.releasing: list[int] = []
         """The next delta names these as finished."""
         self.wanted_drafts: dict[int, int] = {}
@@ -197,15 +198,19 @@ class SlotTable(PausedSlots):
         state = self.state[slot]
         if state in ENDED:
             return None
-        blocks = None
-        if state in RUNNING:
-            blocks = self._leave(slot)
+        self.request(slot).move(status)
+        return self.let_go(slot)
+
+    def let_go(self, slot: int) -> Blocks | None:
+        """The slot is to be free: its request has ended, or goes on elsewhere. Returns its blocks; None: it had
+        none."""
+        blocks = self._leave(slot) if self.state[slot] in RUNNING else None
         for waiting in (self.preempted, self.prepared):
             if slot in waiting:
                 waiting.remove(slot)
+        self.frozen.pop(slot, None)
         self.state[slot], self.paused[slot] = SlotState.RELEASING, 0
         self.releasing.append(slot)
-        self.request(slot).move(status)
         return blocks
 
     def name_released(self) -> list[int]:
@@ -220,12 +225,75 @@ class SlotTable(PausedSlots):
         assert self.state[slot] == SlotState.RELEASING
         self._empty(slot)
 
+    # -- it is taken over from another worker --
+
+    def place_import(self, request: Request, limit: int, drafts: int) -> int:
+        """Keeps a slot for `request`, which stays where it is until then (`take_over`)."""
+        slot = self._free_slots.pop()
+        self._reset(slot, request, limit, drafts)
+        self.state[slot], self.paused[slot] = SlotState.IMPORTING, 0
+        self.effective_priority[slot] = request.entry.effective_priority
+        self.importing.append(slot)
+        return slot
+
+    def note_found(self, slot: int, num_found: int) -> None:
+        """The content of so many blocks at the head of its table was there."""
+        self.num_found[slot], self.is_spoilt[slot] = num_found, False
+
+    def take_over(
+        self, slot: int, num_computed: int, num_output: int, sealed: Hashes, started_at: int
+    ) -> None:
+        """The request is here, with `num_computed` positions and the names of the blocks behind those that it came
+        with: it goes on from there, without blocks like one that was preempted."""
+        self.importing.remove(slot)
+        request = self.request(slot)
+        request.slot = slot
+        request.thaw()
+        self.num_output[slot] = num_output
+        self.extend_hashes(slot, sealed)
+        self.started_at[slot] = started_at
+        self.target[slot] = self.bound[slot] = self.num_prompt[slot] + num_output
+        self.num_computed[slot] = self.num_sent[slot] = num_computed
+        self.effective_priority[slot] = request.entry.effective_priority
+        request.history.preempted_at, request.history.prefix_wait = 0, None
+        request.entry.waits_since = request.history.fence = None
+        if not self.num_blocks[slot]:
+            self.state[slot], request.status = SlotState.PREEMPTED, RequestStatus.PREEMPTED
+            self.preempted.append(slot)
+            return
+        self.state[slot], request.status = SlotState.PREFILL, RequestStatus.RUNNING
+        self.update_triggers(np.array([slot]))
+        self.active_priority[slot] = self.effective_priority[slot]
+        self.num_running += 1
+        self._insert_prefilling(slot)
+        if request.rests:
+            self.rest_changes.append(slot)
+
+    def displace_arrived(self, slot: int) -> None:
+        """There is no place for it now. The worker need not be told: it waits for a chunk."""
+        self.paused[slot] = DISPLACED
+        self._lose_place(slot)
+
+    def drop_import(self, slot: int, *, is_told: bool) -> Blocks:
+        """The request does not come. Returns the blocks that were kept for it. `is_told`: the worker knows the slot,
+        and forgets it with the next delta."""
+        blocks = self.table(slot)
+        self.importing.remove(slot)
+        self.num_blocks[slot], self.trigger[slot] = 0, NEVER
+        if is_told:
+            self.state[slot] = SlotState.RELEASING
+            self.releasing.append(slot)
+        else:
+            self._empty(slot)
+        return blocks
+
     # -- it is taken over from a worker's snapshot --
 
     def adopt(self, slot: int, request: Request, limit: int, drafts: int) -> None:
         """Gives a slot to the request that a snapshot says is there, without blocks. Behind the last one comes
         `find_free_slots`."""
         self._reset(slot, request, limit, drafts)
+        request.slot = slot
         self.state[slot] = SlotState.PREEMPTED
         self.paused[slot] = 0
         self.effective_priority[slot] = request.entry.effective_priority
@@ -276,45 +344,9 @@ class SlotTable(PausedSlots):
         self._free_slots = np.flatnonzero(self.state == SlotState.FREE)[::-1].tolist()
         self.prefilling.sort(key=self._order)
 
-    # -- checks --
-
     def check_integrity(self) -> None:
         """Asserts the invariants of all slots: lengths, and that states, flags and lists say the same."""
-        state, prefill, decode = (
-            self.state,
-            self.state == SlotState.PREFILL,
-            self.state == SlotState.DECODE,
-        )
-        running = np.flatnonzero(prefill | decode)
-        assert (self.num_computed[running] >= 0).all()
-        assert (self.num_computed[running] <= self.num_sent[running]).all(), "computed leads sent"
-        assert (self.num_sent[running] <= self.target[running]).all(), "more was sent than exists"
-        confirmed = self.num_prompt[decode] + self.num_output[decode]
-        assert (confirmed <= self.bound[decode]).all(), "confirmed counts lead the bound"
-        rows = np.flatnonzero(self.advance)
-        assert (decode | (state == SlotState.RELEASING))[rows].all(), "a row that does not decode"
-        assert int(self.advance.sum()) == self.decode_tokens
-        used = np.flatnonzero(state != SlotState.FREE).tolist()
-        assert len(used) + len(self._free_slots) == self.num_slots, "a slot is lost"
-        assert all(self.requests[slot] is not None for slot in used)
-        assert len(running) == self.num_running, "running slots miscounted"
-        self._check_lists(running.tolist())
-
-    def _check_lists(self, running: list[int]) -> None:
-        state = self.state
-        assert set(self.preempted) == set(np.flatnonzero(state == SlotState.PREEMPTED).tolist())
-        preparing = np.flatnonzero(state == SlotState.PREPARING).tolist()
-        assert set(self.prepared) <= set(preparing), "a slot is ready that nobody prepared"
-        assert all(self.request(slot).status is RequestStatus.WAITING_FOR_FSM for slot in preparing)
-        assert set(self.held) == set(np.flatnonzero(self.paused & HELD).tolist())
-        assert sorted(self.displaced) == np.flatnonzero(self.paused & DISPLACED).tolist()
-        num_places = np.count_nonzero(self.active_priority != NO_PLACE)
-        assert num_places == self.num_running - len(self.displaced), "places miscounted"
-        for slot in self.aside:
-            assert not self.paused[slot], "a slot that is set aside is paused for something else"
-        for slot in running:
-            if slot not in self.rest_changes:
-                assert self.paused[slot] & RESTING == rest_of(self.request(slot)), "a rest was not told"
+        check_table(self)
 
     # -- below --
 

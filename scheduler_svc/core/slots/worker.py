@@ -20,11 +20,13 @@ from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.config import WorkerLimits
+from scheduler_svc.core.handoff.ends import HandoffEnds
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.vitals import Vitals
 from scheduler_svc.core.request import BlockNames, Request, RequestStatus
-from scheduler_svc.core.slots.state import ENDED, RUNNING, SUSPENDED, SlotState
+from scheduler_svc.core.slots.state import OWNING, RUNNING, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
+from scheduler_svc.core.slots.worker_check import check_worker
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
 from signalbox.protocol.block_groups import SPINE, states_number
@@ -82,6 +84,8 @@ class Worker:
     """Blocks of the spine that it has been lent."""
     window_loans: list[Loan] = field(init=False)
     """Blocks of the other groups, in order."""
+    handoffs: HandoffEnds = field(default_factory=HandoffEnds)
+    """Requests that go from here to other workers, and the other way."""
     stats: WorkerStats = field(default_factory=WorkerStats)
 
     def __post_init__(self) -> None:
@@ -119,8 +123,12 @@ class Worker:
     @property
     def takes_new(self) -> bool:
         """Requests may be placed here."""
-        is_well = self.vitals.health is WorkerHealth.GOOD and not self.vitals.has_left
-        return self.attached and is_well and not self.draining
+        return self.is_well and not self.draining
+
+    @property
+    def is_well(self) -> bool:
+        """It has a link, and is as it should be."""
+        return self.health is WorkerHealth.GOOD and not self.vitals.has_left
 
     def renew_loan(self, now: float) -> list[Blocks] | None:
         """Blocks that the worker is to have for a time without a scheduler, of each group; None: it has been lent
@@ -215,8 +223,8 @@ class Worker:
 
     @property
     def num_active(self) -> int:
-        """Requests that hold blocks and have a place in the batch."""
-        return self.table.num_running - len(self.table.displaced)
+        """Requests that hold blocks and have a place in the batch, or for which one is kept."""
+        return self.table.num_running - len(self.table.displaced) + len(self.table.importing)
 
     @property
     def may_prepare(self) -> bool:
@@ -233,9 +241,8 @@ class Worker:
         return self.table.request(slot)
 
     def requests(self) -> list[Request]:
-        """All requests that have not ended."""
-        states = self.table.state
-        slots = np.flatnonzero((states != SlotState.FREE) & (states != SlotState.RELEASING)).tolist()
+        """All requests that are its own and have not ended."""
+        slots = np.flatnonzero(OWNING[self.table.state]).tolist()
         return [self.request(slot) for slot in slots]
 
     def limit_of(self, request: Request) -> int:
@@ -308,6 +315,7 @@ class Worker:
 
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
+        self.handoffs.break_export(slot, "preempted")
         self._leave_state(slot)
         self.pool.release(self.table.preempt(slot, step))
         self._drop_windows(slot)
@@ -349,40 +357,26 @@ class Worker:
         """Ends whatever the slot does and returns its blocks: for finish, cancel, error and loss alike. Idempotent."""
         if self.table.state[slot] in RUNNING:
             self._leave_state(slot, has_failed=status is RequestStatus.FINISHED_ERROR)
-        blocks = self.table.release(slot, status)
+        self._return_blocks(slot, self.table.release(slot, status))
+
+    def hand_off(self, slot: int) -> None:
+        """The request of `slot` is another worker's from now on."""
+        if self.checkpoints is not None:
+            self.checkpoints.leave(slot, 0)
+        self._return_blocks(slot, self.table.let_go(slot))
+
+    def _return_blocks(self, slot: int, blocks: Blocks | None) -> None:
+        self.handoffs.forget(slot)
         if blocks is not None:
             self.pool.release(blocks)
             self._drop_windows(slot)
 
-    # -- checks --
+    def drop_import(self, slot: int, *, is_told: bool) -> None:
+        """The request that `slot` was kept for does not come: `SlotTable.drop_import`."""
+        self.pool.release(self.table.drop_import(slot, is_told=is_told))
+        for window in self.windows:
+            window.drop(slot)
 
     def check_integrity(self) -> None:
         """Asserts all invariants of table, pool, lists and records together."""
-        table, states = self.table, self.table.state
-        table.check_integrity()
-        for number, tier in enumerate(self.tiers):
-            fenced = [fence.groups[number] for fence in self.fences.values()]
-            tier.host.check_integrity(block for each in fenced for block in each.host_blocks)
-            closed = [block for each in fenced for block in each.blocks.tolist()]
-            assert len(closed) == len(set(closed)) == tier.pool.num_fenced, "a block has no fence, or two"
-        decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
-        running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
-        self.pool.check_integrity([table.table(slot) for slot in running])
-        for window in self.windows:
-            window.check_slots(table, running, decoding)
-        if self.checkpoints is not None:
-            written = [order.checkpoint for record in self.records for order in record.checkpoints]
-            read = [each for record in self.records for each in record.read_checkpoints]
-            self.checkpoints.check_integrity(written, read)
-        for slot in running:
-            blocks = table.table(slot)
-            held = table.generations[slot, : len(blocks)]
-            assert np.array_equal(self.pool.generations[blocks], held), "a held block was given to another"
-        for slot in decoding:
-            need = min(int(table.bound[slot]), int(table.limit[slot])) - 1
-            assert int(table.num_blocks[slot]) * table.block_size >= need, "a decode row lacks a block"
-        released = {slot for record in self.records for slot in record.released_slots}
-        assert released | set(table.releasing) == set(np.flatnonzero(states == SlotState.RELEASING).tolist())
-        for record in self.records if len(self.records) > 1 else ():
-            has_ended = not record.chunks or states[record.chunks[0].slot] in ENDED
-            assert not record.is_solo or has_ended, "a suspect has company"
+        check_worker(self)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.handoff.step_orders import go_on, hand_over
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
 from scheduler_svc.core.step.prefill_admission import admit_requests
@@ -28,9 +29,14 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     table = worker.table
     if table.aside:
         table.bring_back(step)
+    is_handing_over = worker.handoffs.is_busy
+    if is_handing_over:
+        go_on(worker, step)
     table.decode_settled()
-    for slot in list(table.refused):
+    for slot in table.refused[:] if step.handoffs is None else step.handoffs.not_thawed(table.refused):
         worker.preempt(slot, step)
+    if is_handing_over:
+        hand_over(worker, step, is_enabled=config.enable_prefix_caching)
     table.apply_rests(step)
     table.allow_drafts(step)
     short = grant_rows(worker, step)

@@ -18,7 +18,9 @@ def is_steady(worker: Worker) -> bool:
     """All that the worker has decodes, one token in each step: the next step names nobody."""
     table = worker.table
     changes = table.settling or table.releasing or table.rest_changes or table.refused or table.held
-    others = table.prefilling or table.not_running or table.aside or worker.fences
+    others = (
+        table.prefilling or table.not_running or table.aside or worker.fences or worker.handoffs.has_orders
+    )
     return bool(table.decode_tokens) and not (table.has_drafts or changes or others)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Set
 import numpy as np
 
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.state import HELD, NO_PLACE, SlotState
+from scheduler_svc.core.slots.state import HELD, KEPT_PLACE, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, covers, loss
 from scheduler_svc.core.step.step import StepDecision
@@ -124,8 +124,8 @@ def _take_blocks(worker: Worker, slots: list[int], lacking: list[int], step: Ste
 
 
 def _active(worker: Worker) -> np.ndarray:  # type: ignore[type-arg]
-    """Slots that have a place in the batch."""
-    return np.flatnonzero(worker.table.active_priority != NO_PLACE)
+    """Slots that have a place in the batch that can be taken from them."""
+    return np.flatnonzero(worker.table.active_priority > KEPT_PLACE)
 
 
 def _cost(worker: Worker, slot: int) -> tuple[int, ...]:

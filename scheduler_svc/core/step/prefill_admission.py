@@ -197,6 +197,10 @@ class PrefillAdmission(StepCapacity):
         else:
             self._step.resumed.append(start)
             request.move(RequestStatus.RUNNING)
+            if request.history.has_yet_to_start:
+                request.history.has_yet_to_start = False
+                request.history.num_cached_tokens = start.chunk.start
+                self._offers.charge(request, start.chunk.start)
         return True
 
     def _replace(self, slot: int) -> bool:

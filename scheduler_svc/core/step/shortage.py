@@ -50,6 +50,7 @@ def victim_for(worker: Worker, slot: int, ending: Slots) -> int | None:
     of these whoever loses least."""
     table, keep, order = worker.table, set(ending.tolist()), worker.request(slot).order
     running = np.flatnonzero((table.state == SlotState.DECODE) | (table.state == SlotState.PREFILL))
+    keep |= table.frozen.keys()
     others = [int(other) for other in running if other != slot and int(other) not in keep]
     idle = [other for other in others if table.paused[other] & RESTING]
     younger = idle or [other for other in others if worker.request(other).order > order]

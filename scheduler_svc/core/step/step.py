@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
 from scheduler_svc.core.blocks.copy_group import BlockCopy
 from scheduler_svc.core.blocks.fence import Fence
+from scheduler_svc.core.handoff.orders import HandoffOrders
 from scheduler_svc.core.request import Request
 from signalbox.protocol.block_groups import SPINE
 
@@ -86,6 +87,8 @@ class StepDecision:
     """Slots that are paused for this step alone: a worker that is left alone behind it lets them go on."""
     may_be_skipped: bool = False
     """It is one of several that were sent at once, and names nobody but those who get blocks (K12)."""
+    handoffs: HandoffOrders | None = None
+    """What it changes for requests that go from one worker to another; None: nothing."""
 
     def grant(self, slots: Slots, blocks: Blocks, group: int = SPINE) -> None:
         """One block of `group` for each of `slots`, which may be one slot several times."""
@@ -121,6 +124,7 @@ class StepDecision:
             + len(self.unpaused_slots)
             + len(self.draft_limits)
             + len(self.checkpoints)
+            + (self.handoffs is not None)
         )
 
     @property

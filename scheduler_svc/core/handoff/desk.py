@@ -1,0 +1,293 @@
+"""Begins hand-offs, takes what workers say of them, and ends them, one way or the other."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+
+from scheduler_svc.core.cluster.notices import Placed
+from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.handoff.commit import Arrived, contradiction_of, take_over
+from scheduler_svc.core.handoff.counts import HandoffCounts
+from scheduler_svc.core.handoff.eligibility import why_not_there, why_request_stays
+from scheduler_svc.core.handoff.handoff import Handoff, Phase
+from scheduler_svc.core.handoff.waits import HandoffWaits
+from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.slots.state import SlotState
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.report import DivergenceError
+
+KEY_BYTES = 16
+RETRY_S = 1.0
+"""How long a request stays where it is after a hand-off of it has failed, before the next is begun unasked; twice as
+long after each further one."""
+MAX_RETRY_S = 60.0
+
+
+class HandoffRefusedError(ValueError):
+    """A request cannot be handed over as asked. `field` is what stands in the way: request_id or worker_id."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class HandoffDesk:
+    """All hand-offs between the workers of one scheduler. `now` as everywhere."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        workers: Mapping[str, Worker],
+        register: Register,
+        queues: Queues,
+        make_key: Callable[[], bytes] = lambda: secrets.token_bytes(KEY_BYTES),
+    ) -> None:
+        self._config, self._workers, self._register, self._queues = config, workers, register, queues
+        self._make_key = make_key
+        self._last_transfer = 0
+        self.counts = HandoffCounts()
+        self.now = 0.0
+        """When somebody last said what time it is: for calls that come without."""
+        self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw)
+        """Those of other schedulers that were found half done."""
+        register.on_gone = self.request_gone
+
+    # -- begin --
+
+    def hand_over(self, key: RequestKey, target_id: str, now: float) -> Handoff:
+        """Begins to hand a request over to a worker. Raises HandoffRefusedError, and nothing has changed then."""
+        request = self._register.requests.get(key)
+        if request is None:
+            raise HandoffRefusedError(f"no request {key.request_id!r} is known here", "request_id")
+        target = self._workers.get(target_id)
+        if target is None:
+            raise HandoffRefusedError(f"no worker {target_id!r} is known here", "worker_id")
+        source = self._workers.get(request.worker_id) if request.worker_id is not None else None
+        if source is None:
+            raise HandoffRefusedError(f"no worker has request {key.request_id!r} yet", "request_id")
+        if why := why_request_stays(request, source):
+            raise HandoffRefusedError(
+                f"request {key.request_id!r} cannot be handed over: {why}", "request_id"
+            )
+        if why := why_not_there(request, source, target, self._config.watermark_blocks_per_seq):
+            raise HandoffRefusedError(f"request {key.request_id!r} cannot go there: {why}", "worker_id")
+        return self.begin(request, source, target, now)
+
+    def begin(self, request: Request, source: Worker, target: Worker, now: float) -> Handoff:
+        """Begins to hand over a request that can be (`eligibility.py`). Its frontend is told before any worker
+        (HO10)."""
+        self.now = now
+        source_slot = request.slot
+        assert source_slot is not None
+        limit = int(source.table.limit[source_slot])
+        target_slot = target.table.place_import(request, limit, target.limits.num_draft_tokens)
+        self._last_transfer += 1
+        handoff = Handoff(
+            request,
+            self._last_transfer,
+            self._make_key(),
+            self._next_leg(request),
+            source,
+            source_slot,
+            target,
+            target_slot,
+            bool(source.table.num_blocks[source_slot]),
+            now,
+        )
+        request.handoff = handoff
+        source.handoffs.exports[source_slot] = target.handoffs.imports[target_slot] = handoff
+        source.handoffs.begun.append(handoff)
+        target.handoffs.arriving.append(handoff)
+        self._tell(request, target, handoff.leg)
+        self.counts.num_begun += 1
+        return handoff
+
+    def _next_leg(self, request: Request) -> int:
+        request.newest_leg += 1
+        return request.newest_leg
+
+    def _tell(self, request: Request, worker: Worker, leg: int) -> None:
+        num_cached = request.history.num_cached_tokens
+        placed = Placed(request.key, request.attempt, worker.info.worker_id, num_cached, leg)
+        self._register.notices.append(placed)
+
+    # -- what targets say --
+
+    def ready(self, worker_id: str, slot: int, transfer: int, now: float) -> None:
+        """A target has all but a few blocks: the source may freeze the slot (HO4). Raises DivergenceError."""
+        handoff = self._import(worker_id, slot, transfer)
+        if handoff is not None and handoff.phase is Phase.BEGUN:
+            self.now = handoff.frozen_at = now
+            handoff.phase = Phase.READY
+            handoff.source.handoffs.freezing.append(handoff)
+
+    def failed(self, worker_id: str, slot: int, transfer: int, now: float) -> None:
+        """A target will never have all of a request (HO8). Raises DivergenceError."""
+        handoff = self._import(worker_id, slot, transfer)
+        if handoff is not None:
+            self.stop(handoff, "target", now)
+
+    def ended(self, worker_id: str, slot: int, transfer: int, arrived: Arrived, now: float) -> None:
+        """A target has all of a request: that is the commit (HO6). Raises DivergenceError."""
+        handoff = self._import(worker_id, slot, transfer)
+        if handoff is None:
+            return
+        if handoff.phase is not Phase.FROZEN:
+            raise DivergenceError(f"transfer {transfer} has ended in slot {slot}, and was not frozen")
+        if why := contradiction_of(handoff, arrived):
+            raise DivergenceError(f"transfer {transfer} in slot {slot}: {why}")
+        self.commit(handoff, arrived, now)
+
+    def _import(self, worker_id: str, slot: int, transfer: int) -> Handoff | None:
+        """The hand-off that a target speaks of; None: it is over."""
+        worker = self._workers[worker_id]
+        if slot >= worker.table.num_slots:
+            raise DivergenceError(f"a transfer to slot {slot}, of {worker.table.num_slots}")
+        handoff = worker.handoffs.imports.get(slot)
+        if handoff is None or handoff.transfer != transfer:
+            return None
+        if not handoff.is_target_told:
+            raise DivergenceError(f"transfer {transfer} to slot {slot}, which was not told of it")
+        return handoff
+
+    # -- the end --
+
+    def commit(self, handoff: Handoff, arrived: Arrived, now: float) -> None:
+        """The request is the target's."""
+        self.now = now
+        request, source = handoff.request, handoff.source
+        table, slot = source.table, handoff.source_slot
+        is_there = self._is_current(source) and table.holds(request)
+        may_publish = bool(table.started_at[slot] >= source.reset_at) and not table.is_spoilt[slot]
+        made = arrived.num_output - int(table.num_output[slot])
+        if not source.attached:  # its reports of what it made were lost with its link
+            self._queues.charge_output(request, max(made, 0))
+        never_ran = not handoff.has_blocks and int(table.state[slot]) == SlotState.PREPARING
+        self._leave(handoff, Phase.COMMITTED)
+        if is_there:
+            source.hand_off(slot)
+        handoff.target.table.num_found[handoff.target_slot] = min(
+            int(handoff.target.table.num_found[handoff.target_slot]), int(table.num_found[slot])
+        )
+        is_kept = self._config.enable_prefix_caching and not request.needs_every_position
+        take_over(handoff, arrived, may_publish=may_publish, is_kept=is_kept)
+        request.history.has_yet_to_start |= never_ran
+        handoff.target.handoffs.committed.append(handoff.target_slot)
+        if arrived.num_output > request.num_prior_output_tokens and not request.is_pooling:
+            self._register.answered(request, now)
+        self._count_commit(handoff, now)
+
+    def _count_commit(self, handoff: Handoff, now: float) -> None:
+        counts, target = self.counts, handoff.target
+        counts.num_committed += 1
+        counts.num_blocks += int(target.table.num_blocks[handoff.target_slot])
+        frozen_s = max(now - (handoff.frozen_at or now), 0.0)
+        counts.frozen_s += frozen_s
+        counts.frozen_times.append(frozen_s)
+        handoff.request.history.num_failed_handoffs = 0
+        handoff.request.history.no_handoff_before = 0.0
+
+    def stop(self, handoff: Handoff, reason: str, now: float, *, source_knows: bool = False) -> None:
+        """The hand-off has failed; the request goes on at the source (HO8). `source_knows`: that one has ended it by
+        itself, or is told in another way."""
+        if handoff.is_over:
+            return
+        self.now = now
+        request, source, slot = handoff.request, handoff.source, handoff.source_slot
+        was_frozen = handoff.phase is Phase.FROZEN
+        self._leave(handoff, Phase.FAILED)
+        self._drop_target(handoff)
+        self.counts.failed[reason] += 1
+        history = request.history
+        history.no_handoff_before = now + min(RETRY_S * 2**history.num_failed_handoffs, MAX_RETRY_S)
+        history.num_failed_handoffs += 1
+        if source_knows or not (self._is_current(source) and source.table.holds(request)):
+            return
+        if was_frozen:
+            self.thaw(request, source)
+        elif handoff.is_source_told:
+            source.handoffs.kept.append(slot)
+
+    def thaw(self, request: Request, source: Worker) -> None:
+        """A frozen request goes on where it is, under a leg of its own."""
+        assert request.slot is not None
+        request.leg = self._next_leg(request)
+        self._tell(request, source, request.leg)
+        source.handoffs.thawed[request.slot] = request.leg
+
+    def request_gone(self, request: Request) -> None:
+        """A request that is being handed over has ended, or is lost: so has the hand-off."""
+        handoff = request.handoff
+        assert handoff is not None
+        self._leave(handoff, Phase.FAILED)
+        self._drop_target(handoff)
+        self.counts.failed["ended"] += 1
+
+    def _leave(self, handoff: Handoff, phase: Phase) -> None:
+        handoff.phase, handoff.request.handoff = phase, None
+        handoff.source.handoffs.leave(handoff)
+        handoff.target.handoffs.leave(handoff)
+
+    def _is_current(self, worker: Worker) -> bool:
+        """It has not said hello since: another object would stand for it."""
+        return self._workers.get(worker.info.worker_id) is worker
+
+    def _drop_target(self, handoff: Handoff) -> None:
+        target, slot = handoff.target, handoff.target_slot
+        if not self._is_current(target):
+            return
+        if target.table.state[slot] == SlotState.IMPORTING and target.table.requests[slot] is handoff.request:
+            target.drop_import(slot, is_told=handoff.is_target_told)
+
+    # -- what else ends them --
+
+    def look_at(self, worker: Worker, now: float) -> None:
+        """A step of `worker` was made, or a report of it was read: ends what cannot go on with that."""
+        broken, worker.handoffs.broken = worker.handoffs.broken, []
+        for handoff, reason in broken:
+            self.stop(handoff, reason, now)
+        for slot in worker.table.refused:
+            handoff_of_row = worker.handoffs.exports.get(slot)
+            if handoff_of_row is not None:
+                self.stop(handoff_of_row, "not_run", now)
+
+    def detached(self, worker: Worker, now: float) -> None:
+        """The worker's link has ended: it has dropped what it was taking over, and what it let others read and was not
+        frozen (HO9). What it has frozen, others may still have all of."""
+        for handoff in list(worker.handoffs.imports.values()):
+            self.stop(handoff, "target_link", now)
+        for handoff in list(worker.handoffs.exports.values()):
+            if handoff.phase is not Phase.FROZEN:
+                self.stop(handoff, "source_link", now, source_knows=True)
+
+    def tick(self, now: float) -> None:
+        """Looks at what time, and the state of workers, ends."""
+        self.leave_troubled(now)
+        self.waits.tick(now)
+
+    def leave_troubled(self, now: float) -> None:
+        """Ends hand-offs to workers that are not well, or that the request's frontend does not hear (HO1)."""
+        self.now = now
+        for worker in self._workers.values():
+            for handoff in list(worker.handoffs.imports.values()):
+                is_unheard = handoff.request.key.frontend_instance in worker.vitals.unheard_by
+                if is_unheard or not worker.is_well:
+                    self.stop(handoff, "target_unwell", now)
+
+    def stop_all(self, reason: str) -> None:
+        """Ends all of them, as of a reset of the caches."""
+        for worker in self._workers.values():
+            for handoff in list(worker.handoffs.imports.values()):
+                self.stop(handoff, reason, self.now)
+
+    def tell_again(self, instance: str) -> None:
+        """A frontend has said hello: it hears who may run what was handed over, or is to be (HO10)."""
+        for request in self._register.of(instance):
+            worker = self._workers.get(request.worker_id) if request.worker_id is not None else None
+            if worker is not None and request.leg:
+                self._tell(request, worker, request.leg)
+            if request.handoff is not None:
+                self._tell(request, request.handoff.target, request.handoff.leg)

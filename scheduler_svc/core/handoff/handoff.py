@@ -1,0 +1,72 @@
+"""One request on its way from one worker to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from scheduler_svc.core.liveness.evidence import Process
+
+if TYPE_CHECKING:
+    from scheduler_svc.core.request import Request
+    from scheduler_svc.core.slots.worker import Worker
+
+
+class Phase(Enum):
+    """How far it is."""
+
+    BEGUN = "begun"
+    """The target reads what the source has written."""
+    READY = "ready"
+    """The target has said that the source may freeze the slot."""
+    FROZEN = "frozen"
+    """A step of the source that freezes the slot has been made."""
+    COMMITTED = "committed"
+    FAILED = "failed"
+
+
+OVER = (Phase.COMMITTED, Phase.FAILED)
+
+
+@dataclass(eq=False)
+class Handoff:
+    """A request, and both ends. Until it is committed the request is the source's."""
+
+    request: Request
+    transfer: int
+    """Its number (HO2)."""
+    key: bytes = field(repr=False)
+    """What the source asks for."""
+    leg: int
+    """The target's."""
+    source: Worker = field(repr=False)
+    """As it is known now: whoever adopts the source's table puts the new one here."""
+    source_slot: int
+    target: Worker = field(repr=False)
+    target_slot: int
+    has_blocks: bool
+    """The request runs; else it waits for its grammar, or was preempted."""
+    begun_at: float
+    phase: Phase = Phase.BEGUN
+    is_source_told: bool = False
+    """A step of the source has said who may read the slot."""
+    is_target_told: bool = False
+    """A step of the target has given the slot."""
+    frozen_at: float | None = None
+    """When the target said that it is ready, in seconds."""
+
+    @property
+    def is_over(self) -> bool:
+        """It is committed, or has failed."""
+        return self.phase in OVER
+
+    @property
+    def source_process(self) -> Process:
+        """Who has the request until the commit."""
+        return self.source.process
+
+    @property
+    def target_process(self) -> Process:
+        """Who is to have it."""
+        return self.target.process
