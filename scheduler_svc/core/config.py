@@ -99,6 +99,17 @@ class SchedulerConfig(BaseModel):
     beside the steps; fewer are made within its step. 0: all are."""
     max_handoffs_per_worker: NonNegativeInt = 4
     """Requests that a worker that drains hands over to others at a time. 0: it hands over none by itself."""
+    rebalance: bool = False
+    """Hand requests over from workers that are slow, full or hot to others that have room."""
+    rebalance_after_s: PositiveFloat = 1.0
+    """How long a worker has to be full or hot before something is moved, in seconds."""
+    rebalance_pause_s: PositiveFloat = 30.0
+    """How long a request that was moved unasked stays where it is, in seconds."""
+    resume_elsewhere: bool = False
+    """Hand preempted requests over to workers that can compute them again before there is room where they were."""
+    handoff_blocks_per_s: PositiveFloat = 2000.0
+    """Blocks that travel from one worker to another per second, for the policies above: bytes per second over bytes
+    per block."""
     max_waiting: PositiveInt = 100_000
     """Requests that may wait for one model; more are refused. Of one tenant: max_queued in the file of tenants."""
     max_waiting_bytes: int = Field(default=384 << 20, ge=1 << 20)

@@ -18,7 +18,6 @@ from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.drain import hand_over_drained
 from scheduler_svc.core.handoff.step_orders import has_handoff_work
 from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.integrity import check_requests, check_workers
@@ -26,6 +25,7 @@ from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
 from scheduler_svc.core.liveness.solo import absolve
 from scheduler_svc.core.liveness.unreachable import Unreachable
+from scheduler_svc.core.moves.policies import HandoffPolicies
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.queue.tenants import Tenants
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
@@ -67,6 +67,7 @@ class Scheduler:
         may_hear = self.liveness.evidence.may_hear
         self.unaccounted = UnaccountedRequests(config.start_grace_s, now, config.worker_grace_s, may_hear)
         self.handoffs = HandoffDesk(config, self.workers, self.register, self.queues)
+        self.policies = HandoffPolicies(config, self.workers, self.handoffs)
         self._refusals = Refusals(
             config, self.admission, self.register, self.queues, self.workers, self.unreachable
         )
@@ -175,6 +176,7 @@ class Scheduler:
             absolve(worker, record, report, self.register)
         for finish in finishes:
             self.register.forget_ended(finish.request)
+        self.policies.reported(now)
         if report.withdrawn:
             self.handoffs.withdraw(worker, withdraw(worker, report.withdrawn, self.register), now)
 
@@ -313,7 +315,7 @@ class Scheduler:
         self._suspend_on(worker)
         self._refusals.refuse_waiting(self._queue_of(worker), now)
         self.handoffs.leave_draining(worker, now)
-        hand_over_drained(self.config, self.workers, self.handoffs, now)
+        self.policies.tick(now)
         return len(worker.requests())
 
     def attach_frontend(
@@ -341,7 +343,7 @@ class Scheduler:
         self._remove_gone(now)
         self.liveness.judge(now)
         self.handoffs.tick(now)
-        hand_over_drained(self.config, self.workers, self.handoffs, now)
+        self.policies.tick(now)
         self._refusals.refuse_unreachable(now)
         for model, queue in self.queues.by_model():
             if len(queue) and all(w.draining for w in self.workers.values() if w.info.model == model):

@@ -27,6 +27,8 @@ class SlotHistory:
     """In a row."""
     no_handoff_before: float = 0.0
     """When it may be handed over unasked again, in seconds."""
+    no_move_before: float = 0.0
+    """When a policy that is no drain's may move it again, in seconds."""
     prefix_wait: PrefixWait | None = field(default=None, repr=False)
     """The block of its prefix that another request computes, and that it waits for; None: there is none."""
     fence: CopyGroup | None = field(default=None, repr=False)

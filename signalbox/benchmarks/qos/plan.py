@@ -15,7 +15,9 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.queue.tenants import Tenants
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step.step import StepReport
-from signalbox.benchmarks.scheduler.planning import MODEL, CountingWorker, Plan, Timing, Turn, Workload
+from signalbox.benchmarks.scheduler.counting_worker import CountingWorker, Timing
+from signalbox.benchmarks.scheduler.planning import MODEL, Plan, Workload
+from signalbox.benchmarks.scheduler.turn import Turn
 
 TIMING = Timing(base=0.005, per_token=0.00002, per_context=0.0, per_copy=0.00005)
 BLOCK_SIZE = 16

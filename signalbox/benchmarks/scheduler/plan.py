@@ -22,12 +22,15 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import shortage
-from signalbox.benchmarks.scheduler.planning import MODEL, CountingWorker, Plan, Timing, Workload
+from signalbox.benchmarks.scheduler.counting_worker import CountingWorker, Timing
+from signalbox.benchmarks.scheduler.latencies import Latencies, summarize_handoffs
+from signalbox.benchmarks.scheduler.planning import MODEL, Plan, Stream, Workload
+from signalbox.benchmarks.scheduler.transfers import Transfers
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 
 
-def summarize(plan: Plan, spent_s: float) -> dict[str, float]:
+def summarize(plan: Plan, latencies: Latencies, spent_s: float) -> dict[str, float]:
     """The line that is printed."""
     samples = plan.samples[: plan.num_done].astype(np.float64)
     ttft, rest = samples[:, 0] * 1e3, samples[:, 1]
@@ -51,6 +54,8 @@ def summarize(plan: Plan, spent_s: float) -> dict[str, float]:
         "preemptions": sum(s.num_preemptions for s in stats),
         "held_tokens_most": plan.most_held,
         "recomputed_share": round(recomputed / (output + prefilled), 4),
+        **latencies.summarize(),
+        **(summarize_handoffs(plan.scheduler.handoffs.counts) if plan.transfers is not None else {}),
     }
 
 
@@ -69,6 +74,10 @@ def make_plan(args: argparse.Namespace) -> Plan:
         enable_prefix_caching=not args.no_prefix_caching,
         just_in_time_steps=not args.eager,
         side_copy_blocks=args.side_copy_blocks,
+        rebalance=args.rebalance,
+        rebalance_after_s=args.rebalance_after_s,
+        resume_elsewhere=args.resume_elsewhere,
+        handoff_blocks_per_s=args.bandwidth_gb_s * 1e9 / args.block_bytes,
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
     timing = Timing(args.base_ms / 1e3, args.token_ms / 1e3, args.context_ms / 1e3, args.copy_ms / 1e3)
@@ -77,6 +86,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         info = WorkerInfo(
             f"w{number}", "i", "a:1", MODEL, args.max_num_seqs * 4, args.blocks, 16, args.max_model_len,
             args.max_num_batched_tokens, 0, args.host_blocks, groups=tuple(args.group), state_group=args.states,
+            kv_layout="counted",
         )  # fmt: skip
         check_offer(info)
         scheduler.attach_worker(info, None, 0.0)
@@ -89,8 +99,34 @@ def make_plan(args: argparse.Namespace) -> Plan:
         tuple(args.output),
         args.shared,
         args.think_s,
+        tuple(args.stream),
+        args.slow,
     )
-    return Plan(scheduler, workers, load, random.Random(args.seed))
+    plan = Plan(scheduler, workers, load, random.Random(args.seed))
+    if args.rebalance or args.resume_elsewhere:
+        plan.transfers = Transfers(
+            workers, args.block_bytes, args.bandwidth_gb_s * 1e9, args.latency_ms / 1e3
+        )
+    return plan
+
+
+def parse_stream(text: str) -> Stream:
+    """`NAME:RATE:LOW-HIGH:LOW-HIGH`: conversations per second, new prompt tokens and output tokens. Raises
+    ValueError."""
+    name, rate, prompt, output = text.split(":")
+    return Stream(name, float(rate), parse_span(prompt), parse_span(output))
+
+
+def parse_span(text: str) -> tuple[int, int]:
+    """`LOW-HIGH`. Raises ValueError."""
+    low, high = map(int, text.split("-"))
+    return low, high
+
+
+def parse_slow(text: str) -> tuple[str, float, float]:
+    """`WORKER:SECONDS:FACTOR`. Raises ValueError."""
+    name, at_s, factor = text.split(":")
+    return name, float(at_s), float(factor)
 
 
 def parse_group(text: str) -> BlockGroup:
@@ -147,6 +183,34 @@ def make_parser() -> argparse.ArgumentParser:
         metavar=("LOW", "HIGH"),
         help="output tokens per turn",
     )
+    add(
+        "--stream",
+        type=parse_stream,
+        action="append",
+        default=[],
+        metavar="NAME:RATE:PROMPT:OUTPUT",
+        help="one kind of requests, as chat:4:50-200:100-300; instead of --rate, --prompt and --output",
+    )
+    add(
+        "--slo",
+        type=float,
+        nargs=2,
+        metavar=("TTFT_MS", "ITL_MS"),
+        help="goodput: ITL is the p99 of a request",
+    )
+    add(
+        "--slow",
+        type=parse_slow,
+        default=("", 0.0, 1.0),
+        metavar="WORKER:SECONDS:FACTOR",
+        help="it becomes slow",
+    )
+    add("--rebalance", action="store_true", help="slow, full and hot workers hand requests over")
+    add("--rebalance-after-s", type=float, default=SchedulerConfig().rebalance_after_s)
+    add("--resume-elsewhere", action="store_true", help="preempted requests are handed over")
+    add("--block-bytes", type=int, default=368640, help="bytes of a block that is handed over")
+    add("--bandwidth-gb-s", type=float, default=1.0, help="at which they travel, in 10^9 bytes per second")
+    add("--latency-ms", type=float, default=1.0, help="of a hand-off's messages")
     add("--shared", type=int, default=0, help="system prompt that all conversations begin with, in tokens")
     add("--base-ms", type=float, default=5.0, help="duration of an empty step")
     add("--token-ms", type=float, default=0.02, help="and per token of it")
@@ -205,6 +269,8 @@ def main() -> None:
     if args.last_come:
         shortage.loss = last_come
     plan = make_plan(args)
+    latencies = Latencies(tuple(args.slo) if args.slo else None)
+    plan.on_end = latencies.take
     if args.memory:
         every = max(args.requests // 10, 1)
         plan.on_done = lambda count: (
@@ -213,7 +279,7 @@ def main() -> None:
     started = time.perf_counter()
     plan.run()
     plan.scheduler.check_integrity()
-    print(json.dumps(summarize(plan, time.perf_counter() - started)))
+    print(json.dumps(summarize(plan, latencies, time.perf_counter() - started)))
 
 
 if __name__ == "__main__":

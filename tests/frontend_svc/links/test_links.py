@@ -14,7 +14,7 @@ from frontend_svc.requests.sessions.session import Session
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.links import rpc
-from signalbox.v1 import frontend_pb2, worker_pb2
+from signalbox.v1 import frontend_pb2, scheduler_pb2, worker_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
 from signalbox.v1.scheduler_pb2 import WorkerDirectory
 from tests.frontend_svc.helpers import character_ids, until

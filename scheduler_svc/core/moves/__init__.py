@@ -1,0 +1,1 @@
+"""Who uses hand-offs besides drains: policies that begin them unasked."""

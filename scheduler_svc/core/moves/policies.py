@@ -1,0 +1,51 @@
+"""Looks now and then who is to be handed over, by all policies in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.handoff.desk import HandoffDesk
+from scheduler_svc.core.handoff.drain import hand_over_drained
+from scheduler_svc.core.moves.rebalance import Rebalance
+from scheduler_svc.core.moves.resumption import resume_elsewhere
+from scheduler_svc.core.moves.step_cost import StepCost
+from scheduler_svc.core.slots.worker import Worker
+
+LOOK_S = 0.1
+"""Time between two looks at least, in seconds."""
+NEVER = float("inf")
+
+
+class HandoffPolicies:
+    """All that begins hand-offs unasked. A report costs it one comparison."""
+
+    def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
+        self._config, self._workers, self._desk = config, workers, desk
+        self._rebalance = Rebalance(config, workers, desk)
+        self._costs: dict[str, StepCost] = {}
+        is_on = config.max_handoffs_per_worker and (config.rebalance or config.resume_elsewhere)
+        self.next_look = 0.0 if is_on else NEVER
+        """Before this time there is nothing to look at, in seconds; NEVER: no policy but that of drains is in force."""
+
+    def tick(self, now: float) -> None:
+        """What drains is handed over, and the others look."""
+        hand_over_drained(self._config, self._workers, self._desk, now)
+        self.reported(now)
+
+    def reported(self, now: float) -> None:
+        """A report was read: the others look, if it is time."""
+        if now >= self.next_look:
+            self.look(now)
+
+    def look(self, now: float) -> None:
+        """Begins what pays now."""
+        self.next_look = now + LOOK_S
+        for name in self._costs.keys() - self._workers.keys():
+            del self._costs[name]
+        for name, worker in self._workers.items():
+            self._costs.setdefault(name, StepCost()).look(worker)
+        if self._config.resume_elsewhere:
+            resume_elsewhere(self._config, self._workers, self._desk, self._costs, now)
+        if self._config.rebalance:
+            self._rebalance.look(self._costs, now)

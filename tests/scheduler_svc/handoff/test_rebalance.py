@@ -1,0 +1,149 @@
+"""Requests go from workers that have too much to others that have room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_svc.core.moves.step_cost import MIN_LOOKS, StepCost
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import WorkerHealth
+from tests.scheduler_svc.handoff.pair import A, B, Pair
+
+STEP_US = 10_000
+
+
+def busy(num_requests: int, **settings: object) -> tuple[Pair, list[Request]]:
+    """A has all requests, as decode rows, and B none; nobody has looked yet."""
+    values: dict[str, Any] = {"rebalance_after_s": 1.0, "handoff_blocks_per_s": 1e6}
+    pair = Pair(attach=False, **values | settings)
+    pair.fields["num_blocks"] = 256
+    pair.attach(A)
+    pair.attach(B)
+    requests = [pair.submit(f"r{number}", 6 + 8 * number) for number in range(num_requests)]
+    for _ in range(20):
+        pair.core.schedule(A, 0.0)
+        pair.report(A, duration_us=STEP_US)
+    return pair, requests
+
+
+def look(pair: Pair, now: float, token_s: float = 0.001) -> list[Request]:
+    """One look, with steps whose cost is known. Returns who is handed over by now, in order."""
+    cost = StepCost()
+    cost.look = lambda worker: None  # type: ignore[method-assign]
+    cost._num_looks = MIN_LOOKS  # steps of 10 ms + `token_s` per token
+    cost._sums[:] = 2, 40, 0.02 + 40 * token_s, 1000, 0.2 * 2 + 1000 * token_s
+    pair.core.policies._costs = dict.fromkeys((A, B), cost)
+    pair.core.policies.look(now)
+    pair.core.check_integrity()
+    return [handoff.request for handoff in pair.a.handoffs.exports.values()]
+
+
+def test_nothing_moves_unasked_unless_it_is_set() -> None:
+    """HO15: off by default."""
+    pair, _ = busy(6)
+    pair.a.vitals.health = WorkerHealth.SLOW
+    pair.core.policies.tick(5.0)
+    assert not pair.a.handoffs.exports
+
+
+def test_a_slow_worker_hands_over_what_costs_least_a_few_at_a_time() -> None:
+    """HO15: at once, at most `max_handoffs_per_worker`, those with the fewest blocks; the rest stays its own."""
+    pair, requests = busy(3, rebalance=True, max_handoffs_per_worker=2)
+    assert look(pair, 2.0) == []
+    pair.a.vitals.health = WorkerHealth.SLOW
+    assert look(pair, 2.1) == requests[:2]
+    assert all(request.worker_id == A for request in requests)
+
+
+def test_a_slow_worker_that_hands_over_loses_nobody() -> None:
+    """HO15: liveness takes back what it has only where nothing can be handed over."""
+    for rebalance in (True, False):
+        pair, _ = busy(2, rebalance=rebalance)
+        pair.a.vitals.health = WorkerHealth.SLOW
+        pair.core.liveness._relieve(pair.a)
+        assert len(pair.a.requests()) == (2 if rebalance else 0)
+
+
+def test_a_hot_worker_waits_for_the_imbalance_to_last() -> None:
+    """HO16: it must have lasted, without a look in between at which there was none."""
+    pair, requests = busy(5, rebalance=True, max_handoffs_per_worker=1)
+    assert look(pair, 1.0) == []
+    assert look(pair, 1.9) == []
+    pair.b.draining = True
+    assert look(pair, 1.95) == []
+    pair.b.draining = False
+    assert look(pair, 2.1) == []
+    assert look(pair, 3.0) == []
+    assert look(pair, 3.2) == requests[:1]
+
+
+def test_a_move_overturns_no_imbalance() -> None:
+    """HO16: the margin is more than two moves take away, those under way included."""
+    pair, _ = busy(5, rebalance=True)
+    look(pair, 1.0)
+    assert len(look(pair, 2.5)) == 2, "5 and 0, then 5 and 1; with 5 and 2 on their way nothing is hot"
+    pair, _ = busy(3, rebalance=True)
+    look(pair, 1.0)
+    assert look(pair, 2.5) == []
+
+
+@pytest.mark.parametrize(("token_s", "moves"), [(0.001, True), (1e-7, False), (0.0, False)])
+def test_hot_rows_move_only_where_it_pays(token_s: float, moves: bool) -> None:
+    """HO16: what steps take per token is known, and a move costs less than all have of it."""
+    pair, _ = busy(5, rebalance=True, handoff_blocks_per_s=1000.0)
+    look(pair, 1.0, token_s)
+    assert bool(look(pair, 2.5, token_s)) is moves
+
+
+def test_a_request_that_moved_stays_for_a_time() -> None:
+    """HO16"""
+    pair, requests = busy(1, rebalance=True, rebalance_pause_s=30.0)
+    pair.a.vitals.health = WorkerHealth.SLOW
+    assert look(pair, 1.0) == requests
+    pair.core.handoffs.stop(requests[0].handoff, "target", 1.0)  # type: ignore[arg-type]
+    assert look(pair, 30.9) == []
+    assert look(pair, 31.1) == requests
+
+
+def preempted(pair: Pair, request: Request) -> Worker:
+    """Takes the request's blocks, and has the worker report it."""
+    worker = pair.a
+    assert request.slot is not None
+    worker.table.refuse(request.slot)
+    worker.draining = True
+    for member in worker.requests():  # it is not to resume here by itself
+        member.client_paused = member is request
+    pair.step(A)
+    pair.step(A)
+    request.client_paused = worker.draining = False
+    assert request.slot in worker.table.preempted
+    return worker
+
+
+@pytest.mark.parametrize(("token_s", "moves"), [(0.001, True), (0.5, False), (0.0, False)])
+def test_a_preempted_request_starts_elsewhere_where_that_is_sooner(token_s: float, moves: bool) -> None:
+    """HO17: the first end here is 80 steps of 10 ms away; there it has some 26 tokens to compute."""
+    pair, requests = busy(2, resume_elsewhere=True)
+    preempted(pair, requests[0])
+    assert (look(pair, 3.0, token_s) == requests[:1]) is moves
+    if moves:
+        assert requests[0].handoff is not None
+        assert not requests[0].handoff.has_blocks
+
+
+def test_a_step_cost_is_found_from_counters() -> None:
+    """HO16: 10 ms and 2 ms per token, from steps of several sizes; nothing is said while all steps are alike."""
+    pair, _ = busy(1)
+    worker, cost = pair.a, StepCost()
+    for number in range(3 * MIN_LOOKS):
+        num_tokens = 5 + 10 * (number % 3)
+        worker.stats.num_reported += 2
+        worker.stats.num_output_tokens += 2 * num_tokens
+        worker.stats.step_us += 2 * (10_000 + 2_000 * num_tokens)
+        cost.look(worker)
+        if number < MIN_LOOKS - 1:
+            assert cost.token_s == 0.0
+    assert cost.token_s == pytest.approx(0.002, rel=0.05)
