@@ -97,6 +97,9 @@ class WorkerSettings(MetricsSettings):
     drain_s: float = Field(0.0, ge=0)
     """How long running requests may go on when the worker is told to stop, in seconds; new ones go to other workers,
     and are refused where there are none. 0: running ones go on elsewhere at once, and new ones wait for a worker."""
+    hand_off: bool = False
+    """Whether requests that run here may go on at other workers of this identity, and theirs here, where the scheduler
+    says so: of a worker that drains, or that an operator moves. On a CPU alone, so far."""
     transfer_listen: str | None = None
     """host:port where other workers fetch KV blocks of requests that move to them; port 0: any. Unset: the host of
     listen, any port. Empty: they come by shared memory, or in the messages of the control stream."""

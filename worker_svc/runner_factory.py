@@ -81,7 +81,7 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         crash_token=settings.sim_crash_token,
     )
     used = failures if failures != SimFailures() else None
-    return SimRunner(info, timing, used, shared=hasattr(os, "memfd_create")), drafter
+    return SimRunner(info, timing, used, shared=settings.hand_off and hasattr(os, "memfd_create")), drafter
 
 
 def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
@@ -130,6 +130,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
             mean_request_tokens=settings.mean_request_tokens,
             num_checkpoints=settings.num_checkpoints,
             max_draft_tokens=speculation.num_drafts if speculation else 0,
+            shares_blocks=settings.hand_off,
         )
     except ModelLoadError as error:
         raise StartupError(str(error)) from None

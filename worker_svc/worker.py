@@ -81,7 +81,7 @@ class Worker:
             ),
         )
         self._transfers: Transfers | None = None
-        if runner.info.kv_layout:
+        if settings.hand_off and runner.info.kv_layout:
             assert isinstance(runner, HandoffRunner)
             name = WorkerName(settings.worker_id, outputs.worker_instance)
             memory = blocks_of(runner)
@@ -245,5 +245,5 @@ def _hello(
         state_group=build_state_group(info),
         groups=build_groups(info),
         protocol=versions.ours(has_groups=bool(info.groups)),
-        kv_layout=info.kv_layout,
+        kv_layout=info.kv_layout if settings.hand_off else "",
     )

@@ -27,7 +27,7 @@ from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
-from worker_svc.runner.model.cache_making import CacheMaker
+from worker_svc.runner.model.cache_making import CacheMaker, one_block
 from worker_svc.runner.model.head import ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.label_head import decoder_tasks, label_settings
@@ -89,6 +89,7 @@ class TorchRunner:
         mean_request_tokens: int | None = None,
         max_draft_tokens: int = 0,
         has_groups: bool = True,
+        shares_blocks: bool = False,
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
@@ -102,6 +103,7 @@ class TorchRunner:
         usual, or as have room. num_checkpoints: of recurrent states; None: as have room; 0: prompts begin at their
         first token. mean_request_tokens: length that the cache is divided for, where layers have windows; None: as
         usual. max_draft_tokens: most drafts of a step. has_groups: False: batches have tables of one group alone.
+        shares_blocks: other workers of this machine can be let read the cache.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))
@@ -132,15 +134,11 @@ class TorchRunner:
         head, pooling_mode = self.model.head, None
         if self._head is not None and head is None:
             pooling_mode = choose_pooling_mode(path)
-        self._cache, self._layout = maker.make(self._batch_class, num_host_blocks, has_groups=has_groups)
-        self.block_memory = block_memory_of(self._cache, self._layout.groups)
-        self._check_cache = KVCache(
-            self.model.layer_shapes,
-            num_blocks=1,
-            block_size=block_size,
-            dtype=self.model.dtype,
-            device=self.model.device,
+        self._cache, self._layout = maker.make(
+            self._batch_class, num_host_blocks, has_groups=has_groups, is_shared=shares_blocks
         )
+        self.block_memory = block_memory_of(self._cache, self._layout.groups)
+        self._check_cache = one_block(self.model, block_size)
         """One block for `check`, taken now: when it is needed, memory may be short."""
         self.info = RunnerInfo(
             model=served_model_name,

@@ -60,12 +60,11 @@ class Latencies:
 
 def summarize_handoffs(counts: HandoffCounts) -> dict[str, float]:
     """What became of hand-offs."""
-    frozen = counts.frozen_times
     return {
         "handoffs_begun": counts.num_begun,
         "handoffs_committed": counts.num_committed,
         "handoffs_failed": sum(counts.failed.values()),
         "handoff_blocks": counts.num_blocks,
-        "frozen_ms_p50": round(float(np.median(frozen)) * 1e3, 2) if frozen else 0.0,
+        "frozen_ms": round(counts.frozen_s / max(counts.num_committed, 1) * 1e3, 2),
         "frozen_s": round(counts.frozen_s, 3),
     }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.typed import Handoff
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker
 
 

@@ -184,6 +184,7 @@ class WorkerNode(Node):
             "runner": "sim",
             "num_slots": setup.num_slots,
             "max_num_batched_tokens": 1 << 20,
+            "hand_off": True,
         }
         self.watch = HandoffWatch(self, self.ring.handoffs, self.instance)
         self.worker_instance = f"{self.world.rng.getrandbits(128):032x}"

@@ -117,6 +117,7 @@ def test_blocks_of_real_models(preset: str, tmp_path: Path) -> None:
         block_size=4,
         max_model_len=64,
         mean_request_tokens=16,
+        shares_blocks=True,
     )
     check_against_copies(runner)
     memory, shapes = runner.block_memory, runner.model.layer_shapes

@@ -76,10 +76,11 @@ class CacheMaker:
         )
 
     def make(
-        self, batch_class: type[PagedBatch], num_host_blocks: int, *, has_groups: bool
+        self, batch_class: type[PagedBatch], num_host_blocks: int, *, has_groups: bool, is_shared: bool
     ) -> tuple[KVCache, CacheLayout]:
         """The cache, its host tier included, and how it is divided. has_groups: False: all layers have the blocks of
-        one group (WB8). ModelLoadError if it does not fit beside the model."""
+        one group (WB8). is_shared: on a CPU it lies in memory that others can be let read (TR4). ModelLoadError if it
+        does not fit beside the model."""
         model, need = self._model, self._need
         layout = with_host_tier(self._layout(batch_class, has_groups=has_groups), num_host_blocks, need)
         self._check_fits(layout, num_host_blocks)
@@ -95,7 +96,7 @@ class CacheMaker:
             )
         counts = [layout.blocks_of(layer) + self._num_scratch for layer in range(len(model.layer_shapes))]
         shared = None
-        if model.device.type == "cpu":
+        if is_shared and model.device.type == "cpu":
             shared = shared_memory_for(model.layer_shapes, counts, need.block_size, model.dtype)
         cache = KVCache(
             model.layer_shapes,
@@ -156,3 +157,10 @@ class CacheMaker:
         step = step_bytes(self._model, batch_class, need.block_size, need.step_tokens)
         free, total = torch.cuda.mem_get_info(device)
         return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
+
+
+def one_block(model: LoadedModel, block_size: int) -> KVCache:
+    """A cache of one block, in memory of its own."""
+    return KVCache(
+        model.layer_shapes, num_blocks=1, block_size=block_size, dtype=model.dtype, device=model.device
+    )
