@@ -28,7 +28,9 @@ MAX_PROMPT_TOKENS = 1024
 class LoggedSessions:
     """An `Observer` that passes everything on, and logs the ends of sessions."""
 
-    def __init__(self, observer: Observer, tokenizer: Tokenizer | None, *, with_prompts: bool) -> None:
+    def __init__(
+        self, observer: Observer[Session], tokenizer: Tokenizer | None, *, with_prompts: bool
+    ) -> None:
         self._observer = observer
         self._tokenizer, self._with_prompts = tokenizer, with_prompts
         self.on_output: Callable[[Session, int, float], None] = observer.on_output

@@ -23,6 +23,7 @@ from frontend_svc.pooling.model_head import ModelHead, read_model_head
 from frontend_svc.request_log import LoggedSessions, log_refusal
 from frontend_svc.requests.model_defaults import NO_DEFAULTS, read_model_defaults
 from frontend_svc.requests.processor import RequestProcessor
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.requests.sessions.session_table import SessionTable
 from frontend_svc.requests.sessions.surroundings import Observer
 from frontend_svc.requests.structured_output import FormCheck
@@ -92,7 +93,7 @@ def make_services(settings: FrontendSettings) -> Services:
         tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else "",
         served_model_name=settings.served_model_name,
     )
-    observer: Observer = TracedSessions(metrics) if tracer.is_on else metrics
+    observer: Observer[Session] = TracedSessions(metrics) if tracer.is_on else metrics
     if settings.log_requests != "off":
         with_prompts = settings.log_requests == "prompts"
         observer = LoggedSessions(observer, tokenizer, with_prompts=with_prompts)

@@ -61,7 +61,7 @@ def refuse(span: Span, request: ClientRequest, error: SignalboxError) -> None:
 class TracedSessions:
     """An `Observer` that passes everything on, and ends the spans of sessions."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer[Session]) -> None:
         self._observer = observer
         self.on_output: Callable[[Session, int, float], None] = observer.on_output
         self.on_delivered: Callable[[float], None] = observer.on_delivered

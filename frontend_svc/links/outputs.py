@@ -42,8 +42,8 @@ def feed(
         speaker.says(vector.attempt, 0, 0, Session.on_vector, vector.values)
     logprobs: dict[int, Sequence[TokenLogprobs]] = {item.attempt: item.tokens for item in batch.logprobs}
     for (attempt, start, token_ids), leg in zip(read_outputs(batch), read_legs(batch), strict=False):
-        given = start, token_ids, logprobs.get(attempt, ()), now
-        speaker.says(attempt, leg, len(token_ids), Session.on_outputs, *given)
+        values = start, token_ids, logprobs.get(attempt, ()), now
+        speaker.says(attempt, leg, len(token_ids), Session.on_outputs, *values)
     for finished in batch.finished:
         speaker.says(finished.attempt, finished.leg, 0, _finish, finished)
 
@@ -55,16 +55,16 @@ class _Speaker:
         self._table = table
         self._worker_id, self._identity = worker_id, identity
 
-    def says(self, attempt: int, leg: int, num_tokens: int, take: Callable[..., None], *given: Any) -> None:
-        """`take` hears the session, the attempt and what is `given`: now, once the scheduler has named us, or never."""
+    def says(self, attempt: int, leg: int, num_tokens: int, take: Callable[..., None], *values: Any) -> None:
+        """`take` hears the session, the attempt and its `values`: now, once the scheduler has named us, or never."""
         session = self._table.by_attempt(attempt)
         if session is None:
             return
         hearing = session.hear(leg, self._worker_id, self._identity)
         if hearing is Hearing.TAKEN:
-            _tell(session, take, attempt, *given)
+            _tell(session, take, attempt, *values)
         elif hearing is Hearing.WAITS:
-            later = partial(_tell, session, take, attempt, *given)
+            later = partial(_tell, session, take, attempt, *values)
             if not session.legs.keep(Said(leg, self._worker_id, self._identity, num_tokens, later)):
                 self._warn(session)
         elif hearing is Hearing.LEFT_OUT:
@@ -75,9 +75,9 @@ class _Speaker:
         log.warning(sentence, session.request_id, session.worker_id, self._worker_id)
 
 
-def _tell(session: Session, take: Callable[..., None], attempt: int, *given: Any) -> None:
+def _tell(session: Session, take: Callable[..., None], attempt: int, *values: Any) -> None:
     try:
-        take(session, attempt, *given)
+        take(session, attempt, *values)
     except Exception:
         log.exception("the session of request %s failed on its output", session.request_id)
         session.fail(InternalError("the output could not be processed"))

@@ -11,7 +11,8 @@ import pytest
 from scheduler_svc.core.handoff import step_orders
 from scheduler_svc.core.handoff.commit import Arrived
 from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.handoff import Handoff, Phase
+from scheduler_svc.core.handoff.handoff import Phase
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.block_groups import SPINE

@@ -19,7 +19,6 @@ from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
 from worker_svc.runner.attention.block_rows import block_memory_of
-from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
 from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads

@@ -40,7 +40,7 @@ class Said:
 
 
 class Legs:
-    """Of one attempt; another one begins anew."""
+    """The legs of one attempt; another one begins anew."""
 
     def __init__(self) -> None:
         self.restart()
@@ -50,7 +50,7 @@ class Legs:
         self.current = 0
         """The highest leg that spoke; 0: none above it has."""
         self._workers: dict[int, str] = {}
-        """By leg, from the current one on."""
+        """Workers by leg, from the current one on."""
         self._waiting: list[Said] = []
         self._size = 0
         self._left_out: dict[str, int] = {}
@@ -76,7 +76,7 @@ class Legs:
 
     @property
     def workers(self) -> set[str]:
-        """Those that may have the attempt, as far as they are known."""
+        """Workers that may have the attempt, as far as they are known."""
         return {*self._workers.values(), *(said.worker_id for said in self._waiting)}
 
     def may_be_on(self, worker_id: str) -> bool:

@@ -58,7 +58,7 @@ class Session:
     def __init__(
         self,
         request: CheckedRequest,
-        table: Owner,
+        table: Owner[Session],
         text: OutputStream | None,
         hashes: BlockHashes | None,
         span: Span | None = None,

@@ -24,8 +24,8 @@ class SessionTable:
 
     def __init__(
         self,
-        operations: Operations,
-        observer: Observer,
+        operations: Operations[Session],
+        observer: Observer[Session],
         *,
         replay_limit: int,
         max_backlog_tokens: int,

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from frontend_svc.clock import Clock
 from frontend_svc.requests.events import Finished
 from signalbox.protocol.enums import LossCause
 
-if TYPE_CHECKING:
-    from frontend_svc.requests.sessions.session import Session
+AnySession = TypeVar("AnySession", contravariant=True)
+OneSession = TypeVar("OneSession")
 
 
-class Operations(Protocol):
+class Operations(Protocol[AnySession]):
     """What sessions say to the scheduler; each call concerns the session's current attempt."""
 
-    def submit(self, session: Session) -> None:
+    def submit(self, session: AnySession) -> None:
         """Submits a new attempt."""
 
-    def cancel(self, session: Session) -> None:
+    def cancel(self, session: AnySession) -> None:
         """Cancels: nobody wants the output any more."""
 
-    def finish(self, session: Session) -> None:
+    def finish(self, session: AnySession) -> None:
         """Ends what a stop string has completed."""
 
-    def pause(self, session: Session) -> None:
+    def pause(self, session: AnySession) -> None:
         """Asks for a pause: the client is slow."""
 
-    def check(self, session: Session, worker_id: str, worker_instance: str) -> None:
+    def check(self, session: AnySession, worker_id: str, worker_instance: str) -> None:
         """Asks whether anybody still has it: a worker that may have had it was replaced by this process."""
 
-    def unpause(self, session: Session) -> None:
+    def unpause(self, session: AnySession) -> None:
         """Ends the pause: the client has caught up."""
 
 
-class Observer(Protocol):
+class Observer(Protocol[AnySession]):
     """What measures sessions; it is told of what happens to them."""
 
-    def on_output(self, session: Session, num_tokens: int, now: float) -> None:
+    def on_output(self, session: AnySession, num_tokens: int, now: float) -> None:
         """Output came; called before `session.last_output_s` moves to `now`."""
 
     def on_delivered(self, seconds: float) -> None:
@@ -46,30 +46,30 @@ class Observer(Protocol):
     def on_lost(self, cause: LossCause) -> None:
         """Hears that an attempt was lost, and why."""
 
-    def on_other_identity(self, session: Session, identity: str) -> None:
+    def on_other_identity(self, session: AnySession, identity: str) -> None:
         """An output goes on under another identity of the model than it was begun with: none of that is left (I9)."""
 
-    def on_moved(self, session: Session) -> None:
+    def on_moved(self, session: AnySession) -> None:
         """A request goes on where it was handed over to; output of it has come from there (HO10)."""
 
-    def on_end(self, session: Session, finished: Finished) -> None:
+    def on_end(self, session: AnySession, finished: Finished) -> None:
         """The terminal event is out."""
 
 
-class Owner(Protocol):
+class Owner(Protocol[OneSession]):
     """What a session needs of the table that it stands in."""
 
-    operations: Operations
-    observer: Observer
+    operations: Operations[OneSession]
+    observer: Observer[OneSession]
     clock: Clock
     replay_limit: int
     max_backlog_tokens: int
 
-    def renumber(self, session: Session) -> None:
+    def renumber(self, session: OneSession) -> None:
         """Gives the session its next attempt."""
 
-    def retry(self, session: Session, delay_s: float) -> None:
+    def retry(self, session: OneSession, delay_s: float) -> None:
         """Has the session begin another attempt after so long, unless it has ended or begun one by then."""
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: OneSession) -> None:
         """Takes a session that has ended out of the table."""

@@ -94,7 +94,7 @@ class WindowBlocks:
         self.ends[slots] = ends + 1
         return blocks
 
-    def pass_on(self, slots: Slots, positions: NDArray[np.int64]) -> Blocks | None:
+    def reuse_left(self, slots: Slots, positions: NDArray[np.int64]) -> Blocks | None:
         """What `leave_behind` would release, where that is one block of each of `slots`, which nobody else has and
         nobody can hit: taken out of their tables, and still held, for `append` to give them again, or for the pool to
         release. None: it is something else, and has been released."""

@@ -51,7 +51,7 @@ def _grant_next(worker: Worker, slots: Slots, step: StepDecision) -> bool:
         _grant_one_each(worker, slots, step)
         return True
     positions = worker.table.confirmed(slots)
-    passed_on = [window.pass_on(slots, positions) for window in worker.windows]
+    passed_on = [window.reuse_left(slots, positions) for window in worker.windows]
     both = list(zip(worker.windows, passed_on, strict=True))
     pools = [worker.pool, *(window.pool for window, blocks in both if blocks is None)]
     if all(len(slots) <= pool.num_available for pool in pools):

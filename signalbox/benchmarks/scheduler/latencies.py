@@ -13,7 +13,7 @@ from signalbox.benchmarks.scheduler.turn import Turn
 
 @dataclass
 class StreamLatencies:
-    """Of the requests of one stream that have ended."""
+    """Latencies of the requests of one stream that have ended."""
 
     waits: array[float] = field(default_factory=lambda: array("f"))
     gaps: array[float] = field(default_factory=lambda: array("f"))
@@ -29,7 +29,7 @@ class StreamLatencies:
 
 @dataclass
 class Latencies:
-    """Of all streams. `slo_ms`: (time to first token, p99 of a request's own inter-token latencies) that a good request
+    """Latencies of all streams. `slo_ms`: (time to first token, p99 of a request's own inter-token latencies) that a good request
     keeps, in milliseconds."""
 
     slo_ms: tuple[float, float] | None

@@ -17,9 +17,9 @@ class Transfers:
     bytes_per_block: int
     bytes_per_s: float
     latency_s: float
-    """Of one message, and of the first byte."""
+    """Seconds of one message, and of the first byte."""
     _busy_until: dict[str, float] = field(default_factory=dict)
-    """By target."""
+    """When the last copy into each target ends, in seconds."""
     _num_read: dict[int, int] = field(default_factory=dict)
     """Blocks that the target has ahead of the freeze, by transfer."""
 
