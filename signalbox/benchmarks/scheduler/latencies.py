@@ -29,8 +29,8 @@ class StreamLatencies:
 
 @dataclass
 class Latencies:
-    """Latencies of all streams. `slo_ms`: (time to first token, p99 of a request's own inter-token latencies) that a good request
-    keeps, in milliseconds."""
+    """Latencies of all streams. `slo_ms`: (time to first token, p99 of a request's own inter-token latencies) that a good
+    request keeps, in milliseconds."""
 
     slo_ms: tuple[float, float] | None
     by_stream: dict[str, StreamLatencies] = field(default_factory=dict)
