@@ -205,7 +205,7 @@ def test_blocks_are_written_when_the_step_that_grants_them_has_run() -> None:
 
 
 def test_a_gate_waits_for_the_piece_under_way_and_lets_no_other_pass() -> None:
-    """HO3, TR8."""
+    """HO3: so nothing of it is read or written behind."""
     gate, has_begun, may_end, order = Gate(), threading.Event(), threading.Event(), list[str]()
 
     def piece() -> None:
@@ -217,7 +217,12 @@ def test_a_gate_waits_for_the_piece_under_way_and_lets_no_other_pass() -> None:
     reader = threading.Thread(target=piece)
     reader.start()
     has_begun.wait(10)
-    closer = threading.Thread(target=lambda: (gate.close(), order.append("closed")))
+
+    def close() -> None:
+        gate.close()
+        order.append("closed")
+
+    closer = threading.Thread(target=close)
     closer.start()
     may_end.set()
     reader.join(10)
