@@ -160,7 +160,7 @@ class TorchRunner:
             num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
             num_state_versions=self._states.num_versions if self._states else 0,
             state_group=state_group_of(self._states, block_size),
-            kv_layout=self._kv_layout(),
+            kv_layout=layout_of(self.block_memory if self._can_hand_over else None, self._states),
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
@@ -283,10 +283,6 @@ class TorchRunner:
     def _of_layers(self) -> tuple[int, ...]:
         """[layers] number of each layer's group; empty: all are the spine's."""
         return self._layout.of_layers if self._layout.groups else ()
-
-    def _kv_layout(self) -> str:
-        memory = self.block_memory if self._can_hand_over else None
-        return "" if memory is None else layout_of(memory.digest, self._states)
 
     def _identify(self, path: Path) -> ModelIdentity:
         model = self.model

@@ -192,7 +192,7 @@ class End:
     def start(self, slot: int, blocks: list[int], length: int, resumed: bool = False) -> None:
         """A request begins, with all blocks that it will ever need."""
         start = SlotStart(slot, np.array(blocks, np.int32), 0, length, self.groups(blocks))
-        self.step(**{"resumed" if resumed else "started": [start]})
+        self.step(resumed=[start] if resumed else [], started=[] if resumed else [start])
 
     def groups(self, blocks: list[int]) -> tuple[tuple[int, Any], ...]:
         """Tables of the other groups: blocks of the same numbers."""
