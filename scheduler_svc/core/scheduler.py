@@ -19,8 +19,8 @@ from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.drain import hand_over_drained
-from scheduler_svc.core.handoff.handoff import Handoff
 from scheduler_svc.core.handoff.step_orders import has_handoff_work
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.integrity import check_requests, check_workers
 from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
@@ -176,7 +176,7 @@ class Scheduler:
         for finish in finishes:
             self.register.forget_ended(finish.request)
         if report.withdrawn:
-            withdraw(worker, report.withdrawn, self.register)
+            self.handoffs.withdraw(worker, withdraw(worker, report.withdrawn, self.register), now)
 
     def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
@@ -312,6 +312,7 @@ class Scheduler:
             self.admission.worker_went(worker, now)
         self._suspend_on(worker)
         self._refusals.refuse_waiting(self._queue_of(worker), now)
+        self.handoffs.leave_draining(worker, now)
         hand_over_drained(self.config, self.workers, self.handoffs, now)
         return len(worker.requests())
 
