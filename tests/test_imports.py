@@ -18,6 +18,7 @@ EDGES = (
     "*links/*",
     "*servicer.py",
     "transfer/channels/*",
+    "transfer/control/*",
     "api/grpc/*",
     "api/vllm/*",
     "admin/*",

@@ -97,6 +97,14 @@ class WorkerSettings(MetricsSettings):
     drain_s: float = Field(0.0, ge=0)
     """How long running requests may go on when the worker is told to stop, in seconds; new ones go to other workers,
     and are refused where there are none. 0: running ones go on elsewhere at once, and new ones wait for a worker."""
+    transfer_listen: str | None = None
+    """host:port where other workers fetch KV blocks of requests that move to them; port 0: any. Unset: the host of
+    listen, any port. Empty: they come by shared memory, or in the messages of the control stream."""
+    transfer_checksums: bool = False
+    """Whether blocks that come to this worker over TCP are checked (CRC-32), which takes more time than they do."""
+    transfer_sockets_dir: Path | None = None
+    """Directory in which a directory is made for the socket by which workers of this machine and user map the KV
+    cache. Unset: where temporary files are."""
     step_timeout_s: float = Field(120.0, gt=0)
     """A step that runs longer makes the worker unhealthy, in seconds."""
     bad_row_limit: int = Field(3, ge=1)
@@ -139,8 +147,15 @@ class WorkerSettings(MetricsSettings):
     @property
     def plaintext_addresses(self) -> tuple[str, ...]:
         """Where it listens in plaintext."""
-        links = () if self.has_certificate else (self.listen,)
+        links = () if self.has_certificate else (self.listen, *filter(None, [self.transfer_listen]))
         return (*links, *self.plaintext_metrics)
+
+    @property
+    def transfer_address(self) -> str | None:
+        """host:port where blocks are served over TCP, port 0: any; None: nowhere."""
+        if self.transfer_listen is None:
+            return f"{self.listen.rpartition(':')[0]}:0"
+        return self.transfer_listen or None
 
     @property
     def ids(self) -> Mapping[str, str]:
@@ -162,6 +177,15 @@ class WorkerSettings(MetricsSettings):
     @classmethod
     def _is_an_address(cls, text: str | None) -> str | None:
         return None if text is None else read_address(text)
+
+    @field_validator("transfer_listen")
+    @classmethod
+    def _is_an_address_or_empty(cls, text: str | None) -> str | None:
+        if text and text.rpartition(":")[2] != "0":
+            return read_address(text)
+        if text and not text.rpartition(":")[0]:
+            raise ValueError(f"{text!r} is not HOST:PORT, such as 10.0.0.5:0")
+        return text
 
     @field_validator("speculative")
     @classmethod

@@ -31,6 +31,7 @@ from worker_svc.tracing import RunSpans
 from worker_svc.transfer.control.news import News
 from worker_svc.transfer.control.servicer import TransferServicer
 from worker_svc.transfer.control.transfers import Transfers
+from worker_svc.transfer.opening import blocks_of, open_server
 
 logger = logging.getLogger(__name__)
 CHECK_S = 0.25
@@ -83,7 +84,15 @@ class Worker:
         if runner.info.kv_layout:
             assert isinstance(runner, HandoffRunner)
             name = WorkerName(settings.worker_id, outputs.worker_instance)
-            self._transfers = Transfers(name, runner, outputs.unread_of, self._steps.arrived)
+            memory = blocks_of(runner)
+            self._transfers = Transfers(
+                name,
+                runner,
+                outputs.unread_of,
+                self._steps.arrived,
+                server=None if memory is None else open_server(settings, memory),
+                checksums=settings.transfer_checksums,
+            )
             servicer.source = self._transfers.source
         self._link = SchedulerLink(
             settings.scheduler,

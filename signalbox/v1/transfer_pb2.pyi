@@ -1,7 +1,9 @@
 from signalbox.v1 import generation_pb2 as _generation_pb2
 from signalbox.v1 import scheduler_pb2 as _scheduler_pb2
+from signalbox.v1 import transfer_offer_pb2 as _transfer_offer_pb2
 from signalbox.v1 import worker_pb2 as _worker_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -9,13 +11,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class BlocksBy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BLOCKS_BY_UNSPECIFIED: _ClassVar[BlocksBy]
+    BLOCKS_BY_CONTENT: _ClassVar[BlocksBy]
+    BLOCKS_BY_CHANNEL: _ClassVar[BlocksBy]
+BLOCKS_BY_UNSPECIFIED: BlocksBy
+BLOCKS_BY_CONTENT: BlocksBy
+BLOCKS_BY_CHANNEL: BlocksBy
+
 class PullRequest(_message.Message):
-    __slots__ = ("hello", "num_read")
+    __slots__ = ("hello", "num_read", "blocks_by")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     NUM_READ_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_BY_FIELD_NUMBER: _ClassVar[int]
     hello: PullHello
     num_read: int
-    def __init__(self, hello: _Optional[_Union[PullHello, _Mapping]] = ..., num_read: _Optional[int] = ...) -> None: ...
+    blocks_by: BlocksBy
+    def __init__(self, hello: _Optional[_Union[PullHello, _Mapping]] = ..., num_read: _Optional[int] = ..., blocks_by: _Optional[_Union[BlocksBy, str]] = ...) -> None: ...
 
 class PullHello(_message.Message):
     __slots__ = ("transfer", "key", "target", "protocol", "num_found")
@@ -46,16 +59,18 @@ class PullResponse(_message.Message):
     def __init__(self, head: _Optional[_Union[PullHead, _Mapping]] = ..., blocks: _Optional[_Union[BlocksReady, _Mapping]] = ..., tail: _Optional[_Union[PullTail, _Mapping]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., state: _Optional[_Union[StatePart, _Mapping]] = ...) -> None: ...
 
 class PullHead(_message.Message):
-    __slots__ = ("source", "payload", "token_ids", "num_prompt_tokens")
+    __slots__ = ("source", "payload", "token_ids", "num_prompt_tokens", "offer")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OFFER_FIELD_NUMBER: _ClassVar[int]
     source: _scheduler_pb2.WorkerRef
     payload: bytes
     token_ids: bytes
     num_prompt_tokens: int
-    def __init__(self, source: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., payload: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., num_prompt_tokens: _Optional[int] = ...) -> None: ...
+    offer: _transfer_offer_pb2.TransferOffer
+    def __init__(self, source: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., payload: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., num_prompt_tokens: _Optional[int] = ..., offer: _Optional[_Union[_transfer_offer_pb2.TransferOffer, _Mapping]] = ...) -> None: ...
 
 class BlocksReady(_message.Message):
     __slots__ = ("number", "group", "first", "block_ids", "content", "num_left")

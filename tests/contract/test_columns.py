@@ -16,14 +16,14 @@ from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 from scheduler_svc.links import delta as scheduler_delta
 from signalbox.protocol import columns
-from signalbox.protocol.columns import GRANTS, HOST_BIT, U8, U16, U32, Columns
+from signalbox.protocol.columns import GRANTS, HOST_BIT, U8, U16, U32, U64, Columns
 from signalbox.protocol.enums import FinishReason, NotRunReason
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.step import Failure, FrontendOutput, SlotStart, StepReport
 from worker_svc.links import delta as worker_delta
 
-MOST = {U8: 2**8 - 1, U16: 2**16 - 1, U32: 2**32 - 1}
+MOST = {U8: 2**8 - 1, U16: 2**16 - 1, U32: 2**32 - 1, U64: 2**64 - 1}
 SLOT, POSITION = st.integers(0, MOST[U16]), st.integers(0, MOST[U32])
 BLOCK = st.integers(0, 2**31 - 1)
 SLOTS = st.lists(SLOT, max_size=5)

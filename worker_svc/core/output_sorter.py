@@ -109,7 +109,7 @@ class OutputSorter:
         )
 
     def _legs(self, slots: list[int] | I32) -> dict[int, int]:
-        """Those that are not 0, by slot."""
+        """The legs that are not 0, by slot."""
         named = np.asarray(slots, np.int64)
         return {slot: int(self._table.legs[slot]) for slot in named[self._table.legs[named] > 0].tolist()}
 

@@ -231,4 +231,4 @@ class FrontendOutput:
     vectors: list[tuple[int, F32]] = field(default_factory=list)
     """(attempt, result of a pooling request), which ends with it"""
     legs: dict[int, int] = field(default_factory=dict)
-    """By attempt, for those whose leg is not 0 (HO10)."""
+    """Legs that are not 0, by attempt (HO10)."""

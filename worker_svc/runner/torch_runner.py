@@ -163,7 +163,7 @@ class TorchRunner:
             num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
             num_state_versions=self._states.num_versions if self._states else 0,
             state_group=state_group_of(self._states, block_size),
-            kv_layout=self._kv_layout(),
+            kv_layout=layout_of(self.block_memory if self._can_hand_over else None, self._states),
             **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
@@ -231,11 +231,11 @@ class TorchRunner:
         self._states.copy(copies)
 
     def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
-        """See `HandoffRunner`."""
+        """The bytes of a slot's recurrent state; see `HandoffRunner`."""
         return read_state(self._states, slot, version, num_drafts)
 
     def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
-        """See `HandoffRunner`."""
+        """Puts back what `read_state` gave; see `HandoffRunner`."""
         write_state(self._states, slot, version, num_drafts, content)
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
@@ -286,10 +286,6 @@ class TorchRunner:
     def _of_layers(self) -> tuple[int, ...]:
         """[layers] number of each layer's group; empty: all are the spine's."""
         return self._layout.of_layers if self._layout.groups else ()
-
-    def _kv_layout(self) -> str:
-        memory = self.block_memory if self._can_hand_over else None
-        return "" if memory is None else layout_of(memory.digest, self._states)
 
     def _identify(self, path: Path) -> ModelIdentity:
         model = self.model

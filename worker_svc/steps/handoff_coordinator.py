@@ -188,7 +188,7 @@ class HandoffCoordinator:
                 self._take_prepared(coming, arrival)
             else:
                 self._fail(coming, arrival.message)
-        except (BadArrivalError, BadTailError, DecodeError) as error:
+        except (BadArrivalError, BadTailError, DecodeError, ValueError) as error:
             self._fail(coming, str(error))
 
     # -- what goes --

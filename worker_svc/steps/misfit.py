@@ -143,16 +143,16 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
         if table.status[slot] == SlotStatus.FREE or slot in freed:
             return f"it moves slot {slot}, which holds no request"
     num_blocks = table.num_blocks.copy()
-    for given in delta.handoffs.import_starts:
-        num_blocks[given.slot] = len(given.blocks)
+    for coming in delta.handoffs.import_starts:
+        num_blocks[coming.slot] = len(coming.blocks)
     if len(delta.grant_slots):
         np.add.at(num_blocks, delta.grant_slots, 1)
         if (num_blocks[delta.grant_slots] > table.blocks.shape[1]).any():
             return f"it gives a slot more than {table.blocks.shape[1]} blocks"
     for number, group in enumerate(table.groups, SPINE + 1):
         ends = group.ends.copy()
-        for given in delta.handoffs.import_starts:
-            ends[given.slot] = sum(map(int, (given.groups[number - 1][0], len(given.blocks_of(number)))))
+        for coming in delta.handoffs.import_starts:
+            ends[coming.slot] = coming.groups[number - 1][0] + len(coming.blocks_of(number))
         np.add.at(ends, delta.grants_of(number)[0], 1)
         if (ends > table.blocks.shape[1]).any():
             return f"it gives a slot more than {table.blocks.shape[1]} blocks"

@@ -10,7 +10,7 @@ The worker that gives is the *source*, the one that takes the *target*. Between 
 
 Source, for its whole life:
 
-    server = BlockServer(memory, listen="10.0.0.5:0", host="10.0.0.5", sockets_dir=None)
+    server = open_server(settings, memory)  # memory: blocks_of(runner)
     server.register(token, may_read)        # token: new_token(), for one pull
     offer = server.offer(token)             # TransferOffer, for the control stream
     server.withdraw(token)                  # behind it nothing of that pull is read here any more

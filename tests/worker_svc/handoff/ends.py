@@ -24,9 +24,11 @@ from worker_svc.steps.engine import Listeners, StepEngine, Surroundings
 from worker_svc.steps.handoff_coordinator import HandoffListeners, Repeated
 from worker_svc.steps.items import ArrivedRequest, ArrivedStep, Item, LinkMark
 from worker_svc.steps.results import StepResult
+from worker_svc.transfer.channels.block_server import BlockServer
 from worker_svc.transfer.control.news import News
 from worker_svc.transfer.control.servicer import TransferServicer
 from worker_svc.transfer.control.transfers import Transfers
+from worker_svc.transfer.opening import blocks_of
 
 FRONTEND, ATTEMPT, KEY = "f", 7, b"a key"
 WAIT_S = 10.0
@@ -97,13 +99,16 @@ class End:
         drafter: Drafter | None = None,
         preparation: GrammarPreparation | None = None,
         num_slots: int = 4,
+        channels: str | None = None,
     ) -> None:
+        """channels: host:port for blocks over TCP; empty: by shared memory alone; None: in messages."""
         self.name = WorkerName(name, f"instance of {name}")
         self.runner, self.loop = runner, asyncio.get_running_loop()
         self.core = WorkerCore(runner.info, num_slots, drafter)
         self.outputs = OutputLogs(self.name.instance, 1 << 20, 60.0)
         self.results: list[StepResult] = []
         self.refusals: list[str] = []
+        self.news: list[News] = []
         self.events: list[scheduler_pb2.WorkerEvent] = []
         self.link, self._items = LinkMark(), deque[Item]()
         around = Surroundings(self.loop.time, self.post, NoCopies(), lambda masks: None)
@@ -121,11 +126,18 @@ class End:
             runner,  # type: ignore[arg-type]
             self.outputs.unread_of,
             self.post,
+            server=self._open(channels),
         )
         self._servicer.source = self.transfers.source
         self._server = rpc.Server(["signalbox.v1.TransferService"])
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self._servicer, self._server.grpc)
         self.address = ""
+
+    def _open(self, channels: str | None) -> BlockServer | None:
+        memory = blocks_of(self.runner)
+        if channels is None or memory is None:
+            return None
+        return BlockServer(memory, listen=channels or None)
 
     async def __aenter__(self) -> End:
         self.address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"
@@ -151,6 +163,7 @@ class End:
         self.outputs.append(result.outputs, 0.0)
 
     def _news(self, news: News) -> None:
+        self.news.append(news)
         self.transfers.take(news)
 
     def _repeat(self, repeated: Repeated) -> None:
@@ -179,7 +192,7 @@ class End:
     def start(self, slot: int, blocks: list[int], length: int, resumed: bool = False) -> None:
         """A request begins, with all blocks that it will ever need."""
         start = SlotStart(slot, np.array(blocks, np.int32), 0, length, self.groups(blocks))
-        self.step(**{"resumed" if resumed else "started": [start]})
+        self.step(resumed=[start] if resumed else [], started=[] if resumed else [start])
 
     def groups(self, blocks: list[int]) -> tuple[tuple[int, Any], ...]:
         """Tables of the other groups: blocks of the same numbers."""
@@ -202,6 +215,11 @@ class End:
 
     # -- what comes of it --
 
+    async def grammar(self) -> None:
+        """Waits until a grammar is ready."""
+        while not self.core.ready_slots():
+            await asyncio.sleep(0.001)
+
     async def until(self, kind: str) -> Any:
         """The next event of a kind, which is waited for."""
         end = self.loop.time() + WAIT_S
@@ -219,7 +237,9 @@ class End:
             assert start <= len(seen), "a hole"
             for number, token in enumerate(values, start):
                 assert seen.setdefault(number, token) == token
-        return any(batch.finished for batch in self.batches())
+        ends = [end for batch in self.batches() for end in batch.finished]
+        assert not any(end.HasField("error") for end in ends), ends
+        return bool(ends)
 
     def batches(self) -> list[worker_pb2.OutputBatch]:
         """All outputs that were not acknowledged."""

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from signalbox.grammar.form import Form, FormError
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
 from worker_svc.core.batch import RunnerInfo
+from worker_svc.core.handoff.orders import HandoffOrders
+from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, continuation
 
 INFO = RunnerInfo("sim", num_blocks=64, block_size=4, max_model_len=128, vocab_size=100, eos_token_ids=())
 WINDOW = BlockGroup(BlockGroupKind.WINDOW, 10, 64)
-STATES = {"num_state_versions": 3}
 PROMPT = list(range(5, 27))
 BLOCKS = list(range(32))
 COUNT = 80
@@ -52,7 +54,7 @@ def run(
 KINDS = {
     "plain": (INFO, 0.0),
     "windows": (replace(INFO, groups=(WINDOW,)), 0.0),
-    "states": (replace(INFO, **STATES), 0.0),
+    "states": (replace(INFO, num_state_versions=3), 0.0),
     "drafts": (replace(INFO, max_draft_tokens=3), 0.7),
     "all": (replace(INFO, groups=(WINDOW,), num_state_versions=4, max_draft_tokens=3), 0.7),
 }
@@ -89,3 +91,126 @@ def test_a_request_goes_back_and_forth_and_its_tokens_are_those_of_one_that_stay
         assert [seen[number] for number in range(COUNT)] == continuation(PROMPT, COUNT, 100)
 
     run(test, info, acceptance)
+
+
+class Note:
+    """An automaton that allows anything, and notes what it takes."""
+
+    is_complete = False
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def advance(self, token: int) -> None:
+        """See `Automaton`."""
+        self.taken.append(token)
+
+    def legal_drafts(self, drafts: Any) -> int:
+        """See `Automaton`."""
+        return len(drafts)
+
+    def fill(self, drafts: Any, masks: Any) -> None:
+        """See `Automaton`."""
+        masks[:] = 0xFFFFFFFF
+
+
+class Notes:
+    """Compiles any form."""
+
+    def __init__(self) -> None:
+        self.made: list[Note] = []
+
+    def automaton(self, form: Form) -> Note:
+        """See `Compiler`."""
+        self.made.append(Note())
+        return self.made[-1]
+
+    def close(self) -> None:
+        """See `Compiler`."""
+
+
+def with_form(regex: str) -> Asked:
+    return asked(20, structured_output=generation_pb2.StructuredOutput(regex=regex))
+
+
+async def with_forms(test: Callable[[End, End, Notes], Coroutine[Any, Any, None]]) -> None:
+    """Runs a test with two workers that follow forms; the notes are the second's."""
+    notes = Notes()
+    here, there = GrammarPreparation(Notes()), GrammarPreparation(notes)
+    async with (
+        End("a", SimRunner(INFO), preparation=here) as a,
+        End("b", SimRunner(INFO), preparation=there) as b,
+    ):
+        await test(a, b, notes)
+    here.close()
+    there.close()
+
+
+def test_the_automaton_stands_behind_all_output() -> None:
+    """G5, HO12: compiled at the head, moved over what came since behind the tail."""
+
+    async def test(a: End, b: End, notes: Notes) -> None:
+        request = with_form("x")
+        a.add(request.message(0))
+        await a.grammar()
+        a.start(0, BLOCKS, len(PROMPT))
+        a.step()
+        assert await hand_over(request, (a, 0), (b, 1), 1, 1, BLOCKS)
+        seen = dict[int, int]()
+        while not b.tell(seen):
+            b.step()
+        assert notes.made[-1].taken == continuation(PROMPT, 20, 100) == [seen[n] for n in range(20)]
+
+    asyncio.run(with_forms(test))
+
+
+def test_a_form_that_the_target_cannot_compile_ends_the_hand_off_alone() -> None:
+    """HO8."""
+
+    async def test(a: End, b: End, notes: Notes) -> None:
+        request = with_form("x")
+        a.add(request.message(0))
+        await a.grammar()
+        a.start(0, BLOCKS, len(PROMPT))
+        notes.automaton = refuse  # type: ignore[method-assign]
+        b.add(request.coming(1, 1, 1, a))
+        b.give(1, BLOCKS)
+        a.export(0, 1, b)
+        ended = await b.until("import_ended")
+        assert "is bad" in ended.error.message
+        a.step(HandoffOrders(kept_slots=[0]))
+        b.step(finished_slots=[1])
+        assert b.core.held_slots() == []
+        seen = dict[int, int]()
+        while not a.tell(seen):
+            a.step()
+        assert [seen[n] for n in range(20)] == continuation(PROMPT, 20, 100)
+
+    def refuse(form: Form) -> Note:
+        raise FormError("is bad")
+
+    asyncio.run(with_forms(test))
+
+
+@pytest.mark.parametrize("channel", ["127.0.0.1:0", ""])
+def test_blocks_come_by_a_channel_that_the_source_offers(channel: str) -> None:
+    """TR2."""
+
+    async def test() -> None:
+        async with (
+            End("a", SimRunner(INFO, shared=True), channels=channel) as a,
+            End("b", SimRunner(INFO, shared=True), channels=channel) as b,
+        ):
+            request, seen = asked(), dict[int, int]()
+            a.add(request.message(0))
+            a.start(0, BLOCKS, len(PROMPT))
+            read = a.transfers._mover.read
+            a.transfers._mover.read = None  # type: ignore[method-assign,assignment]
+            assert await hand_over(request, (a, 0), (b, 1), 1, 1, BLOCKS[::-1])
+            assert await hand_over(request, (b, 1), (a, 2), 2, 2, BLOCKS)
+            assert read is not None, "no message had content"
+            while not a.tell(seen):
+                a.step()
+            assert [seen[n] for n in range(40)] == continuation(PROMPT, 40, 100)
+
+    asyncio.run(test())

@@ -128,8 +128,7 @@ def renewed_blocks(delta: StepDelta, block_size: int) -> list[int]:
     blocks: list[int] = delta.grant_blocks.tolist()
     for start in (*delta.started, *delta.resumed):
         blocks += start.blocks[start.start // block_size :].tolist()
-    for (
-        given
-    ) in delta.handoffs.import_starts:  # what a draft model knows of them stays where they come from (D6)
-        blocks += given.written_of(SPINE).tolist()
+    # What a draft model knows of blocks that come from elsewhere stays there (D6).
+    for coming in delta.handoffs.import_starts:
+        blocks += coming.written_of(SPINE).tolist()
     return blocks

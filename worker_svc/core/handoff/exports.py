@@ -125,12 +125,13 @@ class Exports:
         table.runs[slot] = table.paused[slot] = False
 
     def thaw(self, slot: int, leg: int) -> None:
-        """The slot goes on as it was, under another leg."""
+        """The slot goes on as it was, under another leg; without blocks, if they were taken with the same step."""
         export, table = self.by_slot.pop(slot, None), self._table
         if export is None or export.frozen is None:
             return
-        table.status[slot] = export.frozen.status
-        table.runs[slot], table.paused[slot] = export.frozen.runs, export.frozen.paused
+        if table.status[slot] == SlotStatus.FROZEN:
+            table.status[slot] = export.frozen.status
+            table.runs[slot], table.paused[slot] = export.frozen.runs, export.frozen.paused
         table.legs[slot] = leg
 
     def status_of(self, slot: int) -> int:

@@ -126,9 +126,10 @@ class Imports:
         found.is_ended = True
 
     def commit(self, slot: int) -> Import | None:
-        """The request in the slot is this worker's from now on; None: it has ended here."""
+        """The request in the slot is this worker's from now on; None: it has ended here. Its blocks may have been taken
+        with the same step."""
         found, table = self.by_slot.pop(slot, None), self._table
-        if found is None or table.status[slot] != SlotStatus.IMPORTED:
+        if found is None or table.status[slot] not in (SlotStatus.IMPORTED, SlotStatus.PREEMPTED):
             return None
         table.status[slot] = SlotStatus.PREFILL if table.num_blocks[slot] else SlotStatus.PREEMPTED
         return found

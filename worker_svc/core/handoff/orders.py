@@ -36,7 +36,7 @@ class ImportStart:
         return self.blocks if group == SPINE else self.groups[group - 1][1]
 
     def written_of(self, group: int) -> I32:
-        """Those of them whose content is to come."""
+        """The blocks among them whose content is to come."""
         first = 0 if group == SPINE else self.groups[group - 1][0]
         return self.blocks_of(group)[max(self.num_found - first, 0) :]
 
@@ -55,7 +55,7 @@ class HandoffOrders:
     """Columns of `Handoffs`, in the order in which they are applied: what ends, then what begins."""
 
     kept_slots: list[int] = field(default_factory=list)
-    """They are read no more, and go on; they were not frozen."""
+    """Slots that are read no more, and go on; they were not frozen."""
     thawed: list[tuple[int, int]] = field(default_factory=list)
     """(slot, leg) of frozen ones that go on here as they were."""
     exports: list[ExportOrder] = field(default_factory=list)

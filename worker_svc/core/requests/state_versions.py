@@ -49,7 +49,7 @@ class StateVersions:
 
     def gap_ahead_of(self, slot: int, start: int) -> str:
         """Why no row of the slot can go on from position `start`; empty: one can."""
-        num_tokens = int(self.num_tokens[slot])
+        num_tokens = int(self.num_tokens[slot]) + int(self.num_tail[slot])
         if not self.num_versions or start in (0, num_tokens) or self.num_in_flight[slot]:
             return ""
         return f"the recurrent state is that of position {num_tokens}, not of {start}"

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 import torch
 
 from worker_svc.runner.recurrent.store import StateStore
+from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.errors import TransferError
 
 
-def layout_of(block_digest: str, store: StateStore | None) -> str:
-    """Digest of how blocks and states are laid out; workers of one can take requests over from each other."""
-    lines = [block_digest]
+def layout_of(memory: BlockMemory | None, store: StateStore | None) -> str:
+    """Digest of how blocks and states are laid out; workers of one can take requests over from each other. Empty: there
+    are no blocks that travel."""
+    if memory is None:
+        return ""
+    lines = [memory.digest]
     if store is not None:
         for number, layer in sorted(store.layout.layers.items()):
             lines += [f"layer {number} {part.dtype} {tuple(part.shape)}" for part in layer.parts]

@@ -209,12 +209,12 @@ class SimRunner:
         return states
 
     def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
-        """See `HandoffRunner`: the sum, and the contents of drafts behind it."""
+        """The sum, and the contents of drafts behind it; see `HandoffRunner`."""
         drafts = self._drafts.get((slot, version), np.zeros(0, np.uint64))
         return self._states[slot, version].tobytes() + drafts[:num_drafts].tobytes()
 
     def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
-        """See `HandoffRunner`."""
+        """Puts back what `read_state` gave; see `HandoffRunner`."""
         if not self.info.num_state_versions or len(content) != 8 * (1 + num_drafts):
             raise TransferError(f"{len(content)} bytes are no state with {num_drafts} drafts")
         numbers = np.frombuffer(content, np.uint64)

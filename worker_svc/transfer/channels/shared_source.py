@@ -10,6 +10,8 @@ import struct
 import tempfile
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from signalbox.v1.transfer_offer_pb2 import ChannelHello, ChannelWelcome, Strip
 from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.channels.acceptor import Acceptor, Welcome
@@ -63,7 +65,7 @@ class SharedSource:
         connection.settimeout(STALL_S)
         try:
             hello = ChannelHello.FromString(connection.recv(MOST_HELLO_BYTES))
-        except ValueError:  # protobuf's DecodeError is one
+        except DecodeError:
             raise TransferError("a frame that is none of ours") from None
         self._registrations.find(hello.token)
         if hello.layout_digest != self._memory.digest:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from signalbox.v1.transfer_offer_pb2 import ChannelHello, ChannelWelcome
 from worker_svc.transfer.block_memory import BlockMemory, pairs
@@ -35,7 +36,7 @@ class SharedReader:
             os.close(fd)
 
     def read(self, group: int, source_blocks: Sequence[int], target_blocks: Sequence[int]) -> None:
-        """See `BlockReader`."""
+        """Copies blocks; see `BlockReader`."""
         sources, targets = pairs(self._memory, group, source_blocks, target_blocks)
         mapped = self._sources
         if mapped is None:
@@ -47,7 +48,7 @@ class SharedReader:
         copy_rows(self._memory.groups[group], targets, mapped[group], sources)
 
     def close(self) -> None:
-        """See `BlockReader`; a read that is under way ends as it would have."""
+        """Lets the mapping go; a read that is under way ends as it would have. See `BlockReader`."""
         self._sources = None
 
 
@@ -66,7 +67,7 @@ def ask(path: str, hello: ChannelHello) -> tuple[ChannelWelcome, int]:
         raise TransferError(f"{path}: the source hands out nothing for this token")
     try:
         return ChannelWelcome.FromString(content), fds[0]
-    except ValueError:  # protobuf's DecodeError is one
+    except DecodeError:
         os.close(fds[0])
         raise TransferError(f"{path}: a frame that is none of ours") from None
 

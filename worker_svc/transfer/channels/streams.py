@@ -69,7 +69,9 @@ class PlainStream(_Socket):
         super().__init__(connection)
         connection.settimeout(None)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            connection.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(int(STALL_S), 0))
+            connection.setsockopt(
+                socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(int(STALL_S * 1e6), 10**6))
+            )
 
     def send(self, views: Views) -> None:
         self._move(views, self._socket.sendmsg)

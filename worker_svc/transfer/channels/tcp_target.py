@@ -53,30 +53,29 @@ class TcpReader:
             raise
 
     def read(self, group: int, source_blocks: Sequence[int], target_blocks: Sequence[int]) -> None:
-        """See `BlockReader`."""
-        sources, targets = pairs(self._memory, group, source_blocks, target_blocks)
+        """Asks for blocks, and waits for all of them; see `BlockReader`."""
         with self._reading:
             try:
-                self._read(group, sources, targets)
+                self._read(group, *pairs(self._memory, group, source_blocks, target_blocks))
             except BaseException:
                 self._stream.close()
                 raise
 
     def close(self) -> None:
-        """See `BlockReader`."""
+        """Ends the connection; see `BlockReader`."""
         self._stream.abort()
         with self._reading:  # whoever is in there uses the socket
             self._stream.close()
 
     def _read(self, group: int, sources: I64, targets: I64) -> None:
-        asked: deque[I64] = deque()
+        due: deque[I64] = deque()
         for start, end in batches(len(sources), self._memory.bytes_per_block(group)):
-            if len(asked) > MOST_AHEAD:
-                self._take(group, asked.popleft())
+            if len(due) > MOST_AHEAD:
+                self._take(group, due.popleft())
             send_message(self._stream, ReadBlocks(group=group, blocks=sources[start:end]))
-            asked.append(targets[start:end])
-        while asked:
-            self._take(group, asked.popleft())
+            due.append(targets[start:end])
+        while due:
+            self._take(group, due.popleft())
 
     def _take(self, group: int, targets: I64) -> None:
         """The answer that is due next."""

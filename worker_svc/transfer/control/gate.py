@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from worker_svc.transfer.errors import TransferError
@@ -14,8 +14,12 @@ class Gate:
 
     def __init__(self, num_groups: int = 1) -> None:
         self._lock = threading.Lock()
+        """Held while a piece is read or written."""
+        self._closing = threading.Lock()
         self._is_closed = False
         self._firsts = [0] * num_groups
+        self._closers: list[Callable[[], None]] = []
+        """What ends reads and writes that may have to wait for another worker."""
 
     @contextmanager
     def passing(self) -> Iterator[list[int]]:
@@ -32,7 +36,20 @@ class Gate:
             with self._lock:
                 self._firsts = firsts
 
+    def on_close(self, closer: Callable[[], None]) -> None:
+        """Has `closer` called when this is closed, or at once if it is: it returns when what it ends has ended."""
+        with self._closing:
+            if not self._is_closed:
+                self._closers.append(closer)
+                return
+        closer()
+
     def close(self) -> None:
         """Nothing is read or written any more behind this."""
-        with self._lock:
+        with self._closing:
             self._is_closed = True
+            closers, self._closers = self._closers, []
+        for closer in closers:
+            closer()
+        with self._lock:  # the piece that is under way
+            pass

@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from signalbox.v1.transfer_offer_pb2 import TransferOffer
 from worker_svc.core.batch import HandoffRunner
 from worker_svc.core.handoff.exports import Stretch, Tail
+from worker_svc.transfer.block_memory import BlockMemory
+from worker_svc.transfer.channels.choice import choose
+from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.gate import Gate
 
-NUM_THREADS = 2
+NUM_THREADS = 4
 T = TypeVar("T")
 
 
@@ -26,8 +30,10 @@ class Mover:
     """What is read and written passes a gate, piece by piece. Raises TransferError where that is closed, or where the
     bytes are none of the runner's."""
 
-    def __init__(self, runner: HandoffRunner) -> None:
+    def __init__(self, runner: HandoffRunner, *, checksums: bool = False) -> None:
+        """checksums: blocks that come over a network are checked."""
         assert runner.block_memory is not None
+        self._checksums = checksums
         self._runner, self._memory = runner, runner.block_memory
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="transfers")
 
@@ -56,6 +62,31 @@ class Mover:
 
         await self._run(write)
 
+    async def open(self, gate: Gate, offer: TransferOffer) -> BlockReader | None:
+        """The channel by which blocks of an offer are had; None: by none. The gate closes it."""
+        memory = self._memory
+        if not isinstance(memory, BlockMemory):
+            return None
+
+        def open_channel() -> BlockReader | None:
+            reader = choose(offer, memory, checksums=self._checksums)
+            if reader is not None:
+                gate.on_close(reader.close)
+            return reader
+
+        return await self._run(open_channel)
+
+    async def fetch(
+        self, gate: Gate, reader: BlockReader, group: int, sources: Sequence[int], targets: Sequence[int]
+    ) -> None:
+        """Has the content of another worker's blocks come into ours."""
+
+        def fetch() -> None:
+            with gate.passing():
+                reader.read(group, sources, targets)
+
+        await self._run(fetch)
+
     async def read_state(self, gate: Gate, slot: int, tail: Tail) -> bytes:
         """The recurrent state of a frozen slot; empty: it has none."""
 
@@ -74,6 +105,10 @@ class Mover:
                 self._runner.write_state(slot, version, num_drafts, content)
 
         await self._run(write)
+
+    async def end(self, closer: Callable[[], None]) -> None:
+        """Has a channel ended, which may have to wait for what is under way on it."""
+        await self._run(closer)
 
     def close(self) -> None:
         """What has not begun is dropped."""

@@ -24,7 +24,7 @@ class ExportBegun:
 
 @dataclass(frozen=True)
 class ExportGrew:
-    """These blocks of it can be read, too; and the tail behind them, if it is frozen."""
+    """Further blocks of it can be read; and the tail behind them, if it is frozen."""
 
     export: Export
     stretches: list[Stretch]
@@ -94,7 +94,7 @@ class TailArrived:
     found: Import
     tail: transfer_pb2.PullTail
     written: list[set[int]] = field(repr=False)
-    """By group, indexes of the blocks that were written."""
+    """Indexes of the blocks that were written, by group."""
 
 
 @dataclass(frozen=True)

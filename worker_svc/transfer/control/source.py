@@ -7,6 +7,7 @@ import hmac
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from signalbox.errors import (
     InvalidRequestError,
@@ -18,6 +19,9 @@ from signalbox.links.versions import check_versions
 from signalbox.v1 import generation_pb2, scheduler_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
 from worker_svc.core.handoff.orders import WorkerName
+from worker_svc.transfer.block_memory import I64
+from worker_svc.transfer.channels.block_server import BlockServer
+from worker_svc.transfer.channels.registrations import new_token
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import ExportBegun, ExportGrew, ExportOver
@@ -58,9 +62,11 @@ class _Feed:
 class TransferSource:
     """The exports of a worker. The event loop owns it."""
 
-    def __init__(self, name: WorkerName, mover: Mover, unread: Unread) -> None:
-        """name: of this worker."""
-        self._name, self._mover, self._unread = name, mover, unread
+    def __init__(
+        self, name: WorkerName, mover: Mover, unread: Unread, server: BlockServer | None = None
+    ) -> None:
+        """name: of this worker. server: the channels that are offered; None: blocks travel in messages."""
+        self._name, self._mover, self._unread, self._server = name, mover, unread, server
         self._feeds: dict[int, _Feed] = {}
         self._waiting: dict[int, list[asyncio.Event]] = {}
 
@@ -91,21 +97,29 @@ class TransferSource:
         check_versions(hello.protocol, f"worker {hello.target.worker_id[:64]!r}", "this worker")
         feed = await self._find(hello)
         feed.is_read = True
-        stream = _Stream(feed, self._mover, hello.num_found)
+        stream, token = _Stream(feed, self._mover, hello.num_found), new_token()
+        if self._server is not None:
+            self._server.register(token, stream.may_read)
+            feed.gate.on_close(partial(self._server.withdraw, token))
         reader = asyncio.create_task(stream.read(requests))
         try:
-            async for part in self._told(feed, stream):
+            async for part in self._told(feed, stream, token):
                 yield part
             # The target writes, too: a stream that ends meanwhile would be broken to it, and its last words lost.
             await asyncio.wait((reader,), timeout=LINGER_S)
         finally:
             feed.is_read = False
             reader.cancel()
+            if self._server is not None:
+                await self._mover.end(partial(self._server.withdraw, token))
 
-    async def _told(self, feed: _Feed, stream: _Stream) -> Responses:
+    async def _told(self, feed: _Feed, stream: _Stream, token: bytes) -> Responses:
         """From head to tail, or to what ends it."""
         try:
-            yield transfer_pb2.PullResponse(head=self._head(feed.export))
+            head = self._head(feed.export)
+            if self._server is not None:
+                head.offer.CopyFrom(self._server.offer(token))
+            yield transfer_pb2.PullResponse(head=head)
             async for part in stream.parts():
                 yield part
             yield transfer_pb2.PullResponse(tail=self._tail(feed.export, stream.num_state_bytes))
@@ -176,6 +190,9 @@ class _Stream:
         self._rest: list[Stretch] = []
         """What was taken, and not sent."""
         self._num_sent = self._num_read = 0
+        self._blocks_by: transfer_pb2.BlocksBy = transfer_pb2.BLOCKS_BY_UNSPECIFIED
+        self._told: list[set[int]] = [set() for _ in feed.export.said]
+        """Blocks of each group that were said to be ready."""
         self.num_state_bytes = 0
         """Bytes of the state, once it is on its way."""
 
@@ -183,7 +200,13 @@ class _Stream:
         """Takes acknowledgements, for as long as they come."""
         async for request in requests:
             self._num_read = max(self._num_read, request.num_read)
+            self._blocks_by = self._blocks_by or request.blocks_by
             self._feed.changed.set()
+
+    def may_read(self, group: int, blocks: I64) -> bool:
+        """Whether blocks were said to be ready. What a window has passed since is garbage to the target, too, which
+        has no use for it."""
+        return set(blocks.tolist()) <= self._told[group]
 
     async def parts(self) -> Responses:
         """Blocks as they can be read, to the last of the frozen request, and its state. TransferError when it is
@@ -194,7 +217,7 @@ class _Stream:
             self._take()
             if feed.over:
                 raise TransferError(feed.over)
-            if self._num_sent - self._num_read >= MOST_UNREAD:
+            if not self._blocks_by or self._num_sent - self._num_read >= MOST_UNREAD:
                 await feed.changed.wait()
             elif self._rest or not has_said:
                 yield await self._next()
@@ -223,7 +246,11 @@ class _Stream:
         self._num_sent += 1
         message = transfer_pb2.BlocksReady(number=self._num_sent)
         if self._rest:
-            (group, first, blocks), content = await self._mover.read(self._feed.gate, self._rest.pop(0))
+            stretch, content = self._rest.pop(0), b""
+            if self._blocks_by == transfer_pb2.BLOCKS_BY_CONTENT:
+                stretch, content = await self._mover.read(self._feed.gate, stretch)
+            group, first, blocks = stretch
+            self._told[group].update(blocks.tolist())
             message.group, message.first = group, first
             message.block_ids, message.content = blocks.astype("<u4").tobytes(), content
         message.num_left = sum(len(stretch.blocks) for stretch in self._rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from signalbox.protocol.arrays import unpack_blocks
 from signalbox.v1 import scheduler_pb2, transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.imports import Import
 from worker_svc.core.handoff.orders import I32, WorkerName
+from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import (
@@ -50,10 +52,12 @@ class _Reading:
     gate: Gate
     state_version: int
     tables: list[tuple[int, I32]] = field(default_factory=list)
-    """By group, blocks that may be written; empty: none yet."""
+    """Blocks that may be written, by group, from the first index on; empty: none yet."""
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     written: list[set[int]] = field(default_factory=list)
     num_read: int = 0
+    channel: BlockReader | None = None
+    """How blocks are had; None: in messages."""
     state: bytearray = field(default_factory=bytearray)
     task: asyncio.Task[None] | None = None
 
@@ -102,6 +106,8 @@ class TransferTarget:
             self._fail(reading, f"{type(error).__name__}: {error}")
         finally:
             del self._readings[reading.found]
+            if reading.channel is not None:
+                reading.channel.close()
 
     def _fail(self, reading: _Reading, reason: str) -> None:
         source = reading.found.request.source.worker_id
@@ -129,12 +135,17 @@ class TransferTarget:
         if (head.source.worker_id, head.source.worker_instance) != found.request.source:
             raise TransferError("another worker answers there")
         self._post(HeadArrived(found, head))
+        by = transfer_pb2.BLOCKS_BY_CONTENT
+        if head.HasField("offer"):
+            reading.channel = await self._mover.open(reading.gate, head.offer)
+            by = by if reading.channel is None else transfer_pb2.BLOCKS_BY_CHANNEL
+        await stream.write(transfer_pb2.PullRequest(blocks_by=by))
         has_caught_up = False
         while (response := await read_message(stream)) is not EOF:
             kind = response.WhichOneof("part")
             if kind == "blocks":
                 await self._take_blocks(reading, response.blocks)
-                await stream.write(transfer_pb2.PullRequest(num_read=reading.num_read))
+                await _acknowledge(stream, reading.num_read)
                 if not has_caught_up and response.blocks.num_left <= FEW_BLOCKS:
                     has_caught_up = True
                     self._post(CaughtUp(found))
@@ -162,7 +173,11 @@ class TransferTarget:
             if skipped and message.content:
                 raise TransferError(f"block {first} of group {group} lies ahead of its table")
             targets = table[first + skipped - start : first + count - start].tolist()
-            await self._mover.write(reading.gate, group, targets, message.content)
+            if reading.channel is None:
+                await self._mover.write(reading.gate, group, targets, message.content)
+            else:
+                sources = unpack_blocks(message.block_ids)[skipped:].tolist()
+                await self._mover.fetch(reading.gate, reading.channel, group, sources, targets)
             reading.written[group].update(range(first + skipped, first + count))
         reading.num_read = message.number
 
@@ -193,6 +208,12 @@ class TransferTarget:
                 bytes(reading.state),
             )
         self._post(TailArrived(reading.found, tail, reading.written))
+
+
+async def _acknowledge(stream: Stream, num_read: int) -> None:
+    """Says what was read. To a source that has said all, nothing has to be said: what it said last is to be read."""
+    with contextlib.suppress(asyncio.InvalidStateError):
+        await stream.write(transfer_pb2.PullRequest(num_read=num_read))
 
 
 def _part(response: Any, kind: str) -> transfer_pb2.PullResponse:

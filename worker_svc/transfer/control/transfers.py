@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from worker_svc.core.batch import HandoffRunner
 from worker_svc.core.handoff.orders import WorkerName
+from worker_svc.transfer.channels.block_server import BlockServer
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import Arrival, ExportBegun, ExportGrew, ExportOver, News
 from worker_svc.transfer.control.source import TransferSource, Unread
@@ -16,11 +17,20 @@ class Transfers:
     """What is read here, and what is written. The event loop owns it."""
 
     def __init__(
-        self, name: WorkerName, runner: HandoffRunner, unread: Unread, post: Callable[[Arrival], None]
+        self,
+        name: WorkerName,
+        runner: HandoffRunner,
+        unread: Unread,
+        post: Callable[[Arrival], None],
+        *,
+        server: BlockServer | None = None,
+        checksums: bool = False,
     ) -> None:
-        """name: of this worker. post: brings what arrives to the step thread."""
-        self._mover = Mover(runner)
-        self.source = TransferSource(name, self._mover, unread)
+        """name: of this worker. post: brings what arrives to the step thread. server: the channels that are offered.
+        checksums: blocks that come over a network are checked."""
+        self._server = server
+        self._mover = Mover(runner, checksums=checksums)
+        self.source = TransferSource(name, self._mover, unread, server)
         self._target = TransferTarget(name, self._mover, post)
 
     def take(self, news: News) -> None:
@@ -33,4 +43,6 @@ class Transfers:
     async def close(self) -> None:
         """Ends all that is under way."""
         await self._target.close()
+        if self._server is not None:
+            await self._mover.end(self._server.close)
         self._mover.close()

@@ -19,7 +19,7 @@ from signalbox.links.tls import identity as identities
 from signalbox.links.tls.identity import Identity
 from signalbox.links.tls.roles import CALLERS, Role, instance_of, roles_of
 from signalbox.links.tls.trouble import trouble_of
-from signalbox.v1 import admin_pb2, frontend_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2
+from signalbox.v1 import admin_pb2, frontend_pb2, scheduler_pb2, scheduler_pb2_grpc, transfer_pb2, worker_pb2
 from tests.ports import free_ports
 from tests.signalbox.links.tls.certificates import Certificates
 
@@ -214,7 +214,7 @@ def test_each_method_of_a_link_has_its_callers() -> None:
     """TL4. What is missing would be refused to everybody, and nothing is listed that does not exist."""
     links = [
         file.services_by_name
-        for file in (scheduler_pb2.DESCRIPTOR, worker_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR)
+        for file in (pb2.DESCRIPTOR for pb2 in (scheduler_pb2, worker_pb2, transfer_pb2, admin_pb2))
     ]
     methods = {
         f"/{service.full_name}/{method.name}"

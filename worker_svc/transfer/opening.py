@@ -1,0 +1,24 @@
+"""What a worker opens for others to fetch blocks, as its settings say."""
+
+from __future__ import annotations
+
+from worker_svc.config import WorkerSettings
+from worker_svc.core.batch import ModelRunner
+from worker_svc.transfer.block_memory import BlockMemory, OffersBlocks
+from worker_svc.transfer.channels.block_server import BlockServer
+
+
+def blocks_of(runner: ModelRunner) -> BlockMemory | None:
+    """The blocks of a runner that can travel; None: there are none."""
+    return runner.block_memory if isinstance(runner, OffersBlocks) else None
+
+
+def open_server(settings: WorkerSettings, memory: BlockMemory) -> BlockServer:
+    """The channels that can be opened; those that cannot are logged."""
+    host = (settings.advertise or settings.listen).rpartition(":")[0]
+    return BlockServer(
+        memory,
+        listen=settings.transfer_address,
+        advertise_host=host,
+        sockets_dir=settings.transfer_sockets_dir,
+    )
