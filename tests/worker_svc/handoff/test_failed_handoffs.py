@@ -234,6 +234,30 @@ def test_a_gate_waits_for_the_piece_under_way_and_lets_no_other_pass() -> None:
     assert order[-1] == "late"
 
 
+@pytest.mark.parametrize("how", ["kept_slots", "finished_slots", "preempted_slots", "thawed"])
+def test_what_is_no_more_handed_over_is_neither_read_nor_written(how: str) -> None:
+    """HO3, HO8, K2: ahead of the step that may give its blocks away."""
+
+    async def test(a: End, b: End) -> None:
+        begun(a, b)
+        await b.until("import_ready")
+        gates = [a.engine._handoffs._going[0].gate, b.engine._handoffs._coming[1].gate]
+        if how == "thawed":
+            a.step(HandoffOrders(frozen_slots=[0]))
+            a.step(HandoffOrders(thawed=[(0, 2)]))
+        elif how == "kept_slots":
+            a.step(HandoffOrders(kept_slots=[0]))
+        else:
+            a.step(**{how: [0]})
+        b.step(finished_slots=[1])
+        for gate in gates:
+            with pytest.raises(TransferError), gate.passing():
+                pass
+        assert not b.core.table.holders.any()
+
+    run(test)
+
+
 def test_what_a_window_has_passed_is_read_no_more() -> None:
     """WB1, WB3, HO3: the block may be another's by now."""
 

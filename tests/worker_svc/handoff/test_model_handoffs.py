@@ -31,12 +31,15 @@ FAMILIES = [
     "hybrid-kimi-linear",
     "hybrid-falcon-h1",
 ]
+WINDOWED = ("tiny-gemma3", "tiny-llama4", "tiny-gemma4-shared", "tiny-gpt-oss")
 NUM_DRAFTS = 3
 
 
 def runner_of(path: Path) -> TorchRunner:
     """A runner whose cache is garbage where nothing has been written."""
-    runner = make_runner(path, max_draft_tokens=NUM_DRAFTS)
+    windows = {"num_blocks": 160, "mean_request_tokens": 128, "max_num_batched_tokens": 64}
+    runner = make_runner(path, max_draft_tokens=NUM_DRAFTS, **windows)
+    assert bool(runner.info.groups) == path.name.startswith(WINDOWED), "windows have groups of their own"
     runner.info = replace(runner.info, max_draft_tokens=NUM_DRAFTS)
     runner._cache.fill(GARBAGE)
     if runner._states is not None:
@@ -129,9 +132,9 @@ def test_tokens_and_log_probabilities_are_those_of_one_that_stayed(
 def test_a_layout_tells_what_can_be_exchanged(model_dir: ModelDir) -> None:
     """HO1: blocks, groups and states of another size are others; how many there are does not matter."""
     plain, windows, states = (
-        make_runner(model_dir(name)).info.kv_layout for name in (FAMILIES[0], "tiny-gemma3", "hybrid-qwen3-5")
+        runner_of(model_dir(name)).info.kv_layout for name in (FAMILIES[0], "tiny-gemma3", "hybrid-qwen3-5")
     )
     larger_blocks = make_runner(model_dir(FAMILIES[0]), block_size=8).info.kv_layout
-    drafts = make_runner(model_dir("hybrid-qwen3-5"), max_draft_tokens=NUM_DRAFTS).info.kv_layout
+    drafts = make_runner(model_dir("hybrid-qwen3-5"), max_draft_tokens=NUM_DRAFTS + 1).info.kv_layout
     assert len({"", plain, windows, states, larger_blocks, drafts}) == 6
     assert make_runner(model_dir(FAMILIES[0]), num_blocks=32).info.kv_layout == plain

@@ -88,6 +88,11 @@ def test_a_request_goes_back_and_forth_and_its_tokens_are_those_of_one_that_stay
             there.read(leg % 3)  # the rest travels on
             ends, slots = [there, here], [slots[1], slots[0]]
         assert leg > 4
+        names = [name for end in (a, b) for sealed in end.core.table.sealed for name in sealed]
+        tokens = np.array(PROMPT + continuation(PROMPT, COUNT, 100), "<i4").tobytes()
+        chain = chain_hashes(root_hash("sim"), tokens, 4)
+        first, last = len(PROMPT) // 4, (len(PROMPT) + COUNT - 1) // 4
+        assert b"".join(names) == chain[16 * first : 16 * last], "blocks are named as of one that stayed"
         assert [seen[number] for number in range(COUNT)] == continuation(PROMPT, COUNT, 100)
 
     run(test, info, acceptance)
