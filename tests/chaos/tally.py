@@ -57,10 +57,6 @@ class Tally:
         """All but refusals, which were tried again."""
         return self.verdicts.total() - self.verdicts[Verdict.REFUSED]
 
-    def verdicts_of(self, value: str) -> int:
-        """How many streams were judged so."""
-        return self.verdicts[Verdict(value)]
-
     def take(
         self, outcomes: Iterable[Outcome], expected: Sequence[Outcome], deaths: Sequence[FrontendDeath]
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ class Mover:
     moves: list[Move] = field(default_factory=list)
     refusals: Counter[str] = field(default_factory=Counter)
     """Why a move was not begun."""
+    is_over: bool = False
+    """All streams have ended."""
 
     async def running(self) -> dict[str, str]:
         """Worker by request id, of all that run."""
@@ -61,10 +64,10 @@ class Mover:
         return True
 
     async def keep_moving(self, times: int, every_s: float) -> None:
-        """Moves every request that runs to the next worker, again and again, each at most `times` times; until
-        cancelled."""
+        """Moves every request that runs to the next worker, again and again, each at most `times` times, while
+        there are streams."""
         workers = self.ring.shape.workers
-        while True:
+        while not self.is_over:
             counts = Counter(move.request_id for move in self.moves)
             started = time.monotonic()
             for request_id, worker in (await self.running()).items():
@@ -78,7 +81,7 @@ class Mover:
         begun = [move.at for move in self.moves if move.request_id == request_id]
         for at, next_at in zip(begun, [*begun[1:], float("inf")], strict=False):
             end = min(at + within_s, next_at)
-            gaps = [b - a for a, b in zip(times, times[1:], strict=False) if b > at and a < end]
+            gaps = [b - a for a, b in itertools.pairwise(times) if b > at and a < end]
             if gaps:
                 yield max(gaps)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.chaos.handoff.asks import lane_of, name_of
 from tests.chaos.handoff.mover import Mover
-from tests.chaos.handoff.result import Counts, Result, by_lane, count
+from tests.chaos.handoff.result import COMMITTED, Counts, Result, by_lane, count, counting_prompts
 from tests.chaos.kinds import Ask
 from tests.chaos.lanes import Lanes
 from tests.chaos.outcome import Outcome
@@ -18,40 +18,42 @@ from tests.chaos.ring import Ring
 from tests.chaos.tally import Tally
 
 Act = Callable[[Mover], Awaitable[None]]
-"""Done once streams flow; cancelled when they have ended."""
+"""Done once streams flow, until it has done all or the mover is over."""
 LEFTOVERS_S = 40.0
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What an undisturbed run makes, and what it computes."""
+    """What an undisturbed run makes, and what it computes or finds of prompts."""
 
     outcomes: list[Outcome]
-    num_prompt_tokens: float
+    num_prompt_tokens: int
 
 
 async def make_reference(ring: Ring, asks: Sequence[Ask]) -> Reference:
     """Runs all streams with nothing done to them."""
-    before = await count(ring)
-    outcomes = by_lane(await Lanes(ring, asks).once())
+    async with counting_prompts(ring) as prompts:
+        outcomes = by_lane(await Lanes(ring, asks).once())
     for outcome in outcomes:
         assert not outcome.error and (outcome.num_ends or outcome.left), (outcome.ask.kind, outcome.error)
-    return Reference(outcomes, (await count(ring)).prompt_tokens - before.prompt_tokens)
+    return Reference(outcomes, prompts.num_tokens)
 
 
 async def run(ring: Ring, name: str, asks: Sequence[Ask], reference: Reference, act: Act) -> Result:
     """All streams once, with `act` done to them."""
     before = await count(ring)
     lanes, mover = Lanes(ring, asks), Mover(ring)
-    streams = asyncio.create_task(lanes.once())
-    await asyncio.wait([streams, asyncio.create_task(lanes.flow())], return_when=asyncio.FIRST_COMPLETED)
-    acting = asyncio.ensure_future(act(mover))
-    await streams
-    if not acting.done():
-        acting.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await acting
-    return await _judge(ring, name, lanes.outcomes, reference, mover, before)
+    async with counting_prompts(ring) as prompts:
+        streams = asyncio.create_task(lanes.once())
+        await lanes.flow()
+        acting = asyncio.ensure_future(act(mover))
+        await streams
+    mover.is_over = True
+    await acting
+    result = await _judge(ring, name, lanes.outcomes, reference, mover, before)
+    again = prompts.num_tokens - reference.num_prompt_tokens
+    result.num_computed_again = again - int(result.handoffs.get(COMMITTED, 0))
+    return result
 
 
 async def _judge(
@@ -67,12 +69,8 @@ async def _judge(
     after = await count(ring)
     tally.losses = after.losses - before.losses
     result = Result(name, tally, len(mover.moves), mover.refusals, int(after.moved - before.moved))
-    result.num_computed_again = int(after.prompt_tokens - before.prompt_tokens - reference.num_prompt_tokens)
-    result.handoffs = {
-        name: value - before.handoffs.get(name, 0.0)
-        for name, value in after.handoffs.items()
-        if value != before.handoffs.get(name, 0.0)
-    }
+    changes = {name: value - before.handoffs.get(name, 0.0) for name, value in after.handoffs.items()}
+    result.handoffs = {name: value for name, value in changes.items() if value}
     for outcome in outcomes:
         if not outcome.ask.is_slow:
             result.pauses += mover.pauses(name_of(outcome.lane), outcome.times)
@@ -112,13 +110,13 @@ def terminate(worker: str) -> Act:
     return act
 
 
-def roll(mover_pause_s: float = 1.0) -> Act:
+def roll(pause_s: float = 1.0) -> Act:
     """All workers are restarted, one after the other."""
 
     async def act(mover: Mover) -> None:
         for worker in mover.ring.shape.workers:
             await mover.ring.restart(worker)
-            await asyncio.sleep(mover_pause_s)
+            await asyncio.sleep(pause_s)
 
     return act
 
