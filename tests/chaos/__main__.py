@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.faults import ALL, Fault
+from tests.chaos.handoff import long as handoffs
 from tests.chaos.kinds import make_asks, make_sim_asks
 from tests.chaos.long import run_long
 from tests.chaos.outcome import Outcome
@@ -46,10 +47,16 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the faults")
     parser.add_argument("--short", action="store_true", help="two faults once, with few streams")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="faults whose names begin so")
-    parser.add_argument("--times", type=int, help="repetitions (default: as in --list; poison and long: 5)")
-    parser.add_argument("--streams", type=int, help="at once (50); long: altogether (1000); poison: 20")
+    parser.add_argument(
+        "--times", type=int, help="repetitions (as in --list; poison, long: 5; handoff: 10 moves)"
+    )
+    parser.add_argument(
+        "--streams", type=int, help="at once (50); long: altogether (1000); poison: 20; handoff: 64"
+    )
     parser.add_argument("--at-once", type=int, default=250, help="long: streams at once")
-    parser.add_argument("--tokens", type=int, help="output tokens of a stream, about (300; long: 2000)")
+    parser.add_argument(
+        "--tokens", type=int, help="output tokens of a stream, about (300; long: 2000; handoff: 2048)"
+    )
     parser.add_argument("--minutes", type=float, default=10, help="overload: how long")
     parser.add_argument("--drafts", choices=("off", "on", "both"), default="both", help="n-gram drafts")
     parser.add_argument("--runner", choices=("torch", "sim"), default="torch", help="of the faults' rings")
@@ -126,11 +133,22 @@ async def _run_poison(arguments: argparse.Namespace) -> int:
     return 0 if all(result.is_right for result in results) else 1
 
 
+async def _run_handoff(arguments: argparse.Namespace) -> int:
+    streams, tokens, times = arguments.streams or 64, arguments.tokens or 2048, arguments.times or 10
+    num_wrong = 0
+    async for result in handoffs.run_long(streams, tokens, times, arguments.tree.resolve()):
+        num_wrong += not handoffs.is_right(result)
+        print(json.dumps(result.record(), indent=2), flush=True)
+        _write(result.record(), arguments.out)
+    return 1 if num_wrong else 0
+
+
 _COMMANDS: dict[str, Command] = {
     "faults": _run_faults,
     "overload": _run_overload,
     "long": _run_long,
     "poison": _run_poison,
+    "handoff": _run_handoff,
 }
 
 

@@ -142,6 +142,9 @@ def _take_choice(news: dict[str, Any], outcome: Outcome) -> None:
     choice = outcome.choice(news["index"])
     delta = news.get("delta")
     text = news.get("text", "") if delta is None else delta.get("content") or ""
+    for call in (delta or {}).get("tool_calls") or ():
+        text += call["function"].get("name") or ""
+        text += call["function"].get("arguments") or ""
     if choice.finish_reasons and text:
         choice.is_overrun = True
     choice.text += text
@@ -160,7 +163,7 @@ def _take_choice(news: dict[str, Any], outcome: Outcome) -> None:
 
 
 async def _over_sdk(ask: Ask, frontend: Frontend, outcome: Outcome) -> None:
-    extra = {name: value for name, value in ask.body.items() if name in ("ignore_eos", "top_k")}
+    extra = {name: value for name, value in ask.body.items() if name in ("ignore_eos", "top_k", "request_id")}
     body = {name: value for name, value in ask.body.items() if name not in extra}
     url = f"http://{frontend.http}/v1"
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=SILENCE_S) as client:

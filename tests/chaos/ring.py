@@ -39,6 +39,9 @@ class Shape:
 
     runner: str = "torch"
     """torch: the demo model in float32; sim: tokens are hashes."""
+    model: str = str(DEMO_MODEL)
+    """Served as `demo`."""
+    num_blocks: int = 2560
     drafts: bool = False
     """Workers draft by n-grams."""
     num_workers: int = 2
@@ -174,6 +177,22 @@ class Ring:
         status = await self.status()
         return status.num_waiting + sum(w.num_running + w.num_preempted for w in status.workers)
 
+    @property
+    def scheduler_address(self) -> str:
+        """host:port of the first scheduler."""
+        return self._schedulers[self.shape.schedulers[0]]
+
+    async def num_held(self, worker: str) -> int:
+        """Requests that a worker holds, waiting ones of its own included."""
+        return sum(each.num_requests for each in (await self.status()).workers if each.worker_id == worker)
+
+    async def drain(self, worker: str, *, resume: bool = False) -> None:
+        """Has the scheduler place nothing there, or again."""
+        async with rpc.channel(self.scheduler_address) as channel:
+            stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
+            request = admin_pb2.DrainWorkerRequest(worker_id=worker, resume=resume)
+            await stub.DrainWorker(request, timeout=STATUS_TIMEOUT_S)
+
     async def leader(self) -> str:
         """Name of the scheduler that has the workers."""
         for name, address in self._schedulers.items():
@@ -222,11 +241,11 @@ class Ring:
     def _add_worker(self, name: str) -> None:
         shape, listen = self.shape, self._address()
         scheduler = self._reached("worker-scheduler", self._schedulers.values())
-        where = flags(scheduler=scheduler, listen=listen, worker_id=name, model=DEMO_MODEL)
+        where = flags(scheduler=scheduler, listen=listen, worker_id=name, model=shape.model)
         advertise = flags(advertise=self._reached("frontend-worker", [listen])) if shape.proxied else ()
         sort = flags(runner=shape.runner, served_model_name="demo")
         if shape.runner == "torch":
-            sort += flags(dtype="float32", threads=1, num_blocks=2560)
+            sort += flags(dtype="float32", threads=1, num_blocks=shape.num_blocks)
             sort += ("--speculative=ngram:4",) if shape.drafts else ()
         elif shape.drafts:
             sort += flags(sim_max_draft_tokens=4)
@@ -238,7 +257,7 @@ class Ring:
         self.metrics[name] = frontend.http
         scheduler = self._reached("frontend-scheduler", self._schedulers.values())
         where = flags(scheduler=scheduler, http=frontend.http, grpc=frontend.grpc)
-        sort = flags(model=DEMO_MODEL, served_model_name="demo", name=name, drain_s=120)
+        sort = flags(model=self.shape.model, served_model_name="demo", name=name, drain_s=120)
         sort += ("--no-page",)
         backlog = flags(max_backlog_tokens=32)  # a slow reader is to be paused
         self._add(name, "frontend_svc", where, sort, backlog, self.shape.frontend_flags)

@@ -63,7 +63,7 @@ def _frozen_misfit(orders: HandoffOrders, table: RequestTable, exports: Exports)
             return f"it lets slot {slot} go on, which was not frozen"
     for order in orders.exports:
         status = table.status[order.slot]
-        if status in _ELSEWHERE or (status == SlotStatus.FROZEN and not _goes_on(order.slot, orders)):
+        if status in (*_ELSEWHERE, SlotStatus.FROZEN) and not _goes_on(order.slot, orders):
             return f"it hands over slot {order.slot}, which holds nothing that goes on"
     return None
 
@@ -78,7 +78,8 @@ def _still_misfit(delta: StepDelta, table: RequestTable) -> str | None:
 
 
 def _goes_on(slot: int, orders: HandoffOrders) -> bool:
-    return any(slot == thawed for thawed, _ in orders.thawed)
+    """With this step: it may be handed over again at once."""
+    return slot in orders.committed_slots or any(slot == thawed for thawed, _ in orders.thawed)
 
 
 def _table_misfit(start: ImportStart, table: RequestTable) -> str | None:

