@@ -21,8 +21,9 @@ from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.cpu.direct_forward import forward_of
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.runner_info import tokenizer_fingerprint
 from worker_svc.runner.sampling.sampler import argmax
-from worker_svc.runner.torch_runner import TorchRunner, load_checked, tokenizer_fingerprint
+from worker_svc.runner.torch_runner import TorchRunner, load_checked
 
 SHORT_RANGE = 33
 """Up to so many tokens a row runs like a decode row: a step can have made them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Callable
@@ -14,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from signalbox.protocol.model_identity import ModelIdentity
-from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
-from worker_svc.core.requests.pooling import PoolingMode
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
 from worker_svc.runner.attention.block_rows import block_memory_of
@@ -25,21 +23,19 @@ from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads
 from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.cache_making import CacheMaker, one_block
 from worker_svc.runner.model.head import ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
-from worker_svc.runner.model.label_head import decoder_tasks, label_settings
 from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import CacheSize
 from worker_svc.runner.model.model_identity import identify
-from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
 from worker_svc.runner.recurrent.drafted import rows_of
-from worker_svc.runner.recurrent.making import make_store, state_group_of
+from worker_svc.runner.recurrent.making import make_store
 from worker_svc.runner.recurrent.rows import scratch_rows
 from worker_svc.runner.recurrent.state_bytes import layout_of, read_state, write_state
+from worker_svc.runner.runner_info import runner_info
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
@@ -130,38 +126,25 @@ class TorchRunner:
             most_in_flight=self._most_in_flight,
         )
         self._head = ModelHead.of(self.model.module)
-        head, pooling_mode = self.model.head, None
-        if self._head is not None and head is None:
-            pooling_mode = choose_pooling_mode(path)
         self._cache, self._layout = maker.make(
             self._batch_class, num_host_blocks, has_groups=has_groups, is_shared=shares_blocks
         )
         self.block_memory = block_memory_of(self._cache, self._layout.groups)
         self._check_cache = one_block(self.model, block_size)
         """One block for `check`, taken now: when it is needed, memory may be short."""
-        self.info = RunnerInfo(
-            model=served_model_name,
-            num_blocks=self._layout.num_blocks,
+        self.info = runner_info(
+            self.model,
+            path,
+            self._layout,
+            self._states,
+            served_model_name=served_model_name,
             block_size=block_size,
-            max_model_len=resolve_max_model_len(
-                max_model_len, self.model.max_position_embeddings, self._layout.num_blocks * block_size
-            ),
-            vocab_size=self.model.vocab_size,
-            eos_token_ids=self.model.eos_token_ids,
-            tokenizer_fingerprint=tokenizer_fingerprint(path),
+            max_model_len=max_model_len,
             num_host_blocks=num_host_blocks,
-            tasks=decoder_tasks(head, pools=pooling_mode is not None),
-            has_logprobs=head is None,
-            has_prompt_logprobs=self._head is not None and head is None,
-            embedding_size=self.model.module.config.hidden_size if pooling_mode is not None else 0,
-            pooling_mode=pooling_mode or PoolingMode.LAST,
+            num_slots=num_slots,
+            has_vectors=self._head is not None,
             identity=self._identify(path),
-            groups=self._layout.groups,
-            num_slots=self._states.num_slots - 1 if self._states else num_slots or DEFAULT_SLOTS,
-            num_state_versions=self._states.num_versions if self._states else 0,
-            state_group=state_group_of(self._states, block_size),
             kv_layout=layout_of(self.block_memory if self._can_hand_over else None, self._states),
-            **label_settings(head),
         )
         self._forward = forward_of(self.model, self.info.max_model_len)
         if threads is not None and self.model.device.type == "cpu":
@@ -315,14 +298,6 @@ def sample_checked(forwarded: Forwarded, batch: Batch) -> Sampled:
     return sampled
 
 
-def choose_pooling_mode(path: Path) -> PoolingMode | None:
-    """The model's own mode; None, which is logged, if pooling requests cannot be served as the model means them."""
-    mode = read_pooling_mode(path)
-    if mode is None:
-        logger.warning("No pooling requests are served: %s asks for another pooling.", path / POOLING_CONFIG)
-    return mode
-
-
 def check_at_least_one(**settings: int | None) -> None:
     """ModelLoadError if a setting that counts something was set to less than 1."""
     for name, value in settings.items():
@@ -375,20 +350,3 @@ def served_quantization(quantization: Quantization, dtype: str) -> Quantization:
             f"quantization {quantization} needs the native kernels, which are not available."
         )
     return Quantization.NONE
-
-
-def resolve_max_model_len(requested: int | None, model_limit: int, cache_positions: int) -> int:
-    """Positions of one request. ModelLoadError if more are asked for than the model was made for."""
-    if requested is None:
-        return min(model_limit, cache_positions)
-    if not 1 <= requested <= model_limit:
-        raise ModelLoadError(
-            f"max_model_len is {requested}, but max_position_embeddings of the model is {model_limit}."
-        )
-    return requested
-
-
-def tokenizer_fingerprint(model_dir: Path) -> str:
-    """SHA-256 of tokenizer.json in hexadecimal; empty if there is none."""
-    path = model_dir / checkpoint.TOKENIZER
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

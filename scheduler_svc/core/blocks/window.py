@@ -85,16 +85,16 @@ class WindowBlocks:
         self.ends[slot] = end + count
         return blocks
 
-    def append(self, slots: Slots, passed_on: Blocks | None = None) -> Blocks:
-        """Gives each of `slots` one more block: the one that it has passed on, or one that the pool has."""
-        blocks = self.pool.take(len(slots)) if passed_on is None else self.pool.renew(passed_on)
+    def append(self, slots: Slots, recycled: Blocks | None = None) -> Blocks:
+        """Gives each of `slots` one more block: the one that was recycled for it, or one that the pool has."""
+        blocks = self.pool.take(len(slots)) if recycled is None else self.pool.renew(recycled)
         ends = self.ends[slots]
         self.blocks[slots, ends] = blocks
         self.generations[slots, ends] = self.pool.generations[blocks]
         self.ends[slots] = ends + 1
         return blocks
 
-    def reuse_left(self, slots: Slots, positions: NDArray[np.int64]) -> Blocks | None:
+    def recycle(self, slots: Slots, positions: NDArray[np.int64]) -> Blocks | None:
         """What `leave_behind` would release, where that is one block of each of `slots`, which nobody else has and
         nobody can hit: taken out of their tables, and still held, for `append` to give them again, or for the pool to
         release. None: it is something else, and has been released."""

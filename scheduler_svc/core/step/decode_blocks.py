@@ -51,11 +51,11 @@ def _grant_next(worker: Worker, slots: Slots, step: StepDecision) -> bool:
         _grant_one_each(worker, slots, step)
         return True
     positions = worker.table.confirmed(slots)
-    passed_on = [window.reuse_left(slots, positions) for window in worker.windows]
-    both = list(zip(worker.windows, passed_on, strict=True))
+    recycled = [window.recycle(slots, positions) for window in worker.windows]
+    both = list(zip(worker.windows, recycled, strict=True))
     pools = [worker.pool, *(window.pool for window, blocks in both if blocks is None)]
     if all(len(slots) <= pool.num_available for pool in pools):
-        _grant_one_each(worker, slots, step, passed_on)
+        _grant_one_each(worker, slots, step, recycled)
         return True
     for window, blocks in both:
         if blocks is not None:
@@ -119,15 +119,15 @@ def grant(worker: Worker, slots: Slots, counts: Slots, step: StepDecision) -> No
 
 
 def _grant_one_each(
-    worker: Worker, slots: Slots, step: StepDecision, passed_on: Sequence[Blocks | None] = ()
+    worker: Worker, slots: Slots, step: StepDecision, recycled: Sequence[Blocks | None] = ()
 ) -> None:
-    """Gives each of `slots` one more block, of every group: of a window those that it has passed on, or others."""
+    """Gives each of `slots` one more block, of every group: of a window those that were recycled, or others."""
     blocks = worker.take_blocks(len(slots), step)
     worker.table.append_blocks(slots, blocks, worker.pool.generations[blocks])
     if not worker.windows:
         step.grant(slots, blocks)
         return
-    own: Sequence[Blocks | None] = passed_on or [None] * len(worker.windows)
+    own: Sequence[Blocks | None] = recycled or [None] * len(worker.windows)
     others = [window.append(slots, blocks) for window, blocks in zip(worker.windows, own, strict=True)]
     step.grant_of_all(slots, [blocks, *others])
     worker.save_evicted(step)
