@@ -99,6 +99,7 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         [({"model": model}, len(found)) for model, found in identities.items()],
     )
     yield from _safe_mode(loop)
+    yield from _handoffs(loop)
     for name, documentation, value in _GAUGES:
         yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])
     blocks = [sample for labels, worker in workers for sample in _blocks(labels, worker)]
@@ -136,6 +137,22 @@ def _safe_mode(loop: StepLoop) -> Iterator[Metric]:
             "How fast late first tokens use up the error budget.",
             [({}, mode.burn_rate)],
         )
+
+
+def _handoffs(loop: StepLoop) -> Iterator[Metric]:
+    counts = loop.core.handoffs.counts
+    by_event = [({"event": "begun"}, counts.num_begun), ({"event": "committed"}, counts.num_committed)]
+    yield counter(
+        names.METRIC_HANDOFFS, "Requests handed over between workers, by how far it came.", by_event
+    )
+    failures = [({"reason": reason}, count) for reason, count in counts.failed.items()]
+    yield counter(names.METRIC_HANDOFF_FAILURES, "Hand-offs that failed, by reason.", failures)
+    blocks: list[tuple[Labels, float]] = [({}, counts.num_blocks)]
+    yield counter(names.METRIC_HANDOFF_BLOCKS, "Blocks of requests that were handed over.", blocks)
+    frozen: list[tuple[Labels, float]] = [({}, counts.frozen_s)]
+    yield counter(
+        names.METRIC_HANDOFF_FROZEN, "Time for which nobody ran requests that were handed over.", frozen
+    )
 
 
 def _labels(worker: Worker) -> Labels:

@@ -14,8 +14,8 @@ from scheduler_svc.admin.safe_mode_log import log_safe_mode
 from scheduler_svc.core.cluster.notices import Notice
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
+from scheduler_svc.core.handoff.desk import key_to_move
 from scheduler_svc.core.liveness.evidence import Exit, Process
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
@@ -26,7 +26,7 @@ from scheduler_svc.links.arrivals import Arrival, Arrivals, adopt, finish, send_
 from scheduler_svc.links.directory import FrontendLink, Send, WorkerLink, close_nothing
 from scheduler_svc.links.events import take_event
 from scheduler_svc.links.greeting import Greeting
-from scheduler_svc.links.messages import build_entry, build_notice
+from scheduler_svc.links.messages import build_directory, build_notice
 from scheduler_svc.links.names import check_distinct
 from scheduler_svc.links.operations import operate
 from scheduler_svc.links.troubles import LinkTroubles
@@ -76,7 +76,8 @@ class StepLoop:
         """Hears of every report before the core takes it in: set while somebody watches the board."""
         self._spans = QueueSpans(tracer) if tracer.is_on else None
         if self._spans is not None:
-            core.register.on_end = self._on_end
+            spans = self._spans
+            core.register.on_end = lambda request: spans.ended(request, clock())
 
     @property
     def num_frontends(self) -> int:
@@ -195,6 +196,12 @@ class StepLoop:
         logger.info("worker %s %s, %d requests", worker_id, "drains" if draining else "is resumed", count)
         self._advance()
         return count
+
+    def move_request(self, request_id: str, worker_id: str) -> str:
+        """Hands one request over; returns the worker that has it. Raises HandoffRefusedError."""
+        handoff = self.core.hand_over(key_to_move(self.core.requests, request_id), worker_id, self._clock())
+        self._advance()
+        return handoff.source.info.worker_id
 
     # -- questions --
 
@@ -364,11 +371,6 @@ class StepLoop:
         if worker.hold_until > self._clock() and link.timer is None and worker.records:
             link.timer = self._call_at(worker.hold_until, lambda: self._on_timer(worker_id, link))
 
-    def _on_end(self, request: Request) -> None:
-        """The core has forgotten a request."""
-        if self._spans is not None:
-            self._spans.ended(request, self._clock())
-
     def _on_timer(self, worker_id: str, link: WorkerLink) -> None:
         """A step was held back for arrivals; now is the time."""
         link.timer = None
@@ -391,13 +393,8 @@ class StepLoop:
                 self.detach_frontend(link)
 
     def _directory(self) -> scheduler_pb2.AttachFrontendResponse:
-        workers = [(self.core.workers[worker_id], link) for worker_id, link in self._workers.items()]
-        entries = [build_entry(worker, link.model) for worker, link in workers]
-        return scheduler_pb2.AttachFrontendResponse(
-            workers=scheduler_pb2.WorkerDirectory(workers=entries),
-            scheduler_epoch=self.core.epoch,
-            scheduler_instance=self.core.term.instance,
-        )
+        workers = [(self.core.workers[worker_id], link.model) for worker_id, link in self._workers.items()]
+        return build_directory(workers, self.core.term)
 
 
 __all__ = ["FrontendLink", "Send", "StepLoop", "WorkerLink"]

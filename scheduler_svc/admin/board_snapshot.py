@@ -16,7 +16,15 @@ from scheduler_svc.admin.group_status import checkpoint_status, group_statuses
 from scheduler_svc.core.blocks.block_pool import BlockPool
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD, SUSPENDED, SlotState
+from scheduler_svc.core.slots.state import (
+    CLIENT_PAUSED,
+    DISPLACED,
+    FROZEN,
+    HELD,
+    OWNING,
+    SUSPENDED,
+    SlotState,
+)
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.enums import WorkerHealth
 from signalbox.v1 import admin_pb2
@@ -46,6 +54,7 @@ _PHASES = {
     SlotState.PREEMPTED: admin_pb2.BOARD_PHASE_PREEMPTED,
 }
 _PAUSES = (
+    (FROZEN, admin_pb2.BOARD_PHASE_FROZEN),
     (SUSPENDED, admin_pb2.BOARD_PHASE_SUSPENDED),
     (CLIENT_PAUSED, admin_pb2.BOARD_PHASE_PAUSED),
     (DISPLACED, admin_pb2.BOARD_PHASE_DISPLACED),
@@ -164,7 +173,7 @@ def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> admin_pb2.Boa
 def _requests(worker: Worker, limit: int, wall_ms: float) -> Iterator[admin_pb2.BoardRequest]:
     """The requests in the lowest slots: a row stays where it is from one snapshot to the next."""
     states = worker.table.state
-    slots = np.flatnonzero((states != SlotState.FREE) & (states != SlotState.RELEASING))[:limit]
+    slots = np.flatnonzero(OWNING[states])[:limit]
     for slot in slots.tolist():
         yield _request(worker, slot, worker.request(slot), wall_ms)
 

@@ -13,6 +13,7 @@ from scheduler_svc.admin.board_snapshot import HEALTH
 from scheduler_svc.admin.explanation_message import make_explanation
 from scheduler_svc.admin.group_status import checkpoint_status, group_statuses
 from scheduler_svc.admin.tenant_file import Limits
+from scheduler_svc.core.handoff.desk import HandoffRefusedError
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, StartupError, UnsupportedError
@@ -72,6 +73,16 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             message = f"no worker {request.worker_id!r} is known here"
             await abort(context, InvalidRequestError(message, field="worker_id"))
         return admin_pb2.DrainWorkerResponse(num_requests=count)
+
+    async def MoveRequest(  # noqa: N802
+        self, request: admin_pb2.MoveRequestRequest, context: Context
+    ) -> admin_pb2.MoveRequestResponse:
+        """Hands one request over to another worker."""
+        try:
+            source = self._loop.move_request(request.request_id, request.worker_id)
+        except HandoffRefusedError as error:
+            await abort(context, InvalidRequestError(str(error), field=error.field))
+        return admin_pb2.MoveRequestResponse(source_worker_id=source)
 
     async def SetSafeMode(  # noqa: N802
         self, request: admin_pb2.SetSafeModeRequest, context: Context
@@ -144,4 +155,5 @@ def worker_status(worker: Worker) -> admin_pb2.WorkerStatus:
         checkpoints=checkpoint_status(worker),
         worker_instance=worker.info.instance,
         num_lent_blocks=worker.loan.num_left(worker.pool),
+        num_requests=len(worker.requests()),
     )

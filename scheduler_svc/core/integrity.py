@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.slots.worker_check import check_state
 
 
 def check_workers(workers: Mapping[str, Worker], requests: Mapping[RequestKey, Request]) -> None:
@@ -18,7 +19,7 @@ def check_workers(workers: Mapping[str, Worker], requests: Mapping[RequestKey, R
 
 def check_worker(worker: Worker, requests: Mapping[RequestKey, Request]) -> None:
     """Asserts the invariants of a worker, and that what runs there is among `requests`."""
-    worker.check_integrity()
+    check_state(worker)
     for request in worker.requests():
         assert requests.get(request.key) is request, f"{request.key} runs and is not known"
         assert request.worker_id == worker.info.worker_id

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from scheduler_svc.core.admission.affinity import Affinity
+from scheduler_svc.core.handoff.handoff import AnyHandoff
 from scheduler_svc.core.queue.entry import QueueEntry
 from scheduler_svc.core.slots.history import SlotHistory
-
-if TYPE_CHECKING:
-    from scheduler_svc.core.handoff.handoff import Handoff
 
 OVERHEAD_BYTES = 2048
 """What a waiting request takes besides what it carries, about."""
@@ -125,7 +123,7 @@ class Request:
     """How often the right to run the attempt was given before its worker had it (HO2)."""
     newest_leg: int = 0
     """The highest that was given; above `leg`: another worker was to have it, or is."""
-    handoff: Handoff | None = field(default=None, repr=False, compare=False)
+    handoff: AnyHandoff | None = field(default=None, repr=False, compare=False)
     """Under way to another worker; None: it is not."""
     thawed_status: RequestStatus | None = field(default=None, repr=False)
     """It is frozen: what it goes on as."""

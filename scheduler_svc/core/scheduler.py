@@ -18,8 +18,8 @@ from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.handoff import Handoff
 from scheduler_svc.core.handoff.step_orders import has_handoff_work
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.integrity import check_requests, check_workers
 from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
@@ -176,10 +176,9 @@ class Scheduler:
             absolve(worker, record, report, self.register)
         for finish in finishes:
             self.register.forget_ended(finish.request)
-        if now >= self.policies.next_look:
-            self.policies.look(now)
+        self.policies.look_in_time(now)
         if report.withdrawn:
-            withdraw(worker, report.withdrawn, self.register)
+            self.handoffs.withdraw(worker, withdraw(worker, report.withdrawn, self.register), now)
 
     def grammar_ready(self, worker_id: str, slot: int, request_id: str, attempt: int) -> None:
         """A worker has compiled the grammar of a request: it starts when there is room. Raises DivergenceError."""
@@ -315,6 +314,7 @@ class Scheduler:
             self.admission.worker_went(worker, now)
         self._suspend_on(worker)
         self._refusals.refuse_waiting(self._queue_of(worker), now)
+        self.handoffs.leave_draining(worker, now)
         self.policies.tick(now)
         return len(worker.requests())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.handoff import Handoff
 from scheduler_svc.core.handoff.orders import HandoffOrders, ImportStart
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.liveness.evidence import Process
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks

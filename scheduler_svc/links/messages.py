@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from scheduler_svc.core.cluster.notices import Lost, Notice, OutputsLost, Placed
+from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.v1 import scheduler_pb2
 
@@ -16,6 +19,18 @@ def build_entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb
     entry.model.CopyFrom(model)
     entry.model.max_model_len = entry.model.max_request_tokens = worker.limits.max_model_len
     return entry
+
+
+def build_directory(
+    workers: Iterable[tuple[Worker, scheduler_pb2.ModelEntry]], term: Term
+) -> scheduler_pb2.AttachFrontendResponse:
+    """All that have a link, and who leads."""
+    entries = [build_entry(worker, model) for worker, model in workers]
+    return scheduler_pb2.AttachFrontendResponse(
+        workers=scheduler_pb2.WorkerDirectory(workers=entries),
+        scheduler_epoch=term.number,
+        scheduler_instance=term.instance,
+    )
 
 
 def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:

@@ -47,6 +47,12 @@ class AdminClient:
         answer = await self._call("DrainWorker", request)
         return int(answer.num_requests)
 
+    async def move(self, request_id: str, worker_id: str) -> str:
+        """Begins to hand a request over to a worker; returns the one that has it."""
+        request = admin_pb2.MoveRequestRequest(request_id=request_id, worker_id=worker_id)
+        answer = await self._call("MoveRequest", request)
+        return str(answer.source_worker_id)
+
     async def set_safe_mode(self, level: int) -> SafeMode:
         """Suspends the classes below `level`."""
         answer = await self._call("SetSafeMode", admin_pb2.SetSafeModeRequest(level=level))
@@ -88,4 +94,5 @@ async def admin_client(addresses: str) -> AsyncIterator[AdminClient]:
 
 def is_drained(worker: admin_pb2.WorkerStatus) -> bool:
     """Whether the worker takes nothing new and nothing is left on it."""
-    return worker.draining and not worker.num_running and not worker.num_preempted
+    has_any = worker.num_requests or worker.num_running or worker.num_preempted
+    return worker.draining and not has_any

@@ -26,6 +26,7 @@ PHASE_STYLES = {
     "held": "red",
     "displaced": "red",
     "suspended": "red",
+    "frozen": "yellow",
 }
 
 

@@ -48,6 +48,7 @@ class WaitReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WAIT_REASON_CLIENT_PAUSED: _ClassVar[WaitReason]
     WAIT_REASON_DISPLACED: _ClassVar[WaitReason]
     WAIT_REASON_PREEMPTED: _ClassVar[WaitReason]
+    WAIT_REASON_HANDED_OVER: _ClassVar[WaitReason]
 
 class BoardPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -60,6 +61,7 @@ class BoardPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BOARD_PHASE_PAUSED: _ClassVar[BoardPhase]
     BOARD_PHASE_DISPLACED: _ClassVar[BoardPhase]
     BOARD_PHASE_SUSPENDED: _ClassVar[BoardPhase]
+    BOARD_PHASE_FROZEN: _ClassVar[BoardPhase]
 WORKER_HEALTH_UNSPECIFIED: WorkerHealth
 WORKER_HEALTH_GOOD: WorkerHealth
 WORKER_HEALTH_SILENT: WorkerHealth
@@ -92,6 +94,7 @@ WAIT_REASON_AFFINITY: WaitReason
 WAIT_REASON_CLIENT_PAUSED: WaitReason
 WAIT_REASON_DISPLACED: WaitReason
 WAIT_REASON_PREEMPTED: WaitReason
+WAIT_REASON_HANDED_OVER: WaitReason
 BOARD_PHASE_UNSPECIFIED: BoardPhase
 BOARD_PHASE_PREPARING: BoardPhase
 BOARD_PHASE_PREFILL: BoardPhase
@@ -101,6 +104,7 @@ BOARD_PHASE_HELD: BoardPhase
 BOARD_PHASE_PAUSED: BoardPhase
 BOARD_PHASE_DISPLACED: BoardPhase
 BOARD_PHASE_SUSPENDED: BoardPhase
+BOARD_PHASE_FROZEN: BoardPhase
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()
@@ -123,7 +127,7 @@ class GetStatusResponse(_message.Message):
     def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints")
+    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints", "num_requests")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +152,7 @@ class WorkerStatus(_message.Message):
     NUM_UNHEARD_BY_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     model: str
@@ -172,7 +177,8 @@ class WorkerStatus(_message.Message):
     num_unheard_by: int
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     checkpoints: CheckpointStatus
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ...) -> None: ...
+    num_requests: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
     __slots__ = ("kind", "reach", "num_blocks", "num_free_blocks", "num_cached_blocks")
@@ -301,6 +307,20 @@ class DrainWorkerResponse(_message.Message):
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     num_requests: int
     def __init__(self, num_requests: _Optional[int] = ...) -> None: ...
+
+class MoveRequestRequest(_message.Message):
+    __slots__ = ("request_id", "worker_id")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    worker_id: str
+    def __init__(self, request_id: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
+
+class MoveRequestResponse(_message.Message):
+    __slots__ = ("source_worker_id",)
+    SOURCE_WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    source_worker_id: str
+    def __init__(self, source_worker_id: _Optional[str] = ...) -> None: ...
 
 class SafeModeStatus(_message.Message):
     __slots__ = ("operator_level", "budget_level", "num_waiting", "num_paused", "burn_rate")

@@ -54,6 +54,11 @@ class AdminServiceStub(object):
                 request_serializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerResponse.FromString,
                 _registered_method=True)
+        self.MoveRequest = channel.unary_unary(
+                '/signalbox.v1.AdminService/MoveRequest',
+                request_serializer=signalbox_dot_v1_dot_admin__pb2.MoveRequestRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_admin__pb2.MoveRequestResponse.FromString,
+                _registered_method=True)
         self.SetSafeMode = channel.unary_unary(
                 '/signalbox.v1.AdminService/SetSafeMode',
                 request_serializer=signalbox_dot_v1_dot_admin__pb2.SetSafeModeRequest.SerializeToString,
@@ -103,6 +108,14 @@ class AdminServiceServicer(object):
     def DrainWorker(self, request, context):
         """Places nothing more on a worker (or places on it again); what runs there goes on to its end. A new process in the
         worker's place, and a new scheduler, know nothing of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveRequest(self, request, context):
+        """Hands one request over to another worker, where it goes on as it stands. Answered when that has begun; what cannot be
+        handed over is refused: INVALID_ARGUMENT, with the field that stands in the way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,6 +174,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DrainWorker,
                     request_deserializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerResponse.SerializeToString,
+            ),
+            'MoveRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveRequest,
+                    request_deserializer=signalbox_dot_v1_dot_admin__pb2.MoveRequestRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_admin__pb2.MoveRequestResponse.SerializeToString,
             ),
             'SetSafeMode': grpc.unary_unary_rpc_method_handler(
                     servicer.SetSafeMode,
@@ -291,6 +309,33 @@ class AdminService(object):
             '/signalbox.v1.AdminService/DrainWorker',
             signalbox_dot_v1_dot_admin__pb2.DrainWorkerRequest.SerializeToString,
             signalbox_dot_v1_dot_admin__pb2.DrainWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.AdminService/MoveRequest',
+            signalbox_dot_v1_dot_admin__pb2.MoveRequestRequest.SerializeToString,
+            signalbox_dot_v1_dot_admin__pb2.MoveRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,8 @@ class Reason(Enum):
     """It lost its place in the batch."""
     PREEMPTED = "preempted"
     """It lost its blocks."""
+    HANDED_OVER = "handed_over"
+    """It is frozen: another worker takes it over."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
         away_s, grace_s = order.now - worker.detached_at, core.config.worker_grace_s
         sentence = f"{name} has been away for {away_s:.1f} s; after {grace_s:g} s (worker_grace_s) the request is lost"
         return Obstacle(Reason.WORKER_AWAY, sentence)
+    if request.is_frozen:
+        return Obstacle(Reason.HANDED_OVER, _to_whom(core, request, name))
     if request.client_paused:
         return Obstacle(Reason.CLIENT_PAUSED, "its client does not read what it has already")
     if request.suspended:
@@ -41,6 +43,16 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
     if (short := _short_of(worker, slot)) is not None:
         return Obstacle(Reason.NO_BLOCKS, f"its next chunk needs another block{_on(worker, short)}")
     return Obstacle(Reason.RUNS, _runs(worker, request))
+
+
+def _to_whom(core: Scheduler, request: Request, name: str) -> str:
+    """Who takes a frozen request over."""
+    wait, handoff = core.handoffs.waits.of(request), request.handoff
+    if wait is not None:
+        return f"it was being handed over, and worker {wait.other.worker_id} has not said whether it has it"
+    if handoff is not None:
+        return f"worker {handoff.target.info.worker_id} takes it over from {name}, and has all but the last of it"
+    return f"it was not handed over after all, and goes on on {name} with its next step"
 
 
 def _short_of(worker: Worker, slot: int) -> int | None:

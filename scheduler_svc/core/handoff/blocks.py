@@ -8,8 +8,8 @@ import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks, Hashes
 from scheduler_svc.core.blocks.window import WindowBlocks, longest_hit
-from scheduler_svc.core.handoff.handoff import Handoff
 from scheduler_svc.core.handoff.orders import ImportStart
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepDecision
@@ -17,7 +17,7 @@ from signalbox.protocol.block_groups import SPINE
 
 
 class Stretches(NamedTuple):
-    """Of each group, the spine's first: indexes of the first block and behind the last."""
+    """Indexes of the first block and behind the last, of each group, the spine's first."""
 
     firsts: list[int]
     ends: list[int]
@@ -115,7 +115,7 @@ def _find_hits(handoff: Handoff, wanted: Stretches) -> tuple[Blocks, list[Blocks
 
 
 def _names(handoff: Handoff) -> Hashes:
-    """Of the blocks that the source has written whole, as far as it has reported."""
+    """Names of the blocks that the source has written whole, as far as it has reported."""
     table, slot = handoff.source.table, handoff.source_slot
     confirmed = int(table.confirmed(np.array([slot]))[0])
     return table.hashes(slot, 0, min(int(table.num_hashes[slot]), confirmed // table.block_size))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.hash_chain import HASH_BYTES
 

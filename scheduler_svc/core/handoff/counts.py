@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
-
-MAX_FROZEN_TIMES = 1024
-"""Last times that are remembered."""
 
 
 @dataclass
@@ -21,5 +18,3 @@ class HandoffCounts:
     """Blocks of the spine that went with those that were committed, cached ones included."""
     frozen_s: float = 0.0
     """Sum of the seconds for which nobody ran those that were committed."""
-    frozen_times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_FROZEN_TIMES))
-    """Those of the last ones, in seconds."""

@@ -10,10 +10,12 @@ from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.commit import Arrived, contradiction_of, take_over
 from scheduler_svc.core.handoff.counts import HandoffCounts
-from scheduler_svc.core.handoff.eligibility import why_not_there, why_request_stays
-from scheduler_svc.core.handoff.handoff import Handoff, Phase
+from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there, why_request_stays
+from scheduler_svc.core.handoff.handoff import Phase
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.handoff.waits import HandoffWaits
 from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.recovery.withdrawal import withdraw_named
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
@@ -34,6 +36,16 @@ class HandoffRefusedError(ValueError):
         self.field = field
 
 
+def key_to_move(requests: Mapping[RequestKey, Request], request_id: str) -> RequestKey:
+    """The request of that id. Raises HandoffRefusedError when there is none, or several frontends have one."""
+    found = [key for key in requests if key.request_id == request_id]
+    if not found:
+        raise HandoffRefusedError(f"no request {request_id!r} is known here", "request_id")
+    if len(found) > 1:
+        raise HandoffRefusedError(f"{len(found)} frontends have a request {request_id!r}", "request_id")
+    return found[0]
+
+
 class HandoffDesk:
     """All hand-offs between the workers of one scheduler. `now` as everywhere."""
 
@@ -52,7 +64,7 @@ class HandoffDesk:
         self.now = 0.0
         """When somebody last said what time it is: for calls that come without."""
         self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw)
-        """Those of other schedulers that were found half done."""
+        """Hand-offs of other schedulers that were found half done."""
         register.on_gone = self.request_gone
 
     # -- begin --
@@ -186,7 +198,6 @@ class HandoffDesk:
         counts.num_blocks += int(target.table.num_blocks[handoff.target_slot])
         frozen_s = max(now - (handoff.frozen_at or now), 0.0)
         counts.frozen_s += frozen_s
-        counts.frozen_times.append(frozen_s)
         handoff.request.history.num_failed_handoffs = 0
         handoff.request.history.no_handoff_before = 0.0
 
@@ -276,6 +287,22 @@ class HandoffDesk:
                 is_unheard = handoff.request.key.frontend_instance in worker.vitals.unheard_by
                 if is_unheard or not worker.is_well:
                     self.stop(handoff, "target_unwell", now)
+
+    def leave_draining(self, worker: Worker, now: float) -> None:
+        """A worker that drains takes nothing over: what is on its way there stays where it is."""
+        for handoff in list(worker.handoffs.imports.values()) if worker.draining else ():
+            self.stop(handoff, "target_drains", now)
+
+    def withdraw(self, worker: Worker, names: list[bytes], now: float) -> None:
+        """What `worker` has forgotten because it was wrong, others forget that may have taken it over (N2, HO12)."""
+        if worker.handoffs.is_busy:
+            self.look_at(worker, now)
+        if not (names and self.counts.num_committed):
+            return
+        for other in list(self._workers.values()):
+            if same_layout(worker, other) and not other.is_arriving:
+                withdraw_named(other, names, self._register)
+                self.look_at(other, now)
 
     def stop_all(self, reason: str) -> None:
         """Ends all of them, as of a reset of the caches."""

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.handoff import AnyHandoff
 
 
 @dataclass
 class HandoffEnds:
-    """Those under way, by slot, and orders for the next step that is no suspect's."""
+    """Hand-offs under way, by slot, and orders for the next step that is no suspect's."""
 
-    exports: dict[int, Handoff] = field(default_factory=dict)
+    exports: dict[int, AnyHandoff] = field(default_factory=dict)
     """Requests that run here, and that others are to have."""
-    imports: dict[int, Handoff] = field(default_factory=dict)
+    imports: dict[int, AnyHandoff] = field(default_factory=dict)
     """Requests that this worker is to have."""
-    arriving: list[Handoff] = field(default_factory=list)
-    begun: list[Handoff] = field(default_factory=list)
-    freezing: list[Handoff] = field(default_factory=list)
+    arriving: list[AnyHandoff] = field(default_factory=list)
+    begun: list[AnyHandoff] = field(default_factory=list)
+    freezing: list[AnyHandoff] = field(default_factory=list)
     """Whose target is ready. They are frozen as soon as it has the blocks to go on with."""
     kept: list[int] = field(default_factory=list)
     thawed: dict[int, int] = field(default_factory=dict)
     """Leg by slot."""
     committed: list[int] = field(default_factory=list)
-    broken: list[tuple[Handoff, str]] = field(default_factory=list)
+    broken: list[tuple[AnyHandoff, str]] = field(default_factory=list)
     """A step has been made with which these cannot go on, and why: whoever made it ends them."""
 
     @property
@@ -51,7 +51,7 @@ class HandoffEnds:
             if slot in slots:
                 slots.remove(slot)
 
-    def leave(self, handoff: Handoff) -> None:
+    def leave(self, handoff: AnyHandoff) -> None:
         """The hand-off is over: what was to be said of it is not said."""
         for by_slot in (self.exports, self.imports):
             for slot in [slot for slot, each in by_slot.items() if each is handoff]:

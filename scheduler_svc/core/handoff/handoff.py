@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Any, Generic, TypeVar
 
 from scheduler_svc.core.liveness.evidence import Process
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.request import Request
-    from scheduler_svc.core.slots.worker import Worker
+RequestT = TypeVar("RequestT")
+WorkerT = TypeVar("WorkerT", bound=Any)
 
 
 class Phase(Enum):
@@ -30,20 +29,21 @@ OVER = (Phase.COMMITTED, Phase.FAILED)
 
 
 @dataclass(eq=False)
-class Handoff:
-    """A request, and both ends. Until it is committed the request is the source's."""
+class HandoffOf(Generic[RequestT, WorkerT]):
+    """A request, and both ends. Until it is committed the request is the source's. Requests and workers name it
+    themselves; `typed.Handoff` is it by its types."""
 
-    request: Request
+    request: RequestT
     transfer: int
     """Its number (HO2)."""
     key: bytes = field(repr=False)
     """What the source asks for."""
     leg: int
     """The target's."""
-    source: Worker = field(repr=False)
+    source: WorkerT = field(repr=False)
     """As it is known now: whoever adopts the source's table puts the new one here."""
     source_slot: int
-    target: Worker = field(repr=False)
+    target: WorkerT = field(repr=False)
     target_slot: int
     has_blocks: bool
     """The request runs; else it waits for its grammar, or was preempted."""
@@ -64,9 +64,13 @@ class Handoff:
     @property
     def source_process(self) -> Process:
         """Who has the request until the commit."""
-        return self.source.process
+        return Process(*self.source.process)
 
     @property
     def target_process(self) -> Process:
         """Who is to have it."""
-        return self.target.process
+        return Process(*self.target.process)
+
+
+AnyHandoff = HandoffOf[Any, Any]
+"""As those know it that it names."""

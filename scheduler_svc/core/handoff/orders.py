@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scheduler_svc.core.blocks.block_pool import Blocks
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.handoff import AnyHandoff
 
 
 class ImportStart(NamedTuple):
@@ -22,22 +22,22 @@ class ImportStart(NamedTuple):
 
 @dataclass
 class HandoffOrders:
-    """Of one step."""
+    """Orders of one step to one worker."""
 
-    arriving: list[Handoff] = field(default_factory=list)
+    arriving: list[AnyHandoff] = field(default_factory=list)
     """Requests that this worker is to take over: they travel ahead of the step."""
     import_starts: list[ImportStart] = field(default_factory=list)
     committed_slots: list[int] = field(default_factory=list)
-    exports: list[Handoff] = field(default_factory=list)
+    exports: list[AnyHandoff] = field(default_factory=list)
     """Requests that others may read here."""
     kept_slots: list[int] = field(default_factory=list)
-    """They are read no more, and were not frozen."""
+    """Slots that are read no more, and were not frozen."""
     frozen_slots: list[int] = field(default_factory=list)
     thawed: list[tuple[int, int]] = field(default_factory=list)
     """(slot, leg) of frozen ones that go on."""
 
     def not_thawed(self, slots: list[int]) -> list[int]:
-        """Those of `slots` that do not go on with this step: a worker preempts ahead of that."""
+        """The ones of `slots` that do not go on with this step: a worker preempts ahead of that."""
         return [slot for slot in slots if all(slot != thawed for thawed, _ in self.thawed)]
 
     def __bool__(self) -> bool:

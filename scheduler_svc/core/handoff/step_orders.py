@@ -61,10 +61,10 @@ def _begin(worker: Worker, step: StepDecision) -> None:
 def _freeze(worker: Worker, step: StepDecision) -> None:
     """One that a suspect's step has paused is brought back by this one, and frozen with the next: a delta says where a
     slot ends up."""
-    ends, toggled = worker.handoffs, {*step.paused_slots, *step.unpaused_slots}
+    ends, named = worker.handoffs, {*step.paused_slots, *step.unpaused_slots}
     for handoff in list(ends.freezing):
         slot = handoff.source_slot
-        if slot in toggled or not handoff.is_source_told or not has_enough(handoff):
+        if slot in named or not handoff.is_source_told or not has_enough(handoff):
             continue
         ends.freezing.remove(handoff)
         handoff.phase = Phase.FROZEN

@@ -21,7 +21,7 @@ class StepCost:
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)
-        """Of weights, tokens, seconds, tokens squared, tokens times seconds: of mean steps, by their number."""
+        """Sums of weights, tokens, seconds, tokens squared, tokens times seconds: of mean steps, by their number."""
         self._seen = (0, 0, 0)
         self._num_looks = 0
 

@@ -60,7 +60,7 @@ class Adoption:
         if old is None or old.pool is not self.worker.pool:
             return
         known = [slot.slot for slot in self._withdrawn if _is_there(old, slot)]
-        withdraw(old, known, self._register)
+        self._handoffs.withdraw(old, withdraw(old, known, self._register), now)
         self._withdrawn = [slot for slot in self._withdrawn if slot.slot not in known]
 
     def take_some(self, now: float) -> None:
@@ -81,7 +81,8 @@ class Adoption:
             worker.table.recall(slot.slot, slot.blocks, worker.pool.generations[slot.blocks])
             for window, (first, blocks) in zip(worker.windows, slot.group_tables, strict=False):
                 window.recall(slot.slot, first, blocks)
-        withdraw(worker, [slot.slot for slot in self._withdrawn], self._register)
+        names = withdraw(worker, [slot.slot for slot in self._withdrawn], self._register)
+        self._handoffs.withdraw(worker, names, worker.detached_at)
         worker.is_arriving = False
 
     def _take(self, slot: SlotSnapshot, running: list[SlotSnapshot], now: float) -> None:

@@ -61,7 +61,7 @@ class SlotSnapshot:
     leg: int = 0
     """The leg of its attempt that this worker has (HO2)."""
     transfer: int = 0
-    """Of a slot that is frozen or was taken over: the number of its hand-off."""
+    """Number of its hand-off, where the slot is frozen or was taken over."""
     other: Process | None = None
     """The worker at the other end of that."""
     frozen_status: SlotStatus = SlotStatus.ENDED

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks, Hashes
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks, Hashes
 from scheduler_svc.core.blocks.checkpoints import Checkpoints
 from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.register import Register
@@ -22,10 +22,35 @@ from scheduler_svc.core.step.step import Slots
 from signalbox.protocol.enums import LossCause
 
 
-def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
+def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> list[bytes]:
     """What the requests of `slots`, which have failed, have published since they last started is forgotten, on the
-    device and in the host tier, and what others have made of it. Those of the others that run start anew."""
-    spoilt = _forget_all(worker, slots)
+    device and in the host tier, and what others have made of it. Those of the others that run start anew. Returns the
+    names of what was forgotten: requests may have taken it along to other workers."""
+    names: set[bytes] = set()
+    spoilt = _forget_all(worker, [(slot, int(worker.table.num_found[slot])) for slot in slots], names)
+    _start_anew(worker, spoilt, register)
+    return sorted(names)
+
+
+def withdraw_named(worker: Worker, names: list[bytes], register: Register) -> None:
+    """What another worker has forgotten is forgotten here, too: by name, so whoever has computed such content here
+    itself is not told apart from who took it over, and starts anew as well (HO12)."""
+    hashes = np.frombuffer(b"".join(names), HASH_DTYPE)
+    bad = worker.pool.owners(hashes)
+    seeds = []
+    for slot in _holders(worker, bad):
+        places = np.flatnonzero(np.isin(worker.table.table(slot), bad))
+        seeds.append((slot, int(places[0])))
+    spoilt = {*_forget_all(worker, seeds, set()), *(slot for slot, _ in seeds if _runs(worker, slot))}
+    _forget_saved(worker, hashes)
+    for pool in worker.pools:
+        pool.forget(pool.owners(hashes))
+    if worker.checkpoints is not None:
+        worker.checkpoints.pool.forget(worker.checkpoints.pool.owners(hashes))
+    _start_anew(worker, sorted(spoilt), register)
+
+
+def _start_anew(worker: Worker, spoilt: list[int], register: Register) -> None:
     for slot in spoilt:
         worker.table.is_spoilt[slot] = True
         reason = f"blocks that it shared on worker {worker.info.worker_id} have turned out to be wrong"
@@ -39,12 +64,14 @@ def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
             window.pool.outdate(blocks[window.generations[slot] == window.pool.generations[blocks]])
 
 
-def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
-    """Forgets it; returns the slots of those that run."""
-    todo = [(slot, int(worker.table.num_found[slot])) for slot in slots]
+def _forget_all(worker: Worker, seeds: Iterable[tuple[int, int]], names: set[bytes]) -> list[int]:
+    """Forgets what each of `seeds`, (slot, index), has published from there on, and adds to `names` what it is called;
+    returns the slots of those others that run."""
+    todo = list(seeds)
     seen, spoilt = {slot for slot, _ in todo}, list[int]()
     while todo:
         slot, first = todo.pop()
+        names.update(worker.table.hashes(slot, first, int(worker.table.num_hashes[slot])).tolist())
         bad = _forget(worker, slot, first)
         others = {*_readers(worker, slot, first), *_holders(worker, bad)} - seen
         for window in worker.windows:
@@ -57,6 +84,8 @@ def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
             others |= behind
         seen |= others
         spoilt += [other for other in others if _runs(worker, other)]
+        for other in others & worker.handoffs.imports.keys():
+            worker.handoffs.broken.append((worker.handoffs.imports[other], "withdrawn"))
     return sorted(spoilt)
 
 

@@ -23,7 +23,6 @@ from scheduler_svc.core.slots.state import (
     RUNNING,
     SlotState,
 )
-from scheduler_svc.core.slots.table_check import check_table
 from scheduler_svc.core.step.step import Chunk, StepDecision
 
 
@@ -343,10 +342,6 @@ class SlotTable(PausedSlots):
         """All have been adopted: slots that nobody was adopted in can be used, and prefills are in order."""
         self._free_slots = np.flatnonzero(self.state == SlotState.FREE)[::-1].tolist()
         self.prefilling.sort(key=self._order)
-
-    def check_integrity(self) -> None:
-        """Asserts the invariants of all slots: lengths, and that states, flags and lists say the same."""
-        check_table(self)
 
     # -- below --
 

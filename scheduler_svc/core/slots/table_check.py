@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.slots.state import DISPLACED, FROZEN, HELD, NO_PLACE, RESTING, SlotState, rest_of
-
-if TYPE_CHECKING:
-    from scheduler_svc.core.slots.table import SlotTable
+from scheduler_svc.core.slots.table import SlotTable
 
 
 def check_table(table: SlotTable) -> None:

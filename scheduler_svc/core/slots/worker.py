@@ -26,7 +26,6 @@ from scheduler_svc.core.liveness.vitals import Vitals
 from scheduler_svc.core.request import BlockNames, Request, RequestStatus
 from scheduler_svc.core.slots.state import OWNING, RUNNING, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
-from scheduler_svc.core.slots.worker_check import check_worker
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
 from signalbox.protocol.block_groups import SPINE, states_number
@@ -376,7 +375,3 @@ class Worker:
         self.pool.release(self.table.drop_import(slot, is_told=is_told))
         for window in self.windows:
             window.drop(slot)
-
-    def check_integrity(self) -> None:
-        """Asserts all invariants of table, pool, lists and records together."""
-        check_worker(self)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from scheduler_svc.core.slots.state import ENDED, SlotState
+from scheduler_svc.core.slots.table_check import check_table
+from scheduler_svc.core.slots.worker import Worker
 
-if TYPE_CHECKING:
-    from scheduler_svc.core.slots.worker import Worker
 
-
-def check_worker(worker: Worker) -> None:
+def check_state(worker: Worker) -> None:
     """Asserts all invariants of table, pool, lists and records together."""
     table, states = worker.table, worker.table.state
-    table.check_integrity()
+    check_table(table)
     for number, tier in enumerate(worker.tiers):
         fenced = [fence.groups[number] for fence in worker.fences.values()]
         tier.host.check_integrity(block for each in fenced for block in each.host_blocks)

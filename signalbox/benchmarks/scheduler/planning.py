@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
@@ -99,7 +99,7 @@ class Plan:
         streams = load.streams or (Stream("", load.rate, load.prompt, load.output),)
         for stream in streams:
             self._begin_conversation(stream)
-        if self.transfers is not None:
+        if self.transfers is not None or load.slow_at_s[0]:
             self._tick()
         if load.slow_at_s[0]:
             worker = self.workers[load.slow_at_s[0]]

@@ -22,6 +22,7 @@ import numpy as np
 
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.slots.worker_check import check_state
 from scheduler_svc.core.step.step import StepDecision, StepReport
 from scheduler_svc.links import delta
 from signalbox.benchmarks.plots import check_plot, draw
@@ -66,7 +67,7 @@ def run(load: Load) -> Times:
             _take_turn(load, scheduler, table, times)
     gc.unfreeze()
     for table in tables:
-        table.worker.check_integrity()
+        check_state(table.worker)
     return times
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.handoff import Handoff
+from scheduler_svc.core.handoff.typed import Handoff
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker
 
 
@@ -17,9 +17,9 @@ class Transfers:
     bytes_per_block: int
     bytes_per_s: float
     latency_s: float
-    """Of one message, and of the first byte."""
+    """Delay of one message, and of the first byte."""
     _busy_until: dict[str, float] = field(default_factory=dict)
-    """By target."""
+    """When the copies into a target end that have been begun, by its name."""
     _num_read: dict[int, int] = field(default_factory=dict)
     """Blocks that the target has ahead of the freeze, by transfer."""
 

@@ -16,6 +16,7 @@ from scheduler_svc.core.recovery.kept_cache import keep_cache
 from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.slots.worker_check import check_state
 from scheduler_svc.core.step.step import StepDecision, StepRecord
 from scheduler_svc.links.delta import parse_offer
 from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
@@ -141,7 +142,7 @@ def test_what_loses_its_place_goes_out_in_its_group_but_not_what_a_window_has_pa
     assert step.copies and {copy.group for copy in step.copies} == {1}
     assert worker.hosts[1].holds(content(5)) and not worker.hosts[1].holds(content(0))
     assert not len(worker.host), "the spine has lost nothing"
-    worker.check_integrity()
+    check_state(worker)
 
 
 def test_a_fence_has_blocks_of_all_groups() -> None:
@@ -238,7 +239,7 @@ def test_copies_of_steps_that_never_came_are_not_there(group: int) -> None:
     keep_cache(worker, old, 7, [NO_BLOCKS, NO_BLOCKS])
     found = worker.tiers[group].find(hashes(1, 2))
     assert found.blocks.tolist() == found.host_blocks.tolist() == [-1, -1]
-    worker.check_integrity()
+    check_state(worker)
 
 
 def test_a_hello_says_the_places_of_each_group() -> None:

@@ -8,6 +8,7 @@ from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.slots.worker_check import check_state
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.enums import SlotStatus
 from signalbox.v1 import scheduler_pb2
@@ -61,7 +62,7 @@ def test_a_loan_lasts_for_twelve_seconds_at_least_at_the_measured_speed() -> Non
     assert lent == [2, 2 * 4 * 24 // 4 + 2, 2 * 4 * 24 // 4 + 2], (
         "renewed when half of it has been given away"
     )
-    worker.check_integrity()
+    check_state(worker)
 
 
 def test_held_and_fenced_blocks_are_not_lent() -> None:

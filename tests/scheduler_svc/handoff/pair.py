@@ -8,8 +8,8 @@ import numpy as np
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.handoff import Handoff
 from scheduler_svc.core.handoff.orders import HandoffOrders
+from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
@@ -71,9 +71,7 @@ class Pair:
     def report(self, name: str, now: float = 0.0, **fields: Any) -> None:
         """Reports the oldest step in flight."""
         record = self.core.workers[name].records[0]
-        values: dict[str, Any] = {
-            "checkpoint_positions": [order.position for order in record.checkpoints]
-        }
+        values: dict[str, Any] = {"checkpoint_positions": [order.position for order in record.checkpoints]}
         self.core.update(
             name,
             StepReport(
@@ -111,7 +109,11 @@ class Pair:
     def end(self, handoff: Handoff, **fields: int) -> None:
         """The target has all of it."""
         self.core.handoffs.ended(
-            handoff.target.info.worker_id, handoff.target_slot, handoff.transfer, self.tail(handoff, **fields), 3.0
+            handoff.target.info.worker_id,
+            handoff.target_slot,
+            handoff.transfer,
+            self.tail(handoff, **fields),
+            3.0,
         )
         self.core.check_integrity()
 
