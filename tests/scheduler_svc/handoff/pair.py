@@ -10,7 +10,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.commit import Arrived
 from scheduler_svc.core.handoff.orders import HandoffOrders
 from scheduler_svc.core.handoff.typed import Handoff
-from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepDecision, StepReport
@@ -130,3 +130,8 @@ class Pair:
 def key_of(name: str) -> RequestKey:
     """The key of a request of the harness."""
     return RequestKey("f", name)
+
+
+def status_of(request: Request) -> RequestStatus:
+    """Its status now."""
+    return request.status

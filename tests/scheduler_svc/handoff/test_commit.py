@@ -8,7 +8,7 @@ from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.handoff.handoff import Phase
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.slots.state import SlotState
-from tests.scheduler_svc.handoff.pair import A, B, Pair
+from tests.scheduler_svc.handoff.pair import A, B, Pair, status_of
 
 
 def test_a_request_goes_on_where_it_stood() -> None:
@@ -24,7 +24,7 @@ def test_a_request_goes_on_where_it_stood() -> None:
     pair.step(A)
     assert int(pair.a.table.num_output[handoff.source_slot]) == num_output + 1, "it runs on meanwhile"
     pair.freeze(handoff)
-    assert request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+    assert status_of(request) is RequestStatus.WAITING_FOR_REMOTE_KVS
     frozen = int(pair.a.table.num_output[handoff.source_slot])
     assert pair.step(A) is None
     assert int(pair.a.table.num_output[handoff.source_slot]) == frozen
@@ -67,4 +67,4 @@ def test_grants_follow_the_source(num_steps: int) -> None:
     pair.step(B)
     for _ in range(6):
         pair.step(B)
-    assert request.status is RequestStatus.RUNNING
+    assert status_of(request) is RequestStatus.RUNNING

@@ -12,7 +12,7 @@ from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.step.report import DivergenceError
-from tests.scheduler_svc.handoff.pair import A, B, Pair, key_of
+from tests.scheduler_svc.handoff.pair import A, B, Pair, key_of, status_of
 
 STOPS: dict[str, Callable[[Pair, Handoff], object]] = {
     "the target fails": lambda p, h: p.core.handoffs.failed(B, h.target_slot, h.transfer, 1.0),
@@ -48,7 +48,7 @@ def test_it_goes_on_at_the_source(how: str, is_frozen: bool) -> None:
         assert (orders.kept_slots, orders.thawed) == ([], [(handoff.source_slot, 2)])
     else:
         assert (orders.kept_slots, orders.thawed) == ([handoff.source_slot], [])
-    assert handoff.request.status is RequestStatus.RUNNING
+    assert status_of(handoff.request) is RequestStatus.RUNNING
     assert int(pair.a.table.num_output[handoff.source_slot]) == before + 1
     if pair.b.attached:
         step = pair.step(B)
@@ -219,7 +219,7 @@ def test_one_that_was_preempted_is_resumed_at_the_target() -> None:
     pair.report(A)
     pair.step(A)
     pair.freeze(handoff)
-    assert request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+    assert status_of(request) is RequestStatus.WAITING_FOR_REMOTE_KVS
     pair.end(handoff)
     pair.core.set_paused(key_of("r"), 1, False)
     step = pair.step(B)
@@ -228,4 +228,4 @@ def test_one_that_was_preempted_is_resumed_at_the_target() -> None:
     assert [start.chunk.length for start in step.resumed] == [
         10 + int(pair.b.table.num_output[handoff.target_slot]) - 1
     ]
-    assert request.status is RequestStatus.RUNNING
+    assert status_of(request) is RequestStatus.RUNNING

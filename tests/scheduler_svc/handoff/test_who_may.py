@@ -122,6 +122,7 @@ def test_its_blocks_are_found_at_the_target() -> None:
     request = pair.submit("r", 12, hashes=hashes)
     pair.step(A)
     pair.core.reset_prefix_cache()
+    pair.attach(B, instance="behind it")
     handoff = pair.begin(request)
     pair.freeze(handoff)
     pair.end(handoff)
