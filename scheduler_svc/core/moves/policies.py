@@ -31,10 +31,10 @@ class HandoffPolicies:
     def tick(self, now: float) -> None:
         """What drains is handed over, and the others look."""
         hand_over_drained(self._config, self._workers, self._desk, now)
-        self.reported(now)
+        self.look_in_time(now)
 
-    def reported(self, now: float) -> None:
-        """A report was read: the others look, if it is time."""
+    def look_in_time(self, now: float) -> None:
+        """Looks if the last look is LOOK_S ago."""
         if now >= self.next_look:
             self.look(now)
 

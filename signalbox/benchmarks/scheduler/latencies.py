@@ -13,7 +13,7 @@ from signalbox.benchmarks.scheduler.turn import Turn
 
 @dataclass
 class StreamLatencies:
-    """Latencies of the requests of one stream that have ended."""
+    """Times of the requests of one stream that have ended."""
 
     waits: array[float] = field(default_factory=lambda: array("f"))
     gaps: array[float] = field(default_factory=lambda: array("f"))
@@ -29,7 +29,7 @@ class StreamLatencies:
 
 @dataclass
 class Latencies:
-    """Latencies of all streams. `slo_ms`: (time to first token, p99 of a request's own inter-token latencies) that a good
+    """Times of all streams. `slo_ms`: (time to first token, p99 of a request's own inter-token latencies) that a good
     request keeps, in milliseconds."""
 
     slo_ms: tuple[float, float] | None
@@ -65,6 +65,6 @@ def summarize_handoffs(counts: HandoffCounts) -> dict[str, float]:
         "handoffs_committed": counts.num_committed,
         "handoffs_failed": sum(counts.failed.values()),
         "handoff_blocks": counts.num_blocks,
-        "frozen_ms": round(counts.frozen_s / max(counts.num_committed, 1) * 1e3, 2),
+        "frozen_ms_mean": round(counts.frozen_s / max(counts.num_committed, 1) * 1e3, 2),
         "frozen_s": round(counts.frozen_s, 3),
     }

@@ -99,7 +99,7 @@ class Plan:
         streams = load.streams or (Stream("", load.rate, load.prompt, load.output),)
         for stream in streams:
             self._begin_conversation(stream)
-        if self.transfers is not None:
+        if self.transfers is not None or load.slow_at_s[0]:
             self._tick()
         if load.slow_at_s[0]:
             worker = self.workers[load.slow_at_s[0]]

@@ -17,9 +17,9 @@ class Transfers:
     bytes_per_block: int
     bytes_per_s: float
     latency_s: float
-    """Seconds of one message, and of the first byte."""
+    """Delay of one message, and of the first byte."""
     _busy_until: dict[str, float] = field(default_factory=dict)
-    """When the last copy into each target ends, in seconds."""
+    """When the copies into a target end that have been begun, by its name."""
     _num_read: dict[int, int] = field(default_factory=dict)
     """Blocks that the target has ahead of the freeze, by transfer."""
 
