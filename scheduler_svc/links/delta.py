@@ -13,6 +13,7 @@ from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.request import BlockNames, Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
+from scheduler_svc.links.disk import write_disk_orders
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
@@ -57,6 +58,8 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
     if step.resumed:
         _write_starts(message.scheduled_cached_reqs.resumed, step.resumed)
     _write_copies(message, step)
+    if step.has_disk_orders:
+        write_disk_orders(message.disk, step)
     if step.finished_slots:
         message.finished_slots = columns.pack(step.finished_slots, columns.U16)
     if step.preempted_slots:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent
         if ended.HasField("error"):
             logger.error("copies of worker %s failed: %s", worker_id, ended.error.message)
         core.fence_ended(worker_id, ended.fence, failed=ended.HasField("error"))
+    elif kind in DISK_EVENTS:
+        take_disk_event(core.workers[worker_id], event)
     elif kind == "frontend_lost":
         logger.warning("worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance)
         core.lose_frontend(event.frontend_lost.frontend_instance, worker_id)

@@ -33,6 +33,7 @@ from worker_svc.core.step import (
 )
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
+from worker_svc.links.disk_orders import parse_disk_orders
 from worker_svc.links.payload import (
     announces_grammar,
     is_pooling,
@@ -76,6 +77,7 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         aside_slots=columns.unpack(message.aside_slots, columns.U16),
         may_be_skipped=message.may_be_skipped,
         checkpoints=[CheckpointOrder(*row) for row in columns.CHECKPOINTS.read(message.checkpoints)],
+        disk=parse_disk_orders(message),
     )
 
 

@@ -74,6 +74,8 @@ class SchedulerLink:
         self._said = ""
         """What was logged last of a search without success."""
         self.is_attached = False
+        self.on_attached: Callable[[], None] = lambda: None
+        """Called when a scheduler has taken a hello."""
 
     # -- what the worker has to say --
 
@@ -105,6 +107,10 @@ class SchedulerLink:
     def tell_fence(self, fence: int, failure: Failure | None) -> None:
         """Tells that copies beside the steps have ended. Without a stream it is dropped: no fence outlives one."""
         self._tell(delta.build_fence_ended(fence, failure))
+
+    def tell(self, event: scheduler_pb2.WorkerEvent) -> None:
+        """Tells something of the disk tier. Without a stream it is dropped: the next hello is followed by more."""
+        self._tell(event)
 
     def tell_draining(self) -> None:
         """Asks for nothing new, now and with each hello to come."""
@@ -283,6 +289,7 @@ class SchedulerLink:
         for frontend in lost:  # they travelled with the hello
             self._lost.pop(frontend, None)
         self._steps.greeted(term, instance)
+        self.on_attached()
         return True
 
     async def _beat(self, leader: Leader) -> None:

@@ -20,6 +20,7 @@ from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, RunnerInfo, S
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
+from worker_svc.runner.attention.block_bytes import BlockBytes
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
@@ -36,7 +37,7 @@ from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import CacheSize
 from worker_svc.runner.model.model_identity import identify
-from worker_svc.runner.model.pooling_config import POOLING_CONFIG, read_pooling_mode
+from worker_svc.runner.model.pooling_config import choose_pooling_mode
 from worker_svc.runner.model.probe import check_paged_attention, eager_logits
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.making import make_store, state_group_of
@@ -159,6 +160,7 @@ class TorchRunner:
             state_group=state_group_of(self._states, block_size),
             **label_settings(head),
         )
+        self.blocks = BlockBytes(self._cache, self._of_layers, 1 + len(self.info.groups), self.model.device)
         self._forward = forward_of(self.model, self.info.max_model_len)
         if threads is not None and self.model.device.type == "cpu":
             chosen = choose_threads(threads, self._run_one_token)
@@ -301,14 +303,6 @@ def sample_checked(forwarded: Forwarded, batch: Batch) -> Sampled:
     chosen = chosen_logits(forwarded.logits, tokens).cpu().numpy()
     sampled.bad_rows = bad_rows(np.isfinite(sums), chosen < np.inf, batch.sample_rows)
     return sampled
-
-
-def choose_pooling_mode(path: Path) -> PoolingMode | None:
-    """The model's own mode; None, which is logged, if pooling requests cannot be served as the model means them."""
-    mode = read_pooling_mode(path)
-    if mode is None:
-        logger.warning("No pooling requests are served: %s asks for another pooling.", path / POOLING_CONFIG)
-    return mode
 
 
 def decoder_tasks(head: LabelHead | None, *, pools: bool) -> tuple[ModelTask, ...]:

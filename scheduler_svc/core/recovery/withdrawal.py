@@ -25,7 +25,9 @@ from signalbox.protocol.enums import LossCause
 def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
     """What the requests of `slots`, which have failed, have published since they last started is forgotten, on the
     device and in the host tier, and what others have made of it. Those of the others that run start anew."""
+    slots = list(slots)
     spoilt = _forget_all(worker, slots)
+    _drop_on_disk(worker, {*slots, *spoilt})
     for slot in spoilt:
         worker.table.is_spoilt[slot] = True
         reason = f"blocks that it shared on worker {worker.info.worker_id} have turned out to be wrong"
@@ -37,6 +39,18 @@ def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> None:
         for window in worker.windows:
             blocks = window.blocks[slot]
             window.pool.outdate(blocks[window.generations[slot] == window.pool.generations[blocks]])
+
+
+def _drop_on_disk(worker: Worker, slots: Iterable[int]) -> None:
+    """A disk has none of what these slots have read or published: what a request has read may be at fault, too, and
+    would be for ever (DT6)."""
+    table, names = worker.table, set[bytes]()
+    for slot in slots:
+        names.update(table.hashes(slot, 0, int(table.num_hashes[slot])).tolist())
+    if worker.disk is not None:
+        worker.disk.drop(sorted(names))
+    else:
+        worker.disk_drops += sorted(names)
 
 
 def _forget_all(worker: Worker, slots: Iterable[int]) -> list[int]:
@@ -66,7 +80,7 @@ def _forget(worker: Worker, slot: int, first: int) -> Blocks:
     rows, indexes = _published(worker, slot, first)
     hashes = table.hashes_at(rows, indexes)
     bad = _with_content(pool, table.blocks[rows, indexes], hashes, still_theirs(worker, rows, indexes))
-    if worker.has_host_tier and len(hashes):
+    if (worker.has_host_tier or worker.disk is not None) and len(hashes):
         _forget_saved(worker, hashes)
         # It may have been saved, and fetched for somebody else.
         bad = np.union1d(bad, pool.owners(hashes)).astype(np.int32)
@@ -79,7 +93,7 @@ def _forget_in(worker: Worker, window: WindowBlocks, slot: int, first: int) -> B
     rows, indexes = _published(worker, slot, first)
     hashes = worker.table.hashes_at(rows, indexes)
     bad = _with_content(window.pool, window.blocks[rows, indexes], hashes, window.still_theirs(rows, indexes))
-    if worker.hosts[window.number].num_blocks and len(hashes):
+    if (worker.hosts[window.number].num_blocks or worker.disk is not None) and len(hashes):
         bad = np.union1d(bad, window.pool.owners(hashes)).astype(np.int32)
     window.pool.forget(bad)
     return bad

@@ -23,5 +23,7 @@ class SlotHistory:
     """The worker did not run one of its rows: nobody waits for what it computes."""
     prefix_wait: PrefixWait | None = field(default=None, repr=False)
     """The block of its prefix that another request computes, and that it waits for; None: there is none."""
+    loaded_on: str = ""
+    """The worker's process that has loaded something for it from disk, since it last started: once there."""
     fence: CopyGroup | None = field(default=None, repr=False)
     """Copies beside the steps that it waits for, or has waited for, since it last started: it waits once only."""

@@ -19,7 +19,8 @@ def is_steady(worker: Worker) -> bool:
     table = worker.table
     changes = table.settling or table.releasing or table.rest_changes or table.refused or table.held
     others = table.prefilling or table.not_running or table.aside or worker.fences
-    return bool(table.decode_tokens) and not (table.has_drafts or changes or others)
+    stores = worker.disk is not None and worker.disk.has_orders
+    return bool(table.decode_tokens) and not (table.has_drafts or changes or others or stores)
 
 
 def num_due(worker: Worker) -> int:

@@ -19,12 +19,11 @@ from worker_svc.runner.encoder.loading import LoadedEncoder, load_encoder
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.label_head import HeadKind
 from worker_svc.runner.model.model_identity import identify
-from worker_svc.runner.model.pooling_config import has_pooling_config
+from worker_svc.runner.model.pooling_config import choose_pooling_mode, has_pooling_config
 from worker_svc.runner.sampling.finite import with_bad_readings
 from worker_svc.runner.sampling.prompt_results import params_of
 from worker_svc.runner.torch_runner import (
     check_at_least_one,
-    choose_pooling_mode,
     label_settings,
     resolve_max_model_len,
     tokenizer_fingerprint,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.runner.model import checkpoint
 
+logger = logging.getLogger(__name__)
 POOLING_CONFIG = Path("1_Pooling") / "config.json"
 MODES = {
     "pooling_mode_mean_tokens": PoolingMode.MEAN,
@@ -31,3 +33,11 @@ def read_pooling_mode(model_dir: Path) -> PoolingMode | None:
         return NAMES.get(config["pooling_mode"])
     wanted = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     return MODES.get(wanted[0]) if len(wanted) == 1 else None
+
+
+def choose_pooling_mode(path: Path) -> PoolingMode | None:
+    """The model's own mode; None, which is logged, if pooling requests cannot be served as the model means them."""
+    mode = read_pooling_mode(path)
+    if mode is None:
+        logger.warning("No pooling requests are served: %s asks for another pooling.", path / POOLING_CONFIG)
+    return mode
