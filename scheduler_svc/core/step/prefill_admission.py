@@ -282,9 +282,10 @@ class PrefillAdmission(StepCapacity):
             return gate
         if not self._make_room(request):
             return BLOCKS
-        load = find_load(worker, request, self.prefix)
-        if load is not None:
-            load_aside(worker, request, load, self.new_blocks, step)
+        if LOADS.is_closed(self, request):
+            load = find_load(worker, request, self.prefix)
+            if load is not None:
+                load_aside(worker, request, load, self.new_blocks, step)
             return LOADS
         if OWN_COPIES.is_closed(self, request):
             copy_aside(worker, request, self.prefix, self.new_blocks, step)
