@@ -16,6 +16,7 @@ UNGUARDED = {
     "C13": "where the code is that C9 to C12 are about, and that nothing is stored for it",
     "J6": "it says that something is not there: a second path",
     "M6": "a list of the events, each of which has a rule and tests of its own",
+    "TR8": "what others make sure of: the tests of hand-offs are theirs",
     "R3": "a list of the messages, which M1 to M8 are about",
 }
 """Rules that no test names, and why: they describe, and nothing that could break is theirs alone."""

@@ -29,10 +29,10 @@ class StreamLatencies:
 
 @dataclass
 class Latencies:
-    """Times of all streams. `slo_ms`: (time to first token, p99 of a request's own inter-token latencies) that a good
-    request keeps, in milliseconds."""
+    """Times of all streams."""
 
     slo_ms: tuple[float, float] | None
+    """What a good request keeps, in milliseconds: time to first token, and p99 of its own inter-token latencies."""
     by_stream: dict[str, StreamLatencies] = field(default_factory=dict)
 
     def take(self, turn: Turn) -> None:

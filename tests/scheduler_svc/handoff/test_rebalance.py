@@ -9,6 +9,7 @@ import pytest
 from scheduler_svc.core.moves.step_cost import MIN_LOOKS, StepCost
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.benchmarks.scheduler.plan import make_parser, make_plan
 from signalbox.protocol.enums import WorkerHealth
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 
@@ -147,3 +148,26 @@ def test_a_step_cost_is_found_from_counters() -> None:
         if number < MIN_LOOKS - 1:
             assert cost.token_s == 0.0
     assert cost.token_s == pytest.approx(0.002, rel=0.05)
+
+
+@pytest.mark.parametrize(("blocks_per_s", "moves"), [(100.0, True), (1.0, False)])
+def test_what_ends_sooner_than_it_is_moved_stays(blocks_per_s: float, moves: bool) -> None:
+    """HO15: some 80 tokens are to come, 10 ms each, and some 8 blocks would travel."""
+    pair, requests = busy(1, rebalance=True, handoff_blocks_per_s=blocks_per_s)
+    pair.a.vitals.health = WorkerHealth.SLOW
+    assert look(pair, 1.0) == (requests if moves else [])
+
+
+def test_a_deployment_hands_over_in_simulated_time() -> None:
+    """HO15, HO17: all end with all of their tokens, and what is handed over is committed."""
+    options = "--workers 2 --blocks 120 --requests 40 --rate 2 --output 100 500 --base-ms 15 --token-ms 0.5"
+    args = make_parser().parse_args([*options.split(), "--rebalance", "--resume-elsewhere"])
+    plan, num_gaps = make_plan(args), list[bool]()
+    plan.on_end = lambda turn: num_gaps.append(len(turn.gaps) == turn.num_output - 1)
+    plan.run()
+    plan.scheduler.check_integrity()
+    assert plan.num_done == 40
+    assert all(num_gaps)
+    counts = plan.scheduler.handoffs.counts
+    assert counts.num_committed > 0
+    assert counts.num_begun == counts.num_committed + sum(counts.failed.values())
