@@ -248,7 +248,7 @@ def test_what_is_no_more_handed_over_is_neither_read_nor_written(how: str) -> No
         elif how == "kept_slots":
             a.step(HandoffOrders(kept_slots=[0]))
         else:
-            a.step(**{how: [0]})
+            a.step(None, **{how: [0]})
         b.step(finished_slots=[1])
         for gate in gates:
             with pytest.raises(TransferError), gate.passing():
