@@ -185,6 +185,7 @@ class WorkerNode(Node):
             "num_slots": setup.num_slots,
             "max_num_batched_tokens": 1 << 20,
             "hand_off": True,
+            "transfer_listen": "",
         }
         self.watch = HandoffWatch(self, self.ring.handoffs, self.instance)
         self.worker_instance = f"{self.world.rng.getrandbits(128):032x}"
