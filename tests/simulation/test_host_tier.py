@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler_svc.core import integrity
 from scheduler_svc.core.blocks import prefix_sharing, side_copies
 from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
 from scheduler_svc.core.blocks.checkpoints import Checkpoints
@@ -90,7 +91,7 @@ def given_away_while_a_fence_reads_it(patch: Patch) -> None:
     pinned = HostCache.unpin
     patch.setattr(side_copies, "_fence_off", unpinned)
     patch.setattr(HostCache, "unpin", unpin)
-    patch.setattr(Worker, "check_integrity", lambda _: None)
+    patch.setattr(integrity, "check_state", lambda _: None)
 
 
 def brought_back_to_another_place(patch: Patch) -> None:

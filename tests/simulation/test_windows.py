@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from scheduler_svc.core import integrity
 from scheduler_svc.core.blocks import prefix_sharing
 from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
 from scheduler_svc.core.blocks.window import WindowBlocks
@@ -78,7 +79,7 @@ def hit_without_its_window(patch: Patch) -> None:
         return length, tuple(np.maximum(blocks, 0) for blocks in found)
 
     patch.setattr(prefix_sharing, "longest_hit", longest)
-    patch.setattr(Worker, "check_integrity", lambda _: None)
+    patch.setattr(integrity, "check_state", lambda _: None)
 
 
 def published_for_another_holder(patch: Patch) -> None:
