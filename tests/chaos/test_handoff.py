@@ -40,6 +40,7 @@ async def reference(ring: Ring, asks: list[Ask]) -> Reference:
 @pytest.mark.parametrize("name", [name for name in make_acts(MOVES) if name != "rolling restart"])
 async def test_streams_go_on_elsewhere(ring: Ring, asks: list[Ask], reference: Reference, name: str) -> None:
     result = await run(ring, name, asks, reference, make_acts(MOVES)[name])
+    print(result.record())
     assert result.tally.is_right, result.record()
     assert result.tally.num_streams == NUM_STREAMS
     if name in PLANNED:

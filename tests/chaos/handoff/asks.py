@@ -38,18 +38,13 @@ def make_greedy(count: int, num_tokens: int, prompts: Sequence[str]) -> list[Ask
 
 
 def name_all(asks: Sequence[Ask]) -> list[Ask]:
-    """With a request id for each lane; the choices behind the first are `ID:1` and so on."""
+    """With a request id for each lane; the choices behind the first are `ID.1` and so on."""
     return [_named(ask, name_of(lane)) for lane, ask in enumerate(asks)]
 
 
 def name_of(lane: int) -> str:
     """The request id of a lane's stream."""
     return f"lane-{lane}"
-
-
-def lane_of(request_id: str) -> int:
-    """Whose stream it is."""
-    return int(request_id.removeprefix("lane-").partition(":")[0])
 
 
 def _named(ask: Ask, request_id: str) -> Ask:

@@ -48,11 +48,11 @@ def make_acts(times: int) -> dict[str, Act]:
     """All that is done, by name."""
     return {
         "moves": move_all(times, every_s=0.5),
-        "drain": drain("worker-0"),
-        "SIGTERM": terminate("worker-1"),
+        "drain": drain(),
+        "SIGTERM": terminate(),
         "rolling restart": roll(),
-        "SIGKILL of the source": kill_in_the_middle("worker-0", "worker-1", "worker-0"),
-        "SIGKILL of the target": kill_in_the_middle("worker-1", "worker-0", "worker-0"),
+        "SIGKILL of the source": kill_in_the_middle(source_dies=True),
+        "SIGKILL of the target": kill_in_the_middle(source_dies=False),
     }
 
 

@@ -50,6 +50,11 @@ class Mover:
             call.cancel()
         return {request.request_id: request.worker_id for request in board.requests}
 
+    async def by_load(self) -> list[str]:
+        """The workers of the ring, from the one that runs least."""
+        counts = Counter((await self.running()).values())
+        return sorted(self.ring.shape.workers, key=counts.__getitem__)
+
     async def move(self, request_id: str, target: str) -> bool:
         """Begins one; False: it was refused."""
         async with rpc.channel(self.ring.scheduler_address) as channel:

@@ -88,6 +88,8 @@ class Result:
     num_moved: int = 0
     pauses: list[float] = field(default_factory=list)
     """Of streams around moves, in seconds."""
+    gap_s: float = 0.0
+    """Median between two pieces of a stream that nothing is done to."""
     num_computed_again: int = 0
     """Prompt tokens that an undisturbed run does not compute or find. The one token without KV, with which a target
     begins, counts as a prompt's there, and is none of these."""
@@ -105,6 +107,7 @@ class Result:
             "lost_attempts": dict(self.tally.losses),
             "moves_asked": self.num_asked,
             "moved": self.num_moved,
+            "gap_p50_ms": round(1e3 * self.gap_s, 1),
             "pause_p50_ms": round(1e3 * percentile(self.pauses, 50), 1),
             "pause_p99_ms": round(1e3 * percentile(self.pauses, 99), 1),
             "pause_max_ms": round(1e3 * max(self.pauses, default=0), 1),

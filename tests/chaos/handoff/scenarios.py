@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.handoff.asks import lane_of, name_of
+from tests.chaos.handoff.asks import name_of
 from tests.chaos.handoff.mover import Mover
 from tests.chaos.handoff.result import COMMITTED, Counts, Result, by_lane, count, counting_prompts
 from tests.chaos.kinds import Ask
 from tests.chaos.lanes import Lanes
 from tests.chaos.outcome import Outcome
 from tests.chaos.ring import Ring
-from tests.chaos.tally import Tally
+from tests.chaos.tally import Tally, percentile
 
 Act = Callable[[Mover], Awaitable[None]]
 """Done once streams flow, until it has done all or the mover is over."""
@@ -28,6 +29,12 @@ class Reference:
 
     outcomes: list[Outcome]
     num_prompt_tokens: int
+
+    @property
+    def gap_s(self) -> float:
+        """Median between two pieces of a stream."""
+        pairs = (pair for outcome in self.outcomes for pair in itertools.pairwise(outcome.times))
+        return percentile([b - a for a, b in pairs], 50)
 
 
 async def make_reference(ring: Ring, asks: Sequence[Ask]) -> Reference:
@@ -51,6 +58,7 @@ async def run(ring: Ring, name: str, asks: Sequence[Ask], reference: Reference, 
     mover.is_over = True
     await acting
     result = await _judge(ring, name, lanes.outcomes, reference, mover, before)
+    result.gap_s = reference.gap_s
     again = prompts.num_tokens - reference.num_prompt_tokens
     result.num_computed_again = again - int(result.handoffs.get(COMMITTED, 0))
     return result
@@ -89,10 +97,11 @@ def move_all(times: int, every_s: float) -> Act:
     return act
 
 
-def drain(worker: str) -> Act:
-    """`signalbox drain`, until nothing is left there; then it takes requests again."""
+def drain() -> Act:
+    """`signalbox drain` of the worker that has most, until nothing is left there; then it takes requests again."""
 
     async def act(mover: Mover) -> None:
+        worker = (await mover.by_load())[-1]
         await mover.ring.drain(worker)
         while await mover.ring.num_held(worker):
             await asyncio.sleep(0.02)
@@ -101,11 +110,11 @@ def drain(worker: str) -> Act:
     return act
 
 
-def terminate(worker: str) -> Act:
-    """SIGTERM, and a new process in its place."""
+def terminate() -> Act:
+    """SIGTERM for the worker that has most, and a new process in its place."""
 
     async def act(mover: Mover) -> None:
-        await mover.ring.restart(worker)
+        await mover.ring.restart((await mover.by_load())[-1])
 
     return act
 
@@ -121,12 +130,14 @@ def roll(pause_s: float = 1.0) -> Act:
     return act
 
 
-def kill_in_the_middle(source: str, target: str, victim: str) -> Act:
-    """All that `source` has is moved, and one of the two dies at once; it comes back."""
+def kill_in_the_middle(*, source_dies: bool) -> Act:
+    """All that one worker has is moved to another, and one of the two dies at once; it comes back."""
 
     async def act(mover: Mover) -> None:
+        *_, target, source = await mover.by_load()
         held = [each for each, worker in (await mover.running()).items() if worker == source]
-        await asyncio.gather(*(mover.move(each, target) for each in sorted(held, key=lane_of)))
+        await asyncio.gather(*(mover.move(each, target) for each in sorted(held)))
+        victim = source if source_dies else target
         mover.ring.services[victim].send(signal.SIGKILL)
         await mover.ring.services[victim].ended()
         mover.ring.start(victim)
