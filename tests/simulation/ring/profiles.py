@@ -164,17 +164,17 @@ HANDOFF = Profile(
     requests=(6, 14),
     workers=(2, 2, 3),
     schedulers=(1, 1, 1, 2),
-    blocks=(16, 24, 48),
+    blocks=(24, 48, 96),
     odd=0.0,
     spread_s=1.5,
     is_slow=True,
-    long=0.6,
+    long=1.0,
     again=0.3,
-    handoffs=(4, 24),
-    aimed=(0, 4),
+    handoffs=(20, 50),
+    aimed=(3, 8),
     aimed_kinds=AIMED,
 )
-HANDOFF_CALM = replace(HANDOFF, name="handoff calm", schedulers=(1,), handoffs=(10, 30), aimed=(0, 0))
+HANDOFF_CALM = replace(HANDOFF, name="handoff calm", blocks=(48, 96), schedulers=(1,), aimed=(0, 0))
 HANDOFF_DRAFTS = replace(HANDOFF, name="handoff drafts", drafts=(1, 2, 4))
 HANDOFF_WINDOWS = replace(HANDOFF, name="handoff windows", has_groups=True)
 HANDOFF_STATES = replace(HANDOFF, name="handoff states", drafts=(0,), has_states=True)
