@@ -40,7 +40,7 @@ def make_shape(num_streams: int, num_tokens: int, num_workers: int = 2, drafts: 
         num_workers=num_workers,
         num_blocks=blocks,
         drafts=drafts,
-        worker_flags=(f"--drain-s={DRAIN_S}",),
+        worker_flags=("--hand-off", f"--drain-s={DRAIN_S}"),
     )
 
 
