@@ -60,3 +60,23 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the one process that reports
+        config.pluginmanager.register(Failures(config))
+
+
+class Failures:
+    """Names each failure when it comes: a run that is cut off says what had failed until then."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            terminal.ensure_newline()
+            terminal.write_line(f"{report.nodeid} ({report.when}): {crash.message.splitlines()[0] if crash else ''}")
