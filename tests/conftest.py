@@ -10,6 +10,7 @@ import pytest
 from tests.pairs import ALL_COMBINATIONS, covering, numbered
 
 SPREAD = {
+    "tests/simulation/test_handoff.py",
     "tests/simulation/test_mutations.py",
     "tests/simulation/test_random.py",
     "tests/simulation/test_ring.py",

@@ -30,7 +30,7 @@ def sources() -> str:
 
 def is_read(name: str) -> bool:
     """As an attribute that is not set, by its name in quotes, or as a column of a group, which is read as a whole."""
-    patterns = (rf"\.{name}\b(?!\s*=[^=])", rf"""["']{name}["']""", rf"\b{name}=(?:U8|U16|U32|I32)\b")
+    patterns = (rf"\.{name}\b(?!\s*=[^=])", rf"""["']{name}["']""", rf"\b{name}=(?:U8|U16|U32|U64|I32)\b")
     return re.search("|".join(patterns), sources()) is not None
 
 

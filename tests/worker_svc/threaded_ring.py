@@ -13,7 +13,7 @@ from scheduler_svc.links import delta as scheduler_delta
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client, LocalRing
-from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, RunnerInfo, Sampled
+from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimTiming
@@ -39,6 +39,10 @@ class InTurn:
     def copy_blocks(self, copies: list[BlockCopy]) -> None:
         """As the runner does."""
         self._runner.copy_blocks(copies)
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """As the runner does."""
+        self._runner.copy_states(copies)
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """As the runner does."""
