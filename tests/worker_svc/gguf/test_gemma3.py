@@ -171,7 +171,7 @@ def long_runner(path: Path, **settings: Any) -> TorchRunner:
         quantization=Quantization.NONE,
         block_size=16,
         max_num_batched_tokens=128,
-        mean_request_tokens=LONG,
+        mean_request_tokens=4000,
         threads=2,
         **options,
     )
