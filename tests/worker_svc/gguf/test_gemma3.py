@@ -46,10 +46,11 @@ PARTS = (
 NUM_TOKENS, AT_ONCE = 16, 5
 MOST_DIFFERENT = 16
 """Of 320 tokens, those that another number class may choose otherwise."""
-LONG, LONG_BLOCKS = (4000, 290) if ALL_COMBINATIONS else (1300, 121)
-"""Tokens of a long context, more than two windows of them, and blocks that do not hold three of them with what they
-make. `make soak` has the longer ones."""
-SHORTER = LONG * 3 // 4
+LONG, LONG_BLOCKS = 4000, 290
+"""Tokens of a long context, and blocks that do not hold three of them with what they make."""
+LONG_ALONE = LONG if ALL_COMBINATIONS else 1300
+"""Tokens of one that is alone, more than two windows of them: `make soak` has the longer one."""
+SHORTER = LONG_ALONE * 3 // 4
 DESIGN = Path(__file__).resolve().parents[3] / "docs" / "design.md"
 PROMPTS = (
     *(
@@ -164,14 +165,14 @@ def test_completions_in_bfloat16_are_transformers_own_but_for_near_ties(
 
 
 def long_runner(path: Path, **settings: Any) -> TorchRunner:
-    """For requests of LONG tokens, of which fifteen layers of eighteen keep 512."""
+    """For requests of 4,000 tokens, of which fifteen layers of eighteen keep 512."""
     options: dict[str, Any] = {"num_blocks": 1024, "num_slots": 2} | settings
     runner = make_runner(
         path,
         quantization=Quantization.NONE,
         block_size=16,
         max_num_batched_tokens=128,
-        mean_request_tokens=4000,
+        mean_request_tokens=LONG,
         threads=2,
         **options,
     )
@@ -189,7 +190,7 @@ def assert_greedy(module: Any, prompts: list[list[int]], outputs: list[list[int]
 def test_long_contexts_are_read_through_windows(gemma: Path, tmp_path: Path) -> None:
     """WB1, WB5: the second request goes on from a beginning that both share."""
     text = tokens_of_a_text(gemma, tmp_path / "gemma")
-    prompts = [text[:LONG], text[:SHORTER] + text[5000:5200]]
+    prompts = [text[:LONG_ALONE], text[:SHORTER] + text[5000:5200]]
     ring, outputs = LocalRing(long_runner(tmp_path / "gemma"), None, num_seqs=8), []
     for prompt in prompts:
         client = ring.submit(prompt, NUM_TOKENS)
