@@ -200,6 +200,7 @@ def test_long_contexts_are_read_through_windows(gemma: Path, tmp_path: Path) -> 
     assert_greedy(reference(tmp_path / "gemma"), prompts, outputs)
 
 
+@pytest.mark.skipif(not ALL_COMBINATIONS, reason="minutes of both cores: make soak has it")
 def test_long_contexts_with_drafts_steps_ahead_and_preemptions(gemma: Path, tmp_path: Path) -> None:
     """WB2, WB5: requests share a beginning, have n-grams for drafts and two steps in flight, and lose their blocks."""
     text = tokens_of_a_text(gemma, tmp_path / "gemma")
