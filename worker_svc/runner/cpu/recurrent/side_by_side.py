@@ -23,7 +23,7 @@ class SideBySide(nn.ModuleList):
 
     @property
     def out_features(self) -> int:
-        """Of all together."""
+        """Outputs of all together."""
         return sum(int(linear.out_features) for linear in self)  # type: ignore[arg-type, misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
