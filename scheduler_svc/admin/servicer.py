@@ -83,7 +83,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         if worker is None:
             message = f"no worker {request.worker_id!r} is known here"
             await abort(context, InvalidRequestError(message, field="worker_id"))
-        elif request.role not in list(WorkerRole):
+        elif int(request.role) not in set(WorkerRole):
             await abort(context, InvalidRequestError("it is both, prefill or decode", field="role"))
         else:
             worker.role = WorkerRole(request.role)

@@ -224,7 +224,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         else None,
         kv_layout=message.kv_layout,
         # A role that is not known here, or unset: both.
-        role=WorkerRole(message.role) if message.role in list(WorkerRole) else WorkerRole.BOTH,
+        role=WorkerRole(message.role) if int(message.role) in set(WorkerRole) else WorkerRole.BOTH,
     )
 
 

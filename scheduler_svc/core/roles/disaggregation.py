@@ -11,13 +11,13 @@ from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there, w
 from scheduler_svc.core.moves.price import num_left, price_s
 from scheduler_svc.core.moves.rebalance import is_full
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.roles.interference import Verdict, weigh_move
+from scheduler_svc.core.roles.interference import MoveEstimate, weigh_move
 from scheduler_svc.core.roles.loads import load_of
-from scheduler_svc.core.slots.state import RUNNING, SlotState
+from scheduler_svc.core.slots.state import RUNNING
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.enums import WorkerRole
 
-ALWAYS = Verdict(float("inf"), 0.0)
+ALWAYS = MoveEstimate(float("inf"), 0.0)
 
 
 class Disaggregation:
@@ -30,6 +30,15 @@ class Disaggregation:
     def has_roles(self) -> bool:
         """Some worker is not there for all."""
         return any(worker.role is not WorkerRole.BOTH for worker in self._workers.values())
+
+    def decodes_for_others(self, worker: Worker) -> bool:
+        """What decodes there may be moved by roles."""
+        return (
+            self.has_roles
+            and worker.role is not WorkerRole.DECODE
+            and self._config.prefill_hand_off != "never"
+            and bool(worker.info.kv_layout)
+        )
 
     def look(self, now: float) -> None:
         """One pass over the workers."""
@@ -46,21 +55,21 @@ class Disaggregation:
             return
         found = []
         for request in self._candidates(source, now):
-            target, verdict = self.weigh(request, source, targets)
-            if target is not None and verdict.pays:
-                found.append((verdict.price_s - verdict.gain_s, request.order, request, verdict))
-        for *_, request, verdict in sorted(found, key=lambda each: each[:2])[:room]:
+            target, estimate = self.weigh(request, source, targets)
+            if target is not None and estimate.pays:
+                found.append((estimate.price_s - estimate.gain_s, request.order, request, estimate))
+        for *_, request, estimate in sorted(found, key=lambda each: each[:2])[:room]:
             target, _ = self.weigh(request, source, targets)  # those before it have taken room
             if target is None:
                 continue
-            request.history.move_verdict = verdict
+            request.history.move_estimate = estimate
             request.history.no_move_before = now + self._config.rebalance_pause_s
             self._desk.begin(request, source, target, now)
             self._desk.counts.num_by_role += 1
 
     def weigh(
         self, request: Request, source: Worker, targets: list[Worker] | None = None
-    ) -> tuple[Worker | None, Verdict]:
+    ) -> tuple[Worker | None, MoveEstimate]:
         """Where a request that decodes at `source` would go, and whether that pays; None: nobody has room for it.
         `targets`: None: all that may decode for the source."""
         targets = self._targets(source) if targets is None else targets
@@ -69,14 +78,14 @@ class Disaggregation:
         slot, watermark = request.slot, self._config.watermark_blocks_per_seq
         assert slot is not None
         price = price_s(source, slot, self._config.handoff_blocks_per_s)
-        best, most = None, Verdict(0.0, price)
+        best, most = None, MoveEstimate(0.0, price)
         here, steps = load_of(source, source.forecast), num_left(source, slot)
         for target in targets:
             if why_not_there(request, source, target, watermark):
                 continue
-            verdict = weigh_move(steps, here, load_of(target, source.forecast), price)
-            if best is None or verdict.gain_s > most.gain_s:
-                best, most = target, verdict
+            estimate = weigh_move(steps, here, load_of(target, source.forecast), price)
+            if best is None or estimate.gain_s > most.gain_s:
+                best, most = target, estimate
         return best, most
 
     def _targets(self, source: Worker) -> list[Worker]:
@@ -105,8 +114,3 @@ class Disaggregation:
             ):
                 able.append(request)
         return able[-MAX_LOOKED_AT:]
-
-
-def decodes(worker: Worker, slot: int) -> bool:
-    """The prompt of `slot` is computed."""
-    return bool(worker.table.state[slot] == SlotState.DECODE) or slot in worker.table.settling

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 MARGIN = 1.25
 """By so much the gain has to exceed the price: what is predicted is no better than that."""
 MOST_SHARE = 0.95
-"""Of a worker's time that prompts are taken to have at most."""
+"""Largest share of a worker's time that prompts are taken to have."""
 HORIZON_STEPS = 512
 """Steps for which is looked ahead: what comes later is not known, nor whether the request uses its limit up."""
 
@@ -32,7 +32,7 @@ class StepLoad:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MoveEstimate:
     """Whether a move pays, in seconds."""
 
     gain_s: float
@@ -53,13 +53,13 @@ def decode_s(num_tokens: int, load: StepLoad, more_rows: int = 0) -> float:
     return own_s + max(own_s * share / (1 - share), ahead * load.token_s)
 
 
-def weigh_move(num_left: int, source: StepLoad, target: StepLoad, price_s: float) -> Verdict:
+def weigh_move(num_left: int, source: StepLoad, target: StepLoad, price_s: float) -> MoveEstimate:
     """Whether a request that decodes at the source, and may have `num_left` more tokens, goes to the target for
     `price_s`: the copy, and the steps for which nobody runs it."""
     if not source.token_s:
-        return Verdict(0.0, price_s)
+        return MoveEstimate(0.0, price_s)
     steps = min(num_left, HORIZON_STEPS)
-    return Verdict(decode_s(steps, source) - decode_s(steps, target, more_rows=1), price_s)
+    return MoveEstimate(decode_s(steps, source) - decode_s(steps, target, more_rows=1), price_s)
 
 
 def prefill_cost_s(num_tokens: int, num_waiting: int, load: StepLoad) -> float:

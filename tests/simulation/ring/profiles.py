@@ -209,7 +209,18 @@ ROLLING = replace(
     is_rolling=True,
     worker=(("drain_s", 20.0),),
 )
+ROLES = replace(
+    HANDOFF,
+    name="roles",
+    workers=(2, 3, 3),
+    handoffs=(0, 3),
+    aimed=(0, 2),
+    faults=(4, 12),
+    kinds=(*("flip_role",) * 8, "kill", "drain", "restart_scheduler"),
+    scheduler=(("prefill_hand_off", "always"),),
+)
 _HANDOFFS = (
+    ROLES,
     HANDOFF,
     HANDOFF_CALM,
     HANDOFF_DRAFTS,
