@@ -28,8 +28,8 @@ def rivals_for_prompt(
     config: SchedulerConfig,
     num_waiting: int,
 ) -> Sequence[Worker] | None:
-    """Workers of `others` that `worker` competes with for a prompt; None: it leaves the prompt to them. `able` are those
-    of all that have room for it now, and `num_waiting` the tokens that wait for the same workers ahead of it."""
+    """Workers of `others` that `worker` competes with for a prompt; None: it leaves the prompt to them. `able`: all
+    that have room for it now, `num_waiting` the tokens that wait for the same workers ahead of it."""
     first = [each for each in able if each.role is not WorkerRole.DECODE]
     if not first:
         return others

@@ -213,10 +213,11 @@ ROLES = replace(
     HANDOFF,
     name="roles",
     workers=(2, 3, 3),
+    blocks=(48, 96),
     handoffs=(0, 3),
     aimed=(0, 2),
-    faults=(4, 12),
-    kinds=(*("flip_role",) * 8, "kill", "drain", "restart_scheduler"),
+    faults=(10, 20),
+    kinds=(*("flip_role",) * 30, "kill", "drain"),
     scheduler=(("prefill_hand_off", "always"),),
 )
 _HANDOFFS = (
