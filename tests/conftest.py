@@ -80,4 +80,6 @@ class Failures:
         if report.failed and terminal is not None:
             crash = getattr(report.longrepr, "reprcrash", None)
             terminal.ensure_newline()
-            terminal.write_line(f"{report.nodeid} ({report.when}): {crash.message.splitlines()[0] if crash else ''}")
+            terminal.write_line(
+                f"{report.nodeid} ({report.when}): {crash.message.splitlines()[0] if crash else ''}"
+            )
