@@ -16,6 +16,7 @@ from frontend_svc.requests.sessions.session_table import SessionTable
 from scheduler_svc.core.admission.continuation import Continuation
 from scheduler_svc.core.blocks.prefix_sharing import Prefix
 from scheduler_svc.core.blocks.side_copies import end_fence
+from scheduler_svc.core.cluster import grammars
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.term import Term
@@ -24,7 +25,6 @@ from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.recovery import snapshot
 from scheduler_svc.core.recovery.adoption import Adoption
 from scheduler_svc.core.request import Request, RequestKey
-from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
@@ -88,13 +88,11 @@ def count_advanced_at_scheduling(patch: Patch) -> None:
 def news_of_another_attempts_grammar_believed(patch: Patch) -> None:
     """G4: takes a late event for one of whoever holds the slot now."""
 
-    def believe(
-        scheduler: Scheduler, worker_id: str, slot: int, request_id: str, attempt: int
-    ) -> Request | None:
-        table = scheduler.workers[worker_id].table
+    def believe(worker: Worker, slot: int, request_id: str, attempt: int) -> Request | None:
+        table = worker.table
         return table.requests[slot] if table.state[slot] == SlotState.PREPARING else None
 
-    patch.setattr(Scheduler, "_preparing", believe)
+    patch.setattr(grammars, "_preparing", believe)
 
 
 def decode_row_behind_a_pooling_request(patch: Patch) -> None:

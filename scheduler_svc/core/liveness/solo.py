@@ -135,7 +135,8 @@ class _SoloAdmission(PrefillAdmission):
     """One chunk of one suspect."""
 
     def run(self, slots: frozenset[int]) -> None:
-        """Goes on with the first of `slots` that can, or starts one."""
+        """Goes on with the first of `slots` that can, or starts one. Whoever else has blocks of a window gives them up
+        for it if it goes behind: in their own steps these wait for each other."""
         worker = self.worker
         self.leave_out(frozenset(worker.table.prefilling))
         if self._continue(slots) or self.is_short:
@@ -158,5 +159,6 @@ class _SoloAdmission(PrefillAdmission):
         for slot in worker.table.prefilling:
             if slot in slots and not worker.table.paused[slot]:
                 self.continue_prompt(slot)
-                return self._has_chunk
+                if self._has_chunk:
+                    return True
         return False

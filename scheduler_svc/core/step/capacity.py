@@ -66,6 +66,8 @@ class StepCapacity:
         """Slots with known tokens that have not been sent, in order."""
         self.busy: set[int] = set()
         """Slots that have a chunk in the step, or got their place back with it."""
+        self.left_out: Set[int] = frozenset()
+        """Slots that have no turn in the step, and may have to give up what they have."""
         self.prefix, self.num_blocks, self.headroom = NO_PREFIX, 0, 0
         """What is cached of the request that was looked up last, new blocks that it needs, and blocks that have to be
         left over for those that run."""
@@ -78,7 +80,7 @@ class StepCapacity:
 
     def leave_out(self, slots: Set[int]) -> None:
         """Gives these slots no chunk in the step."""
-        self.busy |= slots
+        self.left_out |= slots
 
     def continue_prefills(self, priority: float) -> None:
         """Prompts of the class and those above go on."""
@@ -86,7 +88,12 @@ class StepCapacity:
         for slot in list(self.prefilling):
             if self.num_left <= 0 or table.effective_priority[slot] > priority:
                 return
-            if table.paused[slot] or slot in self.busy or table.state[slot] != SlotState.PREFILL:
+            if (
+                table.paused[slot]
+                or slot in self.busy
+                or slot in self.left_out
+                or table.state[slot] != SlotState.PREFILL
+            ):
                 continue  # the last of these gave its blocks to one before it
             self.cut(int(table.effective_priority[slot]))
             self.continue_prompt(slot)

@@ -6,6 +6,7 @@ import pytest
 
 from scheduler_svc.core.step import shortage
 from signalbox.benchmarks.scheduler import plan as bench_plan
+from signalbox.benchmarks.scheduler.latencies import Latencies
 
 PRESSURE = ["--requests", "300", "--rate", "20", "--blocks", "500", "--output", "100", "500"]
 
@@ -15,7 +16,7 @@ def plan(*options: str) -> tuple[bench_plan.Plan, dict[str, float]]:
     made = bench_plan.make_plan(bench_plan.make_parser().parse_args(options))
     made.run()
     made.scheduler.check_integrity()
-    return made, bench_plan.summarize(made, 0.0)
+    return made, bench_plan.summarize(made, Latencies(None), 0.0)
 
 
 @pytest.mark.slow

@@ -68,6 +68,8 @@ def _may_be_unavailable(plot: Plot, client: Client) -> bool:
     if _is_walled_off(plot, client.node.name):
         return True
     harms = [fault for fault in plot.faults if fault.kind not in HARMLESS and not _is_between_workers(fault)]
+    if harms:  # who comes back may find another leader than its frontends have, until these notice
+        harms += [fault for fault in plot.faults if fault.kind == "share_lease"]
     away_s = sum(fault.lasts_s + SLACK_S for fault in harms)
     away_s += _num_ends(plot) * (plot.setup.restart_s[1] + SLACK_S)
     return away_s >= _patience_s(plot)

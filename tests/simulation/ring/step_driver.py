@@ -89,14 +89,24 @@ class StepDriver(StepInbox):
         """Runs what has arrived, at once."""
         if self.failure is None:
             self._task.cancel()
-            while self._items:
-                item = self._items.popleft()
-                while self.engine.must_finish_before(item):
-                    self.engine.finish()
-                self.engine.take(item)
-                while self.engine.is_full:
-                    self.engine.finish()
-            self.engine.finish_all()
+            try:
+                self._run_all()
+            except ProcessCrashedError as error:
+                self._crash(error)
+
+    def _run_all(self) -> None:
+        while self._items:
+            item = self._items.popleft()
+            while self.engine.must_finish_before(item):
+                self.engine.finish()
+            self.engine.take(item)
+            while self.engine.is_full:
+                self.engine.finish()
+        self.engine.finish_all()
+
+    def _crash(self, error: ProcessCrashedError) -> None:
+        self.node.ring.num_poisoned += 1
+        self.node.crash(f"crashed in a step: {error}")
 
     def _post(self, item: Item) -> None:
         self._items.append(item)
@@ -107,8 +117,7 @@ class StepDriver(StepInbox):
             while True:
                 await self._take(await self._next())
         except ProcessCrashedError as error:
-            self.node.ring.num_poisoned += 1
-            self.node.crash(f"crashed in a step: {error}")
+            self._crash(error)
             await asyncio.Event().wait()
         except Exception as error:
             self.failure = error

@@ -21,6 +21,11 @@ class SideBySide(nn.ModuleList):
         super().__init__(linears)
         self.order = order
 
+    @property
+    def out_features(self) -> int:
+        """Of all together."""
+        return sum(int(linear.out_features) for linear in self)  # type: ignore[arg-type, misc]
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` to `[..., outputs]`."""
         whole = torch.cat([linear(x) for linear in self], dim=-1)
