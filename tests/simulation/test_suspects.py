@@ -15,6 +15,9 @@ from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import ENDED
 from tests.simulation.random_scenario import Scenario
+from tests.simulation.ring.hunt import Found, try_plot
+from tests.simulation.ring.profiles import PROFILES
+from tests.simulation.ring.scenario import draw
 
 NUM_SEEDS = 12
 
@@ -85,3 +88,10 @@ def test_suspects_run_alone_and_all_rules_hold(
                 )
                 raise
     assert solos[0] > 100, "the scenarios have no suspects"
+
+
+@pytest.mark.parametrize("seed", [4997, 6484])
+def test_a_suspect_and_others_do_not_wait_for_each_other(seed: int) -> None:
+    """S2, WB2: each had a part of a window's blocks, and no step in which the other could give them up."""
+    outcome = try_plot(draw(seed, PROFILES["windows and tier"]))
+    assert not isinstance(outcome, Found), str(outcome)

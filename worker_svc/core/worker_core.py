@@ -153,9 +153,11 @@ class WorkerCore:
         return self.table.status[slot] == SlotStatus.PREPARING and self.table.refs[slot] == ref
 
     def ready_slots(self) -> list[int]:
-        """Slots that have not run yet, and whose grammar is ready."""
-        slots = np.flatnonzero(self.table.status == SlotStatus.PREPARING).tolist()
-        return [slot for slot in slots if self._grammars.is_ready(slot)]
+        """Slots that have not run yet, and whose grammar is ready: frozen ones, too, which may go on here."""
+        status = self.table.status
+        slots = np.flatnonzero((status == SlotStatus.PREPARING) | (status == SlotStatus.FROZEN)).tolist()
+        waiting = [slot for slot in slots if self.handoffs.exports.status_of(slot) == SlotStatus.PREPARING]
+        return [slot for slot in waiting if self._grammars.is_ready(slot)]
 
     def has_to_wait(self, delta: StepDelta) -> bool:
         """Whether the steps in flight have to be committed before `delta` can be applied: it needs what they make on

@@ -22,6 +22,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.runner.attention.kv_cache import LayerShape
 from worker_svc.runner.attention.layer_groups import Need, with_blocks, with_host_tier, within_bytes
 from worker_svc.runner.cpu.decoder import FusedDecoder
+from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
@@ -92,6 +93,8 @@ def test_greedy_output_equals_generate(model_dir: ModelDir, name: str) -> None:
 def test_bfloat16_is_the_same_bit_for_bit(model_dir: ModelDir, name: str) -> None:
     """GR1, Y1: other blocks are read, and the same numbers. One call for all layers, of the first; and none of it
     remembers a batch's tables."""
+    if name == "mistral" and not BFLOAT16_CPU_FLAGS & cpu_flags():
+        pytest.skip("bfloat16 is emulated on this CPU: how many rows there are changes a row's products")
     path, prompts = model_dir(f"tiny-{name}"), make_prompts()
     whole = make_runner(path, dtype="bfloat16", num_blocks=160)
     assert not whole.info.groups
