@@ -93,16 +93,16 @@ def test_greedy_output_equals_generate(model_dir: ModelDir, name: str) -> None:
 def test_bfloat16_is_the_same_bit_for_bit(model_dir: ModelDir, name: str) -> None:
     """GR1, Y1: other blocks are read, and the same numbers. One call for all layers, of the first; and none of it
     remembers a batch's tables."""
-    if name == "mistral" and not BFLOAT16_CPU_FLAGS & cpu_flags():
-        pytest.skip("bfloat16 is emulated on this CPU: how many rows there are changes a row's products")
     path, prompts = model_dir(f"tiny-{name}"), make_prompts()
+    # Without the dot product bfloat16 is not the same where prompts are cut elsewhere: then each step takes them whole.
+    seqs = 8 if BFLOAT16_CPU_FLAGS & cpu_flags() else 16
     whole = make_runner(path, dtype="bfloat16", num_blocks=160)
     assert not whole.info.groups
-    expected = [client.output for client in run(whole, prompts)[0]]
+    expected = [client.output for client in run(whole, prompts, num_seqs=seqs)[0]]
     runner = grouped(path, dtype="bfloat16")
-    assert [client.output for client in run(runner, prompts)[0]] == expected
+    assert [client.output for client in run(runner, prompts, num_seqs=seqs)[0]] == expected
     runner.check()
-    assert [client.output for client in run(runner, prompts)[0]] == expected
+    assert [client.output for client in run(runner, prompts, num_seqs=seqs)[0]] == expected
     decoders = [m for m in runner.model.module.modules() if isinstance(m, FusedDecoder)]
     assert len(decoders) <= (name == "mistral")
 
