@@ -68,11 +68,16 @@ def _may_be_unavailable(plot: Plot, client: Client) -> bool:
     if _is_walled_off(plot, client.node.name):
         return True
     harms = [fault for fault in plot.faults if fault.kind not in HARMLESS and not _is_between_workers(fault)]
-    if harms:  # who comes back may find another leader than its frontends have, until these notice
-        harms += [fault for fault in plot.faults if fault.kind == "share_lease"]
+    # Who comes back under two leaders may find another than its frontends have, until these notice.
+    twins = [fault for fault in plot.faults if fault.kind == "share_lease"]
+    harms += [twin for twin in twins if any(_is_during(harm, twin) for harm in harms)]
     away_s = sum(fault.lasts_s + SLACK_S for fault in harms)
     away_s += _num_ends(plot) * (plot.setup.restart_s[1] + SLACK_S)
     return away_s >= _patience_s(plot)
+
+
+def _is_during(fault: Fault, other: Fault) -> bool:
+    return fault.at <= other.at + other.lasts_s and other.at <= fault.at + fault.lasts_s + SLACK_S
 
 
 def _is_walled_off(plot: Plot, frontend: str) -> bool:

@@ -18,6 +18,7 @@ from signalbox.v1 import generation_pb2
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.handoff.orders import HandoffOrders
+from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, continuation
 
@@ -165,6 +166,22 @@ def test_the_automaton_stands_behind_all_output() -> None:
         while not b.tell(seen):
             b.step()
         assert notes.made[-1].taken == continuation(PROMPT, 20, 100) == [seen[n] for n in range(20)]
+
+    asyncio.run(with_forms(test))
+
+
+def test_a_frozen_request_whose_form_is_ready_is_named_to_a_new_scheduler() -> None:
+    """HO9: it may go on where it is, and nobody else would say so."""
+
+    async def test(a: End, b: End, notes: Notes) -> None:
+        request = with_form("x")
+        a.add(request.message(0))
+        await a.grammar()
+        assert a.core.ready_slots() == [0]
+        b.add(request.coming(1, 1, 1, a))
+        a.export(0, 1, b)
+        a.step(HandoffOrders(frozen_slots=[0]))
+        assert (a.core.table.status[0], a.core.ready_slots()) == (SlotStatus.FROZEN, [0])
 
     asyncio.run(with_forms(test))
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from tests.worker_svc.runner.cpu.packing import packs
 from tests.worker_svc.runner.reference import make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.runner import torch_runner
@@ -31,8 +32,8 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 def test_packed_linears_give_their_outputs_side_by_side(
     biases: tuple[bool, bool], dtype: torch.dtype
 ) -> None:
-    if dtype == torch.bfloat16 and not BFLOAT16_CPU_FLAGS & cpu_flags():
-        pytest.skip("no products of packed bfloat16 on this CPU")
+    if not packs(dtype):
+        pytest.skip("oneDNN packs no such weights on this CPU")
     torch.manual_seed(0)
     first, second = (
         nn.Linear(48, width, bias, dtype=dtype) for width, bias in zip((20, 7), biases, strict=True)

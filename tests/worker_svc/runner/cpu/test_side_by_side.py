@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
+from tests.worker_svc.runner.cpu.packing import packs
 from worker_svc.runner.cpu.kept_linear import KeptLinear
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.packed_linear import TOLERANCES, PackingError, relative_error
@@ -38,8 +38,8 @@ def quantised(linear: nn.Module) -> QuantisedLinear:
 def test_one_product_gives_what_all_give(
     kernels: Kernels, dtype: torch.dtype, order: torch.Tensor | None, is_kept: bool
 ) -> None:
-    if dtype == torch.bfloat16 and not is_kept and not BFLOAT16_CPU_FLAGS & cpu_flags():
-        pytest.skip("no products of packed bfloat16 on this CPU")
+    if not is_kept and not kernels.has_dot and not packs(dtype):
+        pytest.skip("nothing packs such weights on this CPU")
     linears = make_linears(dtype)
     if is_kept:
         linears = [quantised(linear) for linear in linears]
