@@ -145,6 +145,10 @@ def _handoffs(loop: StepLoop) -> Iterator[Metric]:
     yield counter(
         names.METRIC_HANDOFFS, "Requests handed over between workers, by how far it came.", by_event
     )
+    by_role: list[tuple[Labels, float]] = [({}, counts.num_by_role)]
+    yield counter(names.METRIC_ROLE_HANDOFFS, "Of these begun, those to where others decode.", by_role)
+    roles = [(_labels(w) | {"role": w.role.name.lower()}, 1) for w in loop.core.workers.values()]
+    yield gauge(names.METRIC_WORKER_ROLE, "What a worker is there for.", roles)
     failures = [({"reason": reason}, count) for reason, count in counts.failed.items()]
     yield counter(names.METRIC_HANDOFF_FAILURES, "Hand-offs that failed, by reason.", failures)
     blocks: list[tuple[Labels, float]] = [({}, counts.num_blocks)]

@@ -100,6 +100,9 @@ class WorkerSettings(MetricsSettings):
     hand_off: bool = False
     """Whether requests that run here may go on at other workers of this identity, and theirs here, where the scheduler
     says so: of a worker that drains, or that an operator moves. On a CPU alone, so far."""
+    role: Literal["both", "prefill", "decode"] = "both"
+    """What the worker is there for, where prompts and decoding are on workers of their own; `signalbox role` changes it
+    while it runs. It does the other thing too where nobody else can. Needs hand_off."""
     transfer_listen: str | None = None
     """host:port where other workers fetch KV blocks of requests that move to them; port 0: any. Unset: the host of
     listen, any port. Empty: they come by shared memory, or in the messages of the control stream."""
@@ -196,6 +199,12 @@ class WorkerSettings(MetricsSettings):
         if text is not None:
             parse_speculation(text)
         return text
+
+    @model_validator(mode="after")
+    def _has_a_role_that_it_can_play(self) -> WorkerSettings:
+        if self.role != "both" and not self.hand_off:
+            raise ValueError(f"--role {self.role} needs --hand-off: requests move behind their prompts")
+        return self
 
     @model_validator(mode="after")
     def _speculates_one_way(self) -> WorkerSettings:

@@ -246,4 +246,5 @@ def _hello(
         groups=build_groups(info),
         protocol=versions.ours(has_groups=bool(info.groups)),
         kv_layout=info.kv_layout if settings.hand_off else "",
+        role=f"WORKER_ROLE_{settings.role.upper()}",
     )

@@ -14,7 +14,10 @@ from signalbox.links.tls.guard import names_of
 
 logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
-CHANGING = {"ResetPrefixCache", "DrainWorker", "MoveRequest", "SetSafeMode", "LiftSafeMode", "ReloadTenants"}
+CHANGING = {
+    *("ResetPrefixCache", "DrainWorker", "SetWorkerRole", "MoveRequest"),
+    *("SetSafeMode", "LiftSafeMode", "ReloadTenants"),
+}
 """Methods of AdminService that change something; the others are asked again and again by boards."""
 MAX_CHARS = 512
 

@@ -18,6 +18,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, StartupError, UnsupportedError
 from signalbox.links.rpc import abort
+from signalbox.protocol.enums import WorkerRole
 from signalbox.runtime.watched_file import WatchedFile
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
 
@@ -73,6 +74,21 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             message = f"no worker {request.worker_id!r} is known here"
             await abort(context, InvalidRequestError(message, field="worker_id"))
         return admin_pb2.DrainWorkerResponse(num_requests=count)
+
+    async def SetWorkerRole(  # noqa: N802
+        self, request: admin_pb2.SetWorkerRoleRequest, context: Context
+    ) -> admin_pb2.SetWorkerRoleResponse:
+        """Says what a worker is there for."""
+        worker = self._loop.core.workers.get(request.worker_id)
+        if worker is None:
+            message = f"no worker {request.worker_id!r} is known here"
+            await abort(context, InvalidRequestError(message, field="worker_id"))
+        elif int(request.role) not in set(WorkerRole):
+            await abort(context, InvalidRequestError("it is both, prefill or decode", field="role"))
+        else:
+            worker.role = WorkerRole(request.role)
+            self._loop.tick()
+        return admin_pb2.SetWorkerRoleResponse()
 
     async def MoveRequest(  # noqa: N802
         self, request: admin_pb2.MoveRequestRequest, context: Context
@@ -156,4 +172,5 @@ def worker_status(worker: Worker) -> admin_pb2.WorkerStatus:
         worker_instance=worker.info.instance,
         num_lent_blocks=worker.loan.num_left(worker.pool),
         num_requests=len(worker.requests()),
+        role=int(worker.role),  # type: ignore[arg-type]
     )

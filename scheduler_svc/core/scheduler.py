@@ -176,7 +176,7 @@ class Scheduler:
             absolve(worker, record, report, self.register)
         for finish in finishes:
             self.register.forget_ended(finish.request)
-        self.policies.look_in_time(now)
+        self.policies.reported(worker, answered, now)
         if report.withdrawn:
             self.handoffs.withdraw(worker, withdraw(worker, report.withdrawn, self.register), now)
 

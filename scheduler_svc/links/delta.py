@@ -18,7 +18,7 @@ from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
 from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
-from signalbox.protocol.enums import SlotStatus
+from signalbox.protocol.enums import SlotStatus, WorkerRole
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.v1 import generation_pb2, scheduler_pb2
@@ -223,6 +223,8 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         if message.HasField("state_group")
         else None,
         kv_layout=message.kv_layout,
+        # A role that is not known here, or unset: both.
+        role=WorkerRole(message.role) if int(message.role) in set(WorkerRole) else WorkerRole.BOTH,
     )
 
 

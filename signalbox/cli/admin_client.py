@@ -13,6 +13,7 @@ from signalbox.cli.safe_mode import SafeMode
 from signalbox.errors import UnavailableError
 from signalbox.links.leader import Leader, LeaderSearch, leader_search
 from signalbox.links.rpc_errors import error_of
+from signalbox.protocol.enums import WorkerRole
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
 
 TIMEOUT_S = 10
@@ -46,6 +47,12 @@ class AdminClient:
         request = admin_pb2.DrainWorkerRequest(worker_id=worker_id, resume=resume)
         answer = await self._call("DrainWorker", request)
         return int(answer.num_requests)
+
+    async def set_role(self, worker_id: str, role: WorkerRole) -> None:
+        """Says what a worker is there for."""
+        number = role.value
+        request = admin_pb2.SetWorkerRoleRequest(worker_id=worker_id, role=number)  # type: ignore[arg-type]
+        await self._call("SetWorkerRole", request)
 
     async def move(self, request_id: str, worker_id: str) -> str:
         """Begins to hand a request over to a worker; returns the one that has it."""

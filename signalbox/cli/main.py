@@ -40,6 +40,7 @@ COMMANDS = {
     "status": Command("service.status", "show queue, workers and cache, or why a request waits"),
     "top": Command("service.top", "watch queue, requests and KV blocks, live in the terminal"),
     "drain": Command("service.drain", "let a worker, or everything, end its requests and take no new ones"),
+    "role": Command("service.role", "say what a worker is there for: prompts, decoding or both"),
     "move": Command("service.move", "have another worker go on with a request, where it stands"),
     "safe-mode": Command("service.safe_mode", "have lower classes wait while the higher ones are in trouble"),
     "reload-tenants": Command("service.reload_tenants", "have the scheduler read its file of tenants again"),

@@ -53,6 +53,14 @@ class SlotStatus(IntEnum):
     FROZEN = 7
 
 
+class WorkerRole(IntEnum):
+    """What a worker is there for."""
+
+    BOTH = 1
+    PREFILL = 2
+    DECODE = 3
+
+
 class LossCause(IntEnum):
     """Why an attempt was lost. Only CRASH counts against the request."""
 

@@ -127,7 +127,7 @@ class GetStatusResponse(_message.Message):
     def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints", "num_requests")
+    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints", "num_requests", "role")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +153,7 @@ class WorkerStatus(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     model: str
@@ -178,7 +179,8 @@ class WorkerStatus(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     checkpoints: CheckpointStatus
     num_requests: int
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ...) -> None: ...
+    role: _scheduler_pb2.WorkerRole
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
     __slots__ = ("kind", "reach", "num_blocks", "num_free_blocks", "num_cached_blocks")
@@ -307,6 +309,18 @@ class DrainWorkerResponse(_message.Message):
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     num_requests: int
     def __init__(self, num_requests: _Optional[int] = ...) -> None: ...
+
+class SetWorkerRoleRequest(_message.Message):
+    __slots__ = ("worker_id", "role")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    role: _scheduler_pb2.WorkerRole
+    def __init__(self, worker_id: _Optional[str] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ...) -> None: ...
+
+class SetWorkerRoleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class MoveRequestRequest(_message.Message):
     __slots__ = ("request_id", "worker_id")

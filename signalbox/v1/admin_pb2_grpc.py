@@ -54,6 +54,11 @@ class AdminServiceStub(object):
                 request_serializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerResponse.FromString,
                 _registered_method=True)
+        self.SetWorkerRole = channel.unary_unary(
+                '/signalbox.v1.AdminService/SetWorkerRole',
+                request_serializer=signalbox_dot_v1_dot_admin__pb2.SetWorkerRoleRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_admin__pb2.SetWorkerRoleResponse.FromString,
+                _registered_method=True)
         self.MoveRequest = channel.unary_unary(
                 '/signalbox.v1.AdminService/MoveRequest',
                 request_serializer=signalbox_dot_v1_dot_admin__pb2.MoveRequestRequest.SerializeToString,
@@ -108,6 +113,14 @@ class AdminServiceServicer(object):
     def DrainWorker(self, request, context):
         """Places nothing more on a worker (or places on it again); what runs there goes on to its end. A new process in the
         worker's place, and a new scheduler, know nothing of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetWorkerRole(self, request, context):
+        """Says what a worker is there for, from now on: what runs there stays, or is handed over. A new process in the worker's
+        place has the role of its setting again, and so has the worker with a new scheduler.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,6 +187,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DrainWorker,
                     request_deserializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_admin__pb2.DrainWorkerResponse.SerializeToString,
+            ),
+            'SetWorkerRole': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetWorkerRole,
+                    request_deserializer=signalbox_dot_v1_dot_admin__pb2.SetWorkerRoleRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_admin__pb2.SetWorkerRoleResponse.SerializeToString,
             ),
             'MoveRequest': grpc.unary_unary_rpc_method_handler(
                     servicer.MoveRequest,
@@ -309,6 +327,33 @@ class AdminService(object):
             '/signalbox.v1.AdminService/DrainWorker',
             signalbox_dot_v1_dot_admin__pb2.DrainWorkerRequest.SerializeToString,
             signalbox_dot_v1_dot_admin__pb2.DrainWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetWorkerRole(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.AdminService/SetWorkerRole',
+            signalbox_dot_v1_dot_admin__pb2.SetWorkerRoleRequest.SerializeToString,
+            signalbox_dot_v1_dot_admin__pb2.SetWorkerRoleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,9 +18,11 @@ from typing import Any
 import grpc
 import httpx
 
+from signalbox.cli.admin_client import admin_client
 from signalbox.cli.ring.readiness import http_get
 from signalbox.cli.ring.ring import DEMO_MODEL, flags
 from signalbox.links import rpc
+from signalbox.protocol.enums import WorkerRole
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
 from tests.chaos.proxy import Proxy
 from tests.chaos.service import Service
@@ -192,6 +194,11 @@ class Ring:
             stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
             request = admin_pb2.DrainWorkerRequest(worker_id=worker, resume=resume)
             await stub.DrainWorker(request, timeout=STATUS_TIMEOUT_S)
+
+    async def set_role(self, worker: str, role: WorkerRole) -> None:
+        """Says what a worker is there for."""
+        async with admin_client(self.scheduler_address) as link:
+            await link.set_role(worker, role)
 
     async def leader(self) -> str:
         """Name of the scheduler that has the workers."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_svc.core.admission import placement
 from scheduler_svc.core.handoff import step_orders
 from scheduler_svc.core.handoff.commit import Arrived
 from scheduler_svc.core.handoff.desk import HandoffDesk
@@ -16,6 +17,7 @@ from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.block_groups import SPINE
+from signalbox.protocol.enums import WorkerRole
 from tests.simulation.ring.model import Model
 from worker_svc.core.handoff.exports import Export, Exports, Tail
 from worker_svc.core.handoff.handoffs import Handoffs
@@ -25,6 +27,18 @@ from worker_svc.transfer.control import source
 from worker_svc.transfer.control.gate import Gate
 
 Patch = pytest.MonkeyPatch
+
+
+# -- of roles --
+
+
+def decoders_take_no_prompts(patch: Patch) -> None:
+    """PD2: a worker that is there to decode leaves prompts to others, though there are none."""
+
+    def strict(worker: Worker, others: Any, *_: Any) -> Any:
+        return None if worker.role is WorkerRole.DECODE else others
+
+    patch.setattr(placement, "rivals_for_prompt", strict)
 
 
 # -- of the source --

@@ -42,10 +42,10 @@ def test_requests_are_handed_over_and_nothing_of_it_shows() -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "profile", ["handoff", "handoff states, windows, drafts and tier", "handoff nan", "rolling"]
+    "profile", ["handoff", "handoff states, windows, drafts and tier", "handoff nan", "rolling", "roles"]
 )
 def test_hand_offs_that_fail_cost_no_attempt(profile: str) -> None:
-    """HO8, HO9, HO14."""
+    """HO8, HO9, HO14, PD2, PD3."""
     counts = run(profile, range(100, 100 + SEEDS))
     assert counts["committed"] > SEEDS / 2, f"the scenarios have become too easy: {counts}"
     assert profile != "handoff" or counts["thawed"], f"no hand-off fails behind its freeze: {counts}"
@@ -84,6 +84,7 @@ def test_a_worker_that_drains_is_empty_while_its_requests_run_on() -> None:
 @pytest.mark.parametrize(
     ("plant", "profile", "first"),
     [
+        (mutants.decoders_take_no_prompts, "roles", 0),
         (mutants.source_goes_on_behind_the_tail, "handoff calm", 0),
         (mutants.unread_outputs_stay_behind, "handoff", 0),
         (mutants.last_block_stays_behind, "handoff calm", 0),

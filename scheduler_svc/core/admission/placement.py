@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from scheduler_svc.core.admission.continuation import Continuation
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import Request
+from scheduler_svc.core.roles.prompts import has_roles, rivals_for_prompt
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.bursts import num_due
 
@@ -21,19 +22,36 @@ def candidates(
 ) -> Iterator[Request]:
     """The waiting requests that `worker`, whose step is being built, should take, in order. After
     `placement_lookahead` requests that it leaves to others it looks no further."""
-    left = 0
+    left = num_left_tokens = 0
+    by_roles = has_roles(worker, others)
     for request in waiting:
         if not worker.can_run(request) or not continuation.may_take(worker, request, now):
             continue
-        rivals = others
+        rivals: Sequence[Worker] | None = others
         if request.output_identity:
             rivals = [other for other in others if continuation.may_take(other, request, now)]
+        if by_roles and not request.is_pooling:
+            rivals = _by_roles(worker, rivals or (), request, config, num_left_tokens)
+            if rivals is None:
+                num_left_tokens += request.num_known_tokens
+                left += 1
+                if left >= config.placement_lookahead:
+                    return
+                continue
         if not rivals or _should_take(worker, rivals, request, config, now):
             yield request
             continue
         left += 1
         if left >= config.placement_lookahead:
             return
+
+
+def _by_roles(
+    worker: Worker, others: Sequence[Worker], request: Request, config: SchedulerConfig, num_waiting: int
+) -> Sequence[Worker] | None:
+    """As `rivals_for_prompt`; `worker`, which is asked, counts as one that has room."""
+    able = [other for other in others if other.can_run(request) and _has_room(other, request, config)]
+    return rivals_for_prompt(worker, others, [worker, *able], request, config, num_waiting)
 
 
 def _should_take(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from scheduler_svc.core.request import Request
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
+from signalbox.protocol.enums import WorkerRole
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 
 NAMELESS = b"reuses none"
@@ -43,6 +44,9 @@ class WorkerInfo:
     kv_layout: str = ""
     """Digest of how a block is laid out: workers of one identity that say the same may hand requests over to each
     other; empty: this one hands nothing over (HO1)."""
+
+    role: WorkerRole = WorkerRole.BOTH
+    """What it is there for, by its own setting (PD1)."""
 
     @property
     def names_key(self) -> bytes:

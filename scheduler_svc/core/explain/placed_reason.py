@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, of_layers, suspension
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, first_waiting
 from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.roles.words import explain_role
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import DISPLACED, HELD, SlotState
 from scheduler_svc.core.slots.worker import Worker
@@ -42,7 +43,7 @@ def reason_on(core: Scheduler, worker: Worker, request: Request, place: QueuePla
         return Obstacle(Reason.NO_BLOCKS, f"its next token needs another block{_on(worker, group)}")
     if (short := _short_of(worker, slot)) is not None:
         return Obstacle(Reason.NO_BLOCKS, f"its next chunk needs another block{_on(worker, short)}")
-    return Obstacle(Reason.RUNS, _runs(worker, request))
+    return Obstacle(Reason.RUNS, _runs(core, worker, request))
 
 
 def _to_whom(core: Scheduler, request: Request, name: str) -> str:
@@ -92,7 +93,7 @@ def _of_resumable(
     return Obstacle(Reason.NEXT_STEP, "nothing keeps it: it is for the next step")
 
 
-def _runs(worker: Worker, request: Request) -> str:
+def _runs(core: Scheduler, worker: Worker, request: Request) -> str:
     table, slot, name = worker.table, request.slot, worker.info.worker_id
     assert slot is not None
     if table.state[slot] == SlotState.PREFILL:
@@ -100,4 +101,5 @@ def _runs(worker: Worker, request: Request) -> str:
         computed, target = int(table.num_computed[slot]), int(table.target[slot])
         return f"{name} has computed {computed} of its {target} tokens{alone}"
     most = max(int(table.limit[slot] - table.num_prompt[slot]), 0)
-    return f"{name} has made {int(table.num_output[slot])} of at most {most} output tokens"
+    made = f"{name} has made {int(table.num_output[slot])} of at most {most} output tokens"
+    return made + explain_role(core.policies.disaggregation, request, worker)

@@ -12,6 +12,8 @@ class HandoffCounts:
 
     num_begun: int = 0
     num_committed: int = 0
+    num_by_role: int = 0
+    """Begun because another worker is there to decode (PD3)."""
     failed: Counter[str] = field(default_factory=Counter)
     """By reason: a few fixed words."""
     num_blocks: int = 0

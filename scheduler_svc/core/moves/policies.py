@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
@@ -10,6 +10,8 @@ from scheduler_svc.core.handoff.drain import hand_over_drained
 from scheduler_svc.core.moves.rebalance import Rebalance
 from scheduler_svc.core.moves.resumption import resume_elsewhere
 from scheduler_svc.core.moves.step_cost import StepCost
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.roles.disaggregation import Disaggregation
 from scheduler_svc.core.slots.worker import Worker
 
 LOOK_S = 0.1
@@ -23,6 +25,7 @@ class HandoffPolicies:
     def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
         self._config, self._workers, self._desk = config, workers, desk
         self._rebalance = Rebalance(config, workers, desk)
+        self.disaggregation = Disaggregation(config, workers, desk)
         self._costs: dict[str, StepCost] = {}
         is_on = config.max_handoffs_per_worker and (config.rebalance or config.resume_elsewhere)
         self.next_look = 0.0 if is_on else NEVER
@@ -31,7 +34,19 @@ class HandoffPolicies:
     def tick(self, now: float) -> None:
         """What drains is handed over, and the others look."""
         hand_over_drained(self._config, self._workers, self._desk, now)
+        if self.next_look == NEVER and self._follows_roles and self.disaggregation.has_roles:
+            self.next_look = now
         self.look_in_time(now)
+
+    @property
+    def _follows_roles(self) -> bool:
+        return bool(self._config.max_handoffs_per_worker) and self._config.prefill_hand_off != "never"
+
+    def reported(self, worker: Worker, answered: Sequence[Request], now: float) -> None:
+        """A worker has reported a step, behind which the prompts of `answered` are computed."""
+        self.look_in_time(now)
+        if answered and self.next_look != NEVER and self._follows_roles:
+            self.disaggregation.look_at(worker, now)
 
     def look_in_time(self, now: float) -> None:
         """Looks if the last look is LOOK_S ago."""
@@ -44,8 +59,13 @@ class HandoffPolicies:
         for name in self._costs.keys() - self._workers.keys():
             del self._costs[name]
         for name, worker in self._workers.items():
-            self._costs.setdefault(name, StepCost()).look(worker)
+            cost = self._costs.setdefault(name, StepCost())
+            cost.look(worker)
+            worker.forecast.token_s, worker.forecast.base_s = cost.token_s, cost.base_s
+            worker.forecast.look(worker.stats.num_prefill_tokens, now)
         if self._config.resume_elsewhere:
             resume_elsewhere(self._config, self._workers, self._desk, self._costs, now)
         if self._config.rebalance:
             self._rebalance.look(self._costs, now)
+        if self._follows_roles:
+            self.disaggregation.look(now)

@@ -121,6 +121,7 @@ def make_worker(
     worker = Worker(info, limits)
     same = old if old is not None and old.info.instance == info.instance else None
     worker.draining = same is not None and same.draining
+    worker.role = info.role if same is None else same.role
     if snapshot is not None:
         rest = snapshot.slots[snapshot.num_checked :]
         check_slots(info, rest, {slot.slot for slot in snapshot.slots[: snapshot.num_checked]})

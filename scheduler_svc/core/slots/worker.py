@@ -24,12 +24,13 @@ from scheduler_svc.core.handoff.ends import HandoffEnds
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.vitals import Vitals
 from scheduler_svc.core.request import BlockNames, Request, RequestStatus
+from scheduler_svc.core.roles.forecast import Forecast
 from scheduler_svc.core.slots.state import OWNING, RUNNING, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
 from scheduler_svc.core.step.step import Slots, StepDecision, StepRecord
 from signalbox.protocol.block_groups import SPINE, states_number
-from signalbox.protocol.enums import WorkerHealth
+from signalbox.protocol.enums import WorkerHealth, WorkerRole
 
 
 @dataclass
@@ -74,6 +75,10 @@ class Worker:
     """Steps that may be sent beyond those in flight, while it is steady (`core/step/bursts.py`)."""
     draining: bool = False
     """Nothing more is placed here; what runs here goes on."""
+    role: WorkerRole = field(init=False)
+    """What it is there for: by its setting, or as an operator said since (PD1)."""
+    forecast: Forecast = field(default_factory=Forecast)
+    """What its next steps will take."""
     is_arriving: bool = False
     """Its table is being taken over from its snapshot (`Adoption`). It gets no steps, and is not gone."""
     attached: bool = True
@@ -89,6 +94,7 @@ class Worker:
 
     def __post_init__(self) -> None:
         block_size = self.info.block_size
+        self.role = self.info.role
         # Not by our limits: a request that was placed under other settings may be longer.
         self.table = SlotTable(
             self.info.num_slots, self.info.max_blocks_per_request, block_size, self.info.names_key

@@ -42,6 +42,9 @@ class Latencies:
     def summarize(self) -> dict[str, float]:
         """Names with the stream's ahead, where it has one."""
         figures, num_good, num_all = dict[str, float](), 0, 0
+        gaps = [np.asarray(stream.gaps) for stream in self.by_stream.values()]
+        if sum(map(len, gaps)):
+            figures["itl_ms_p99"] = round(float(np.percentile(np.concatenate(gaps), 99)) * 1e3, 2)
         for name, stream in sorted(self.by_stream.items()):
             prefix = f"{name}_" if name else ""
             for what, seconds in (("ttft", stream.waits), ("itl", stream.gaps)):

@@ -27,7 +27,7 @@ from signalbox.benchmarks.scheduler.latencies import Latencies, summarize_handof
 from signalbox.benchmarks.scheduler.planning import MODEL, Plan, Stream, Workload
 from signalbox.benchmarks.scheduler.transfers import Transfers
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
-from signalbox.protocol.enums import BlockGroupKind
+from signalbox.protocol.enums import BlockGroupKind, WorkerRole
 
 
 def summarize(plan: Plan, latencies: Latencies, spent_s: float) -> dict[str, float]:
@@ -77,16 +77,17 @@ def make_plan(args: argparse.Namespace) -> Plan:
         rebalance=args.rebalance,
         rebalance_after_s=args.rebalance_after_s,
         resume_elsewhere=args.resume_elsewhere,
+        prefill_hand_off=args.prefill_hand_off,
         handoff_blocks_per_s=args.bandwidth_gb_s * 1e9 / args.block_bytes,
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
     timing = Timing(args.base_ms / 1e3, args.token_ms / 1e3, args.context_ms / 1e3, args.copy_ms / 1e3)
     workers = {}
-    for number in range(args.workers):
+    for number in range(args.workers if not args.roles else len(args.roles)):
         info = WorkerInfo(
             f"w{number}", "i", "a:1", MODEL, args.max_num_seqs * 4, args.blocks, 16, args.max_model_len,
             args.max_num_batched_tokens, 0, args.host_blocks, groups=tuple(args.group), state_group=args.states,
-            kv_layout="counted",
+            kv_layout="counted", role=args.roles[number] if args.roles else WorkerRole.BOTH,
         )  # fmt: skip
         check_offer(info)
         scheduler.attach_worker(info, None, 0.0)
@@ -103,7 +104,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         args.slow,
     )
     plan = Plan(scheduler, workers, load, random.Random(args.seed))
-    if args.rebalance or args.resume_elsewhere:
+    if args.rebalance or args.resume_elsewhere or args.roles:
         plan.transfers = Transfers(
             workers, args.block_bytes, args.bandwidth_gb_s * 1e9, args.latency_ms / 1e3
         )
@@ -121,6 +122,14 @@ def parse_span(text: str) -> tuple[int, int]:
     """`LOW-HIGH`. Raises ValueError."""
     low, high = map(int, text.split("-"))
     return low, high
+
+
+def parse_roles(text: str) -> list[WorkerRole]:
+    """`ROLE,ROLE`, one of each worker. Raises ValueError."""
+    names = {role.name.lower(): role for role in WorkerRole}
+    if unknown := [name for name in text.split(",") if name not in names]:
+        raise ValueError(f"no role is called {unknown[0]}")
+    return [names[name] for name in text.split(",")]
 
 
 def parse_slow(text: str) -> tuple[str, float, float]:
@@ -208,6 +217,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--rebalance", action="store_true", help="slow, full and hot workers hand requests over")
     add("--rebalance-after-s", type=float, default=SchedulerConfig().rebalance_after_s)
     add("--resume-elsewhere", action="store_true", help="preempted requests are handed over")
+    add(
+        "--roles",
+        type=parse_roles,
+        metavar="ROLE,ROLE",
+        help="of each worker, as prefill,decode; in place of --workers",
+    )
+    add("--prefill-hand-off", choices=("conditional", "always", "never"), default="conditional")
     add("--block-bytes", type=int, default=368640, help="bytes of a block that is handed over")
     add("--bandwidth-gb-s", type=float, default=1.0, help="at which they travel, in 10^9 bytes per second")
     add("--latency-ms", type=float, default=1.0, help="of a hand-off's messages")

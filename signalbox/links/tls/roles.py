@@ -47,6 +47,7 @@ CALLERS: Final[Mapping[str, frozenset[Role]]] = {
     f"{_ADMIN}ExplainRequest": _OPERATORS,
     f"{_ADMIN}ResetPrefixCache": _OPERATORS,
     f"{_ADMIN}DrainWorker": _OPERATORS,
+    f"{_ADMIN}SetWorkerRole": _OPERATORS,
     f"{_ADMIN}MoveRequest": _OPERATORS,
     f"{_ADMIN}SetSafeMode": _OPERATORS,
     f"{_ADMIN}LiftSafeMode": _OPERATORS,

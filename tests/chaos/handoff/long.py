@@ -16,6 +16,7 @@ from tests.chaos.handoff.result import Result
 from tests.chaos.handoff.scenarios import (
     Act,
     drain,
+    flip_roles,
     kill_in_the_middle,
     make_reference,
     move_all,
@@ -27,7 +28,7 @@ from tests.chaos.kinds import PROMPTS, Ask
 from tests.chaos.ring import Shape, open_ring
 
 DRAIN_S = 120
-PLANNED = ("moves", "drain", "SIGTERM", "rolling restart")
+PLANNED = ("moves", "drain", "roles", "SIGTERM", "rolling restart")
 """Scenarios that cost no attempt, and nothing computed again."""
 REAL_STREAMS, REAL_TOKENS = 16, 4000
 BLOCK_SIZE = 16
@@ -40,6 +41,7 @@ def make_shape(num_streams: int, num_tokens: int, num_workers: int = 2, drafts: 
         num_workers=num_workers,
         num_blocks=blocks,
         drafts=drafts,
+        scheduler_flags=("--prefill-hand-off=always", "--rebalance-pause-s=1"),
         worker_flags=("--hand-off", f"--drain-s={DRAIN_S}"),
     )
 
@@ -49,6 +51,7 @@ def make_acts(times: int) -> dict[str, Act]:
     return {
         "moves": move_all(times, every_s=0.5),
         "drain": drain(),
+        "roles": flip_roles(),
         "SIGTERM": terminate(),
         "rolling restart": roll(),
         "SIGKILL of the source": kill_in_the_middle(source_dies=True),

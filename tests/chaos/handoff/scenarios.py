@@ -9,6 +9,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from signalbox.protocol.enums import WorkerRole
 from tests.chaos.handoff.asks import name_of
 from tests.chaos.handoff.mover import Mover
 from tests.chaos.handoff.result import COMMITTED, Counts, Result, by_lane, count, counting_prompts
@@ -126,6 +127,23 @@ def roll(pause_s: float = 1.0) -> Act:
         for worker in mover.ring.shape.workers:
             await mover.ring.restart(worker)
             await asyncio.sleep(pause_s)
+
+    return act
+
+
+def flip_roles(every_s: float = 0.5) -> Act:
+    """One worker computes prompts and the other decodes, and what each does changes again and again (PD1)."""
+
+    async def act(mover: Mover) -> None:
+        turns = itertools.cycle(
+            ((WorkerRole.PREFILL, WorkerRole.DECODE), (WorkerRole.DECODE, WorkerRole.PREFILL))
+        )
+        while not mover.is_over:
+            for worker, role in zip(mover.ring.shape.workers, next(turns), strict=False):
+                await mover.ring.set_role(worker, role)
+            await asyncio.sleep(every_s)
+        for worker in mover.ring.shape.workers:
+            await mover.ring.set_role(worker, WorkerRole.BOTH)
 
     return act
 

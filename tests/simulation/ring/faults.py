@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scheduler_svc.core.handoff.desk import HandoffRefusedError
+from signalbox.protocol.enums import WorkerRole
 from tests.simulation.ring.nodes import Node, SchedulerNode, WorkerNode
 from tests.simulation.ring.setup import Fault
 
@@ -279,6 +280,17 @@ class Faults:
             loop.drain_worker(worker_id, False)
 
         return lambda: self._order(resume)
+
+    def flip_role(self, fault: Fault) -> None:
+        """A worker is there for something else from now on; `size` is the role's number."""
+
+        def order(loop: Any) -> None:
+            worker = loop.core.workers.get(fault.targets[0])
+            if worker is not None:
+                worker.role = WorkerRole(int(fault.size))
+                loop.tick()
+
+        self._order(order)
 
     def hand_over(self, fault: Fault) -> None:
         """One of the requests that others have is to go on at a worker; `size` says which."""

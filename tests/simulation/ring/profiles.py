@@ -209,7 +209,19 @@ ROLLING = replace(
     is_rolling=True,
     worker=(("drain_s", 20.0),),
 )
+ROLES = replace(
+    HANDOFF,
+    name="roles",
+    workers=(2, 3, 3),
+    blocks=(48, 96),
+    handoffs=(0, 3),
+    aimed=(0, 2),
+    faults=(10, 20),
+    kinds=(*("flip_role",) * 30, "kill", "drain"),
+    scheduler=(("prefill_hand_off", "always"),),
+)
 _HANDOFFS = (
+    ROLES,
     HANDOFF,
     HANDOFF_CALM,
     HANDOFF_DRAFTS,

@@ -363,10 +363,11 @@ DRAWS: dict[str, _Draw] = {
     "slow_store": lambda rng, setup: Fault(_at(rng), "slow_store", (), _away_s(rng), rng.uniform(0.1, 1.5)),
     "store_clock": lambda rng, setup: Fault(_at(rng), "store_clock", (), 0.0, rng.uniform(1.0, 10.0)),
     "drain": _of_worker("drain"),
+    "flip_role": _of_worker("flip_role", (1.0, 2.0, 2.0, 3.0, 3.0)),
     "reset_cache": _of_worker("reset_cache"),
     "safe_mode": _of_worker("safe_mode", (-1.0, 0.0, 1.0)),
 }
-SPECIAL = {"restart_scheduler", "restart_frontend", "part_worker", "late_word"}
+SPECIAL = {"flip_role", "restart_scheduler", "restart_frontend", "part_worker", "late_word"}
 """Kinds that profiles name: others have them among their own."""
 WEIGHTS = {"kill": 5, "terminate": 3, "freeze": 3, "cut": 3, "reset_links": 3}
 """Of the kinds that are drawn more often than once."""

@@ -18,7 +18,7 @@ from signalbox.cli.commands.arguments import add_scheduler
 from signalbox.cli.safe_mode import describe
 from signalbox.cli.table import count, render
 from signalbox.errors import RequestNotFoundError
-from signalbox.v1 import admin_pb2
+from signalbox.v1 import admin_pb2, scheduler_pb2
 
 EXAMPLE = """\
 examples:
@@ -151,6 +151,12 @@ def _group_rows(worker: admin_pb2.WorkerStatus) -> Iterator[tuple[str, ...]]:
 
 
 def _state(worker: admin_pb2.WorkerStatus) -> str:
+    """In words, with the role behind it where it has one."""
+    role = {scheduler_pb2.WORKER_ROLE_PREFILL: ", prefill", scheduler_pb2.WORKER_ROLE_DECODE: ", decode"}
+    return _health(worker) + role.get(worker.role, "")
+
+
+def _health(worker: admin_pb2.WorkerStatus) -> str:
     if not worker.attached:
         return "lost"
     health = health_of(worker.health)

@@ -1,0 +1,1 @@
+"""Prefill and decode on workers of their own, where that pays (PD)."""

@@ -1,0 +1,116 @@
+"""Requests go from where their prompts were computed to where others decode, if that pays (PD3, PD4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.handoff.desk import HandoffDesk
+from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
+from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there, why_request_stays
+from scheduler_svc.core.moves.price import num_left, price_s
+from scheduler_svc.core.moves.rebalance import is_full
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.roles.interference import MoveEstimate, weigh_move
+from scheduler_svc.core.roles.loads import load_of
+from scheduler_svc.core.slots.state import RUNNING
+from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import WorkerRole
+
+ALWAYS = MoveEstimate(float("inf"), 0.0)
+
+
+class Disaggregation:
+    """Begins hand-offs of what decodes where prompts are computed."""
+
+    def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
+        self._config, self._workers, self._desk = config, workers, desk
+
+    @property
+    def has_roles(self) -> bool:
+        """Some worker is not there for all."""
+        return any(worker.role is not WorkerRole.BOTH for worker in self._workers.values())
+
+    def decodes_for_others(self, worker: Worker) -> bool:
+        """What decodes there may be moved by roles."""
+        return (
+            self.has_roles
+            and worker.role is not WorkerRole.DECODE
+            and self._config.prefill_hand_off != "never"
+            and bool(worker.info.kv_layout)
+        )
+
+    def look(self, now: float) -> None:
+        """One pass over the workers."""
+        for worker in self._workers.values():
+            self.look_at(worker, now)
+
+    def look_at(self, source: Worker, now: float) -> None:
+        """Begins what pays of what one worker decodes; what gains most goes first."""
+        room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
+        if room <= 0 or source.role is WorkerRole.DECODE or not source.attached or source.draining:
+            return
+        targets = self._targets(source)
+        if not targets:
+            return
+        found = []
+        for request in self._candidates(source, now):
+            target, estimate = self.weigh(request, source, targets)
+            if target is not None and estimate.pays:
+                found.append((estimate.price_s - estimate.gain_s, request.order, request, estimate))
+        for *_, request, estimate in sorted(found, key=lambda each: each[:2])[:room]:
+            target, _ = self.weigh(request, source, targets)  # those before it have taken room
+            if target is None:
+                continue
+            request.history.move_estimate = estimate
+            request.history.no_move_before = now + self._config.rebalance_pause_s
+            self._desk.begin(request, source, target, now)
+            self._desk.counts.num_by_role += 1
+
+    def weigh(
+        self, request: Request, source: Worker, targets: list[Worker] | None = None
+    ) -> tuple[Worker | None, MoveEstimate]:
+        """Where a request that decodes at `source` would go, and whether that pays; None: nobody has room for it.
+        `targets`: None: all that may decode for the source."""
+        targets = self._targets(source) if targets is None else targets
+        if self._config.prefill_hand_off == "always":
+            return best_target(request, source, targets, self._config), ALWAYS
+        slot, watermark = request.slot, self._config.watermark_blocks_per_seq
+        assert slot is not None
+        price = price_s(source, slot, self._config.handoff_blocks_per_s)
+        best, most = None, MoveEstimate(0.0, price)
+        here, steps = load_of(source, source.forecast), num_left(source, slot)
+        for target in targets:
+            if why_not_there(request, source, target, watermark):
+                continue
+            estimate = weigh_move(steps, here, load_of(target, source.forecast), price)
+            if best is None or estimate.gain_s > most.gain_s:
+                best, most = target, estimate
+        return best, most
+
+    def _targets(self, source: Worker) -> list[Worker]:
+        """Who decodes for it: of a worker that does both, only those that do nothing else."""
+        able = [
+            other
+            for other in self._workers.values()
+            if same_layout(source, other) and other.takes_new and not is_full(other)
+        ]
+        decoders = [other for other in able if other.role is WorkerRole.DECODE]
+        if decoders or source.role is WorkerRole.BOTH:
+            return decoders
+        return [other for other in able if other.role is WorkerRole.BOTH]
+
+    def _candidates(self, source: Worker, now: float) -> list[Request]:
+        """What decodes, the newest last, and was not moved lately."""
+        table = source.table
+        able = []
+        for slot in [*table.decode_slots.tolist(), *table.settling]:
+            request = table.requests[slot]
+            if request is None or table.state[slot] not in RUNNING or request.rests:
+                continue
+            history = request.history
+            if now >= max(history.no_handoff_before, history.no_move_before) and not why_request_stays(
+                request, source
+            ):
+                able.append(request)
+        return able[-MAX_LOOKED_AT:]
