@@ -51,6 +51,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[WorkerStats], float]], ...] = (
     ),
     (names.METRIC_PREFIX_HITS, "Tokens found there, host tier included.", lambda s: s.num_prefix_hit_tokens),
     (names.METRIC_HOST_HITS, "Tokens found in the host tier.", lambda s: s.num_host_hit_tokens),
+    (names.METRIC_DISK_HITS, "Prompt tokens of blocks loaded from disk.", lambda s: s.num_disk_hit_tokens),
     (names.METRIC_PREEMPTIONS, "Preemptions.", lambda s: s.num_preemptions),
     (names.METRIC_DISPLACEMENTS, "Places taken for others.", lambda s: s.num_displacements),
     (names.METRIC_BLOCK_COPIES, "Block copies between device and host tier.", lambda s: s.num_block_copies),

@@ -68,6 +68,11 @@ class WorkerSettings(MetricsSettings):
     """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)
     """KV blocks of the host tier, where blocks go that the device has to evict. 0: no host tier."""
+    kv_disk: Path | None = None
+    """Directory of the disk tier, where KV blocks outlive the process; workers of one host, or of several, may share
+    it. Unset: no disk tier."""
+    kv_disk_bytes: ByteSize = Field(ByteSize(16 << 30), ge=1 << 20)
+    """Most bytes of that directory, in bytes or with a unit, like 100GiB. What was used least is deleted."""
     block_size: int = Field(16, ge=1)
     """Tokens in a KV block."""
     kv_cache_memory: ByteSize | None = Field(None, ge=1)

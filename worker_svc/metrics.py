@@ -12,6 +12,7 @@ from signalbox.telemetry.metrics_server import counter, gauge, span_counts
 from signalbox.telemetry.spans import SpanCounts
 from worker_svc.core.drafts.drafting import DraftTotals
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.disk.tier import DiskTier
 from worker_svc.links.outputs import Outputs
 from worker_svc.steps.loop import StepLoop
 
@@ -35,6 +36,7 @@ def read(
     outputs: Outputs,
     is_attached: bool,
     spans: SpanCounts,
+    disk: DiskTier | None = None,
 ) -> Iterator[Metric]:
     """The state as it is now. The step thread may be at work: numbers of one scrape may be a step apart."""
     totals = steps.totals
@@ -65,6 +67,7 @@ def read(
     yield gauge(names.METRIC_WORKER_SLOTS, "Slots by what they do.", slots)
     yield gauge(names.METRIC_WORKER_LINKED, "Whether the scheduler's link is up.", [({}, is_attached)])
     yield gauge(names.METRIC_WORKER_ALONE, "Whether it goes on without a scheduler.", [({}, steps.is_alone)])
+    yield from _of_disk(disk) if disk is not None else ()
     num_logs, num_messages, num_bytes = outputs.unread()
     yield gauge(names.METRIC_OUTBOUND_LOGS, "Frontends with a log of outputs.", [({}, num_logs)])
     yield gauge(
@@ -72,3 +75,30 @@ def read(
     )
     yield gauge(names.METRIC_OUTBOUND_BYTES, "Bytes of these.", [({}, num_bytes)])
     yield span_counts(spans)
+
+
+def _of_disk(disk: DiskTier) -> Iterator[Metric]:
+    counts, writer = disk.counts, disk.writer
+    blocks = {
+        "loaded": counts.num_loaded,
+        "lost": counts.num_lost,
+        "stored": writer.num_written,
+        "dropped": writer.num_dropped,
+    }
+    yield counter(
+        names.METRIC_WORKER_DISK_BLOCKS,
+        "Blocks of the disk tier by what became of them; lost ones were to be loaded, dropped ones to be stored.",
+        [({"result": name}, count) for name, count in blocks.items()],
+    )
+    failures = {"read": disk.num_read_failures, "write": writer.breaker.num_failures}
+    yield counter(
+        names.METRIC_WORKER_DISK_FAILURES,
+        "Failures of the disk.",
+        [({"what": name}, count) for name, count in failures.items()],
+    )
+    yield gauge(
+        names.METRIC_WORKER_DISK_BYTES, "Bytes of the disk tier, by the last look.", [({}, disk.num_bytes)]
+    )
+    yield gauge(
+        names.METRIC_WORKER_DISK_OFF, "Whether the disk is left alone for a while.", [({}, disk.is_off)]
+    )

@@ -19,6 +19,7 @@ from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.core.step import Failure
 from worker_svc.core.worker_core import WorkerCore
+from worker_svc.disk.making import make_disk_tier
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import make_preparation
 from worker_svc.guardian.step_mark import StepMark
@@ -59,6 +60,7 @@ class Worker:
         workers read what is handed over to them."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
         self._loop = asyncio.get_running_loop()
+        self._disk = make_disk_tier(settings, runner, self._in_loop(self._tell_event))
         self._core = WorkerCore(runner.info, runner.info.num_slots, drafter, settings.bad_row_limit)
         # Tokens of the sim runner are hashes: no grammar is about them.
         self._preparation = (
@@ -79,6 +81,7 @@ class Worker:
             handoffs=HandoffListeners(
                 self._in_loop(self._take_news), self._in_loop(self._tell_event), self._in_loop(self._repeat)
             ),
+            disk=self._disk,
         )
         self._transfers: Transfers | None = None
         if settings.hand_off and runner.info.kv_layout:
@@ -103,6 +106,8 @@ class Worker:
             silence_s=settings.scheduler_silence_ms / 1e3,
             upward=settings.upward,
         )
+        if self._disk is not None:
+            self._link.on_attached = self._disk.announce
         outputs.on_open, outputs.on_orders = self._link.frontend_found, self._steps.order
 
     async def run(self, server: rpc.Server, stopping: asyncio.Task[bool]) -> None:
@@ -172,12 +177,20 @@ class Worker:
         """Ends what has threads of its own."""
         if self._preparation is not None:
             self._preparation.close()
+        if self._disk is not None:
+            self._disk.close(STOP_S)
 
     def metrics(self) -> Iterator[Metric]:
         """The state, as somebody scrapes it."""
         core, link = self._core, self._link
         return metrics.read(
-            self._steps, core.table, core.draft_totals, self._outputs, link.is_attached, self._tracer.counts
+            self._steps,
+            core.table,
+            core.draft_totals,
+            self._outputs,
+            link.is_attached,
+            self._tracer.counts,
+            self._disk,
         )
 
     # -- what the step thread has to say, in the event loop --
@@ -189,8 +202,12 @@ class Worker:
         return call
 
     def _deliver(self, result: StepResult) -> None:
+        report = result.report
         if not result.is_own:
-            self._link.report(result.report)
+            self._link.report(report)
+        if self._disk is not None:
+            timings = report.timings
+            self._disk.stepped(report.num_prefill_tokens, report.num_decode_rows, timings.execute_us)
         self._outputs.append(result.outputs)
 
     def _deliver_grammar_result(self, result: GrammarResult) -> None:

@@ -13,6 +13,7 @@ from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.request import BlockNames, Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
+from scheduler_svc.links.disk import write_disk_orders
 from scheduler_svc.links.handoff_columns import build_import, parse_other, write_handoffs
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
@@ -79,6 +80,7 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
 
 
 def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) -> None:
+    """What goes from one tier to another."""
     if step.checkpoints:
         columns.CHECKPOINTS.write(message.checkpoints, step.checkpoints)
     if step.copies:
@@ -87,6 +89,8 @@ def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) ->
         message.side_copies.fence = step.fence.fence_id
         if step.fence.copies:
             _write_block_copies(message.side_copies, step.fence.copies)
+    if step.has_disk_orders:
+        write_disk_orders(message.disk, step)
 
 
 def _write_block_copies(message: scheduler_pb2.BlockCopies, copies: list[BlockCopy]) -> None:

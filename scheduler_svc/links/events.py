@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
 from scheduler_svc.links.handoff_columns import parse_arrived
 from signalbox.v1 import scheduler_pb2
 
@@ -46,6 +47,8 @@ def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent
         core.handoffs.ready(worker_id, event.import_ready.slot, event.import_ready.transfer, now)
     elif kind == "import_ended":
         _take_import(core, worker_id, event.import_ended, now)
+    elif kind in DISK_EVENTS:
+        take_disk_event(core.workers[worker_id], event)
     elif kind == "frontend_lost":
         logger.warning("worker %s gave up frontend %s", worker_id, event.frontend_lost.frontend_instance)
         core.lose_frontend(event.frontend_lost.frontend_instance, worker_id)

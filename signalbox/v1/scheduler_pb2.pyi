@@ -651,7 +651,7 @@ class StepTimings(_message.Message):
     def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ...) -> None: ...
 
 class WorkerEvent(_message.Message):
-    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving", "import_ready", "import_ended")
+    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving", "import_ready", "import_ended", "disk_news", "disk_loads_ended", "disk_stores_ended")
     GRAMMAR_READY_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FAILED_FIELD_NUMBER: _ClassVar[int]
     FENCE_ENDED_FIELD_NUMBER: _ClassVar[int]
@@ -661,6 +661,9 @@ class WorkerEvent(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     IMPORT_READY_FIELD_NUMBER: _ClassVar[int]
     IMPORT_ENDED_FIELD_NUMBER: _ClassVar[int]
+    DISK_NEWS_FIELD_NUMBER: _ClassVar[int]
+    DISK_LOADS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    DISK_STORES_ENDED_FIELD_NUMBER: _ClassVar[int]
     grammar_ready: GrammarReady
     grammar_failed: GrammarFailed
     fence_ended: FenceEnded
@@ -670,7 +673,10 @@ class WorkerEvent(_message.Message):
     leaving: Leaving
     import_ready: ImportReady
     import_ended: ImportEnded
-    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., import_ready: _Optional[_Union[ImportReady, _Mapping]] = ..., import_ended: _Optional[_Union[ImportEnded, _Mapping]] = ...) -> None: ...
+    disk_news: DiskNews
+    disk_loads_ended: DiskLoadsEnded
+    disk_stores_ended: DiskStoresEnded
+    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., import_ready: _Optional[_Union[ImportReady, _Mapping]] = ..., import_ended: _Optional[_Union[ImportEnded, _Mapping]] = ..., disk_news: _Optional[_Union[DiskNews, _Mapping]] = ..., disk_loads_ended: _Optional[_Union[DiskLoadsEnded, _Mapping]] = ..., disk_stores_ended: _Optional[_Union[DiskStoresEnded, _Mapping]] = ...) -> None: ...
 
 class ImportReady(_message.Message):
     __slots__ = ("slot", "transfer")
@@ -695,6 +701,46 @@ class ImportEnded(_message.Message):
     num_output_tokens: int
     sealed_hashes: bytes
     def __init__(self, slot: _Optional[int] = ..., transfer: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., sealed_hashes: _Optional[bytes] = ...) -> None: ...
+
+class DiskNews(_message.Message):
+    __slots__ = ("begins", "groups", "is_off", "base_us", "token_ns")
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    IS_OFF_FIELD_NUMBER: _ClassVar[int]
+    BASE_US_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_NS_FIELD_NUMBER: _ClassVar[int]
+    begins: bool
+    groups: _containers.RepeatedCompositeFieldContainer[DiskGroup]
+    is_off: bool
+    base_us: int
+    token_ns: int
+    def __init__(self, begins: bool = ..., groups: _Optional[_Iterable[_Union[DiskGroup, _Mapping]]] = ..., is_off: bool = ..., base_us: _Optional[int] = ..., token_ns: _Optional[int] = ...) -> None: ...
+
+class DiskGroup(_message.Message):
+    __slots__ = ("group", "added", "removed", "block_ns")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_NS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    added: bytes
+    removed: bytes
+    block_ns: int
+    def __init__(self, group: _Optional[int] = ..., added: _Optional[bytes] = ..., removed: _Optional[bytes] = ..., block_ns: _Optional[int] = ...) -> None: ...
+
+class DiskLoadsEnded(_message.Message):
+    __slots__ = ("step_id", "lost")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    lost: bytes
+    def __init__(self, step_id: _Optional[int] = ..., lost: _Optional[bytes] = ...) -> None: ...
+
+class DiskStoresEnded(_message.Message):
+    __slots__ = ("step_id",)
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    def __init__(self, step_id: _Optional[int] = ...) -> None: ...
 
 class GrammarReady(_message.Message):
     __slots__ = ("slot", "ref")
@@ -815,7 +861,7 @@ class ImportFrom(_message.Message):
     def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., source: _Optional[_Union[WorkerRef, _Mapping]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
-    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints", "handoffs")
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints", "handoffs", "disk")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
@@ -833,6 +879,7 @@ class SchedulerOutput(_message.Message):
     MAY_BE_SKIPPED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     HANDOFFS_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     scheduler_epoch: int
     scheduled_new_reqs: ScheduledNewReqs
@@ -850,7 +897,8 @@ class SchedulerOutput(_message.Message):
     may_be_skipped: bool
     checkpoints: Checkpoints
     handoffs: Handoffs
-    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ...) -> None: ...
+    disk: DiskOrders
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ..., disk: _Optional[_Union[DiskOrders, _Mapping]] = ...) -> None: ...
 
 class Handoffs(_message.Message):
     __slots__ = ("import_starts", "committed_slots", "export_slots", "export_transfers", "export_targets", "export_keys", "kept_slots", "frozen_slots", "thawed_slots", "thawed_legs")
@@ -889,6 +937,30 @@ class ImportStarts(_message.Message):
     num_found: bytes
     groups: _containers.RepeatedCompositeFieldContainer[GroupStarts]
     def __init__(self, slots: _Optional[bytes] = ..., block_counts: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., num_found: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupStarts, _Mapping]]] = ...) -> None: ...
+
+class DiskOrders(_message.Message):
+    __slots__ = ("loads", "most_us", "stores", "drops", "drops_all")
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    MOST_US_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    DROPS_FIELD_NUMBER: _ClassVar[int]
+    DROPS_ALL_FIELD_NUMBER: _ClassVar[int]
+    loads: NamedBlocks
+    most_us: int
+    stores: NamedBlocks
+    drops: bytes
+    drops_all: bool
+    def __init__(self, loads: _Optional[_Union[NamedBlocks, _Mapping]] = ..., most_us: _Optional[int] = ..., stores: _Optional[_Union[NamedBlocks, _Mapping]] = ..., drops: _Optional[bytes] = ..., drops_all: bool = ...) -> None: ...
+
+class NamedBlocks(_message.Message):
+    __slots__ = ("groups", "block_ids", "hashes")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    groups: bytes
+    block_ids: bytes
+    hashes: bytes
+    def __init__(self, groups: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., hashes: _Optional[bytes] = ...) -> None: ...
 
 class Checkpoints(_message.Message):
     __slots__ = ("slots", "checkpoint_ids", "positions")

@@ -25,8 +25,10 @@ def targets(copies: Iterable[BlockCopy], *, are_host: bool) -> set[Place]:
     return {(copy.group, copy.target) for copy in copies if copy.target_is_host == are_host}
 
 
-def check_untouched(fences: list[SideCopies], delta: StepDelta, step: RunningStep, runner: SimRunner) -> None:
-    """Asserts that nothing of a step reads or writes what is copied beside it."""
+def check_untouched(
+    fences: list[SideCopies], delta: StepDelta, step: RunningStep, runner: SimRunner
+) -> set[Place]:
+    """Asserts that nothing of a step reads or writes what is copied beside it. Returns what it uses on the device."""
     copies = [copy for group in fences for copy in group.copies]
     fenced = sources(copies, are_host=False) | targets(copies, are_host=False)
     host_targets = targets(copies, are_host=True)
@@ -36,6 +38,7 @@ def check_untouched(fences: list[SideCopies], delta: StepDelta, step: RunningSte
     assert not used & fenced, f"step {delta.step_id} touches fenced blocks {sorted(used & fenced)}"
     assert not targets(others, are_host=True) & host, "a host block is overwritten"
     assert not sources(others, are_host=True) & host_targets, "a host block is torn"
+    return used
 
 
 def _used(delta: StepDelta, step: RunningStep, runner: SimRunner) -> set[Place]:
@@ -58,6 +61,11 @@ def _used(delta: StepDelta, step: RunningStep, runner: SimRunner) -> set[Place]:
 
 def poison(runner: SimRunner, delta: StepDelta) -> None:
     """Overwrites what blocks held before they were given away: nobody may read anything that was not written since."""
+    poison_places(runner, given_away(runner, delta) - sources(delta.copies, are_host=False))
+
+
+def given_away(runner: SimRunner, delta: StepDelta) -> set[Place]:
+    """Blocks that get new content with a step."""
     size, starts = runner.info.block_size, (*delta.started, *delta.resumed)
     fresh = {(SPINE, block) for block in delta.grant_blocks.tolist()}
     for start in starts:
@@ -67,8 +75,7 @@ def poison(runner: SimRunner, delta: StepDelta) -> None:
         for start in starts:
             first, blocks = start.groups[number - 1]
             fresh |= {(number, block) for block in blocks[start.start // size - first :].tolist()}
-    fresh |= {(states_number(runner.info.groups), order.checkpoint) for order in delta.checkpoints}
-    poison_places(runner, fresh - sources(delta.copies, are_host=False))
+    return fresh | {(states_number(runner.info.groups), order.checkpoint) for order in delta.checkpoints}
 
 
 def poison_targets(runner: SimRunner, copies: list[BlockCopy]) -> None:

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 from scheduler_svc.core.config import SchedulerConfig
+from tests.simulation.disk import draw_disk
 from tests.simulation.groups import draw_groups, draw_states, with_host_tier
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session, Setup
@@ -27,6 +28,7 @@ class Scenario(Simulation):
         has_groups: bool = False,
         has_checkpoints: bool = False,
         has_host_tier: bool = False,
+        has_disk: bool = False,
     ) -> None:
         rng = random.Random(seed * 1000 + inflight * 10 + drafts)
         self.fate = random.Random(f"policy {seed}/{inflight}/{drafts}")
@@ -61,6 +63,8 @@ class Scenario(Simulation):
             dice = random.Random(f"host tier {seed}")
             num_spine_blocks, groups, states = with_host_tier(dice, setup.groups, setup.state_group)
             setup = replace(setup, num_host_blocks=num_spine_blocks, groups=groups, state_group=states)
+        if has_disk:
+            setup = replace(setup, disk=draw_disk(random.Random(f"disk {seed}")))
         seqs = rng.choice((2, 4, 6))
         policy = self.fate.choice(("fcfs", "priority", "priority", "fair", "priority+fair"))
         lower = random.Random(f"lower {seed}").choice((0, 3))

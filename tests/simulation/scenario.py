@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
 from signalbox.protocol.enums import ModelTask
+from tests.simulation.disk import NodeDisk, SharedDisk, check_owned
 from tests.simulation.frontend_node import FrontendNode
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
 from tests.simulation.scheduler_node import SchedulerNode
@@ -33,6 +34,8 @@ class Outcome:
     num_hit_tokens: int
     num_host_hit_tokens: int
     num_fences: int
+    num_disk_hit_tokens: int = 0
+    num_disk_lost: int = 0
 
 
 class Simulation:
@@ -63,6 +66,9 @@ class Simulation:
             WorkerNode(self.world, self.scheduler, f"worker-{i}", info, setup)
             for i in range(setup.num_workers)
         ]
+        self.disk = SharedDisk(setup.disk, random.Random(rng.random())) if setup.disk else None
+        for node in self.workers if self.disk else ():
+            node.disk, node.peers = NodeDisk(self.disk, node), lambda: self.workers
         self.frontend = FrontendNode(self.world, self.scheduler, self.workers, setup)
         self.limit = min(info.max_model_len, info.num_blocks * info.block_size + 1)
 
@@ -91,6 +97,8 @@ class Simulation:
             if node.alive and attached is not None and attached is node.link and attached.open:
                 check_lag(self.scheduler.core.workers[node.worker_id], node.core.table)
                 check_fences(self.scheduler.core.workers[node.worker_id], node.open_fences)
+                if node.disk is not None:
+                    check_owned(self.scheduler.core.workers[node.worker_id], node.disk.open)
 
     def run(self) -> Outcome:
         """Runs to the end and checks what clients saw."""
@@ -110,6 +118,8 @@ class Simulation:
             num_hit_tokens=sum(s.num_prefix_hit_tokens for s in stats),
             num_host_hit_tokens=sum(s.num_host_hit_tokens for s in stats),
             num_fences=sum(s.num_fences for s in stats),
+            num_disk_hit_tokens=sum(s.num_disk_hit_tokens for s in stats),
+            num_disk_lost=self.disk.num_lost if self.disk else 0,
         )
 
     def _is_over(self) -> bool:
@@ -127,7 +137,7 @@ class Simulation:
             and len(workers) == len(self.workers)
             and not self.scheduler.core.requests
             and all(w.attached and w.table.num_free_slots == w.table.num_slots for w in workers)
-            and not any(w.fences for w in workers)
+            and not any(w.fences or (w.disk is not None and w.disk.stores) for w in workers)
         )
 
     def _check_end(self) -> None:

@@ -9,6 +9,7 @@ from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links import delta
+from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.world import Link, World
 
@@ -71,6 +72,9 @@ class SchedulerNode:
         for event in message.events:
             kind = event.WhichOneof("event")
             body = getattr(event, kind)
+            if kind in DISK_EVENTS:
+                take_disk_event(self.core.workers[worker_id], event)
+                continue
             if kind == "fence_ended":
                 self.core.fence_ended(worker_id, body.fence, failed=body.HasField("error"))
                 continue

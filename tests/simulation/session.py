@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
+from tests.simulation.disk import DiskSetup
 from tests.simulation.penalties import continuation_without_repeats
 from tests.simulation.vectors import expected_vector
 from worker_svc.core.requests.pooling import PoolingMode
@@ -84,5 +85,7 @@ class Setup:
     """Groups of blocks beside the spine."""
     num_state_versions: int = 0
     """Of each slot's recurrent state; 0: the model has none."""
+    disk: DiskSetup | None = None
+    """A disk that the workers share; None: there is none."""
     state_group: StateGroup | None = None
     """Checkpoints of these states; None: there are none."""

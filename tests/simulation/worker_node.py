@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
-from tests.simulation.block_rules import check_untouched, poison, poison_targets
+from tests.simulation.block_rules import check_untouched, given_away, poison, poison_targets
+from tests.simulation.disk import NodeDisk, check_orders
 from tests.simulation.scheduler_node import SchedulerNode
 from tests.simulation.session import MODEL, Setup
 from tests.simulation.vectors import PoolingSimRunner
 from tests.simulation.world import Link, World
 from worker_svc.core.batch import RunnerInfo
+from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.outbound_log import OutboundLog
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import Failure, FrontendOutput, NewRequest, RequestRef, SideCopies, StepDelta
@@ -34,6 +37,8 @@ class WorkerNode:
     def __init__(
         self, world: World, scheduler: SchedulerNode, worker_id: str, info: RunnerInfo, setup: Setup
     ) -> None:
+        self.disk: NodeDisk | None = None
+        self.peers: Callable[[], list[WorkerNode]] = lambda: [self]
         self.world, self.scheduler, self.worker_id, self.info, self.setup = (
             world,
             scheduler,
@@ -60,11 +65,16 @@ class WorkerNode:
         self.logs: dict[str, OutboundLog] = {}
         self.output_links: dict[str, tuple[Link, FrontendNode]] = {}
         self.link = None
+        if self.disk is not None:
+            self.disk = NodeDisk(self.disk.disk, self)
         self._connect()
 
     def use(self, runner: SimRunner) -> None:
         """Nothing has run yet."""
-        self.runner, self.in_flight = runner, StepsInFlight(self.core.table, runner, self._copy_aside)
+        self.runner, self.in_flight = (
+            runner,
+            StepsInFlight(self.core.table, runner, self._copy_aside, self._begin_disk),
+        )
         self.owners: BlockOwners | None = None
         if isinstance(runner, AheadSimRunner):
             self.owners = runner.owners = BlockOwners(self.info)
@@ -82,6 +92,8 @@ class WorkerNode:
         if not self.scheduler.alive or self.in_flight or self.inbox or self.open_fences:
             self._connect()
             return
+        if self.disk is not None:
+            self.disk.wait()
         self.core.rest()
         hello = scheduler_pb2.WorkerHello(
             worker_id=self.worker_id,
@@ -103,6 +115,8 @@ class WorkerNode:
             hello.snapshot.CopyFrom(delta.build_snapshot(self.core))
         self.link = Link(self.world, self, self.scheduler)
         self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(hello=hello)))
+        if self.disk is not None:
+            self.disk.announce()
         for slot, ref in self.ready.items():
             if self._is_preparing(slot, ref):
                 self._tell_grammar(slot, ref, is_ready=True)
@@ -157,7 +171,9 @@ class WorkerNode:
                 continue
             for start in item.started:
                 self._check_started(start.slot)
-            check_untouched(self.open_fences, item, step, self.runner)
+            used = check_untouched(self.open_fences, item, step, self.runner)
+            if self.disk is not None:
+                check_orders(self.disk.open, item, used, given_away(self.runner, item))
             if item.side_copies is not None:
                 self.open_fences.append(item.side_copies)
             poison(self.runner, item)
@@ -193,6 +209,14 @@ class WorkerNode:
             if output.frontend_instance in self.output_links:
                 link, node = self.output_links[output.frontend_instance]
                 link.send(node, (self, self.incarnation, batch))
+
+    def _begin_disk(self, orders: DiskOrders) -> None:
+        assert self.disk is not None, "it has said nothing of a disk"
+        self.disk.begin(orders)
+
+    def tell(self, event: scheduler_pb2.WorkerEvent) -> None:
+        if self.link is not None:
+            self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(events=[event])))
 
     # -- copies beside the steps: made at once, at any time --
 

@@ -46,14 +46,15 @@ def is_plain(batch: Batch) -> bool:
 def may_launch(step: RunningStep) -> bool:
     """True if the step may be left on its way while the next one is prepared. A step that copies blocks is run in its
     turn, since a copy that fails concerns all rows; so is one that tells of requests that ended before it."""
-    in_turn = step.copies or step.side_copies is not None or step.refused or step.failed or step.state_copies
+    is_beside = step.side_copies is not None or step.disk is not None
+    in_turn = step.copies or is_beside or step.refused or step.failed or step.state_copies
     return bool(len(step.batch.slots)) and not in_turn and is_plain(step.batch)
 
 
 def needs_commit(table: RequestTable, delta: StepDelta, settling: list[int]) -> bool:
     """Whether the steps in flight have to be committed before `delta` can be applied. `settling`: slots that decode
     from this step on."""
-    if delta.copies or delta.side_copies is not None or delta.checkpoints:
+    if delta.copies or delta.side_copies is not None or delta.disk is not None or delta.checkpoints:
         return True
     preempted = np.array([*delta.preempted_slots, *delta.handoffs.frozen_slots], np.int64)
     if (table.num_in_flight[preempted[table.status[preempted] != SlotStatus.ENDED]] > 0).any():

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch, BlockCopy, StateCopy
+from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.step import I32, I64, CheckpointOrder, SideCopies, SlotStart, StepReport
 
 
@@ -33,6 +34,8 @@ class RunningStep:
     """[R] rows of the batch whose query token a step in flight samples: the host does not know it yet."""
     side_copies: SideCopies | None = None
     """Block copies to be begun behind `copies`, and not to be waited for; None: there are none."""
+    disk: DiskOrders | None = None
+    """What is ordered of the disk tier, behind `copies`; None: nothing."""
     state_copies: list[StateCopy] = field(default_factory=list)
     """Copies of recurrent states to be made before the batch runs."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)

@@ -12,6 +12,7 @@ from signalbox.grammar.form import Form
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
+from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.handoff.orders import NO_HANDOFFS, HandoffOrders
 from worker_svc.core.requests.pooling import F32, PoolingParams
 from worker_svc.core.requests.reasoning import ReasoningBudget
@@ -142,6 +143,8 @@ class StepDelta:
     """Block copies in order, ahead of the step's work, and of what becomes of states."""
     side_copies: SideCopies | None = None
     """Block copies that begin behind `copies`, beside the steps; None: there are none."""
+    disk: DiskOrders | None = None
+    """What begins behind `copies` beside the steps, between device and disk; None: nothing."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
     """States that are to be kept. Those without a position are, before anything else changes."""
     is_solo: bool = False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled
+from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.run_ahead import may_launch
@@ -32,9 +33,15 @@ class StepsInFlight:
     """Runs steps in the order of their start. A step is launched at once if the runner can and the step allows it."""
 
     def __init__(
-        self, table: RequestTable, runner: ModelRunner, copy_aside: Callable[[SideCopies], None]
+        self,
+        table: RequestTable,
+        runner: ModelRunner,
+        copy_aside: Callable[[SideCopies], None],
+        begin_disk: Callable[[DiskOrders], None] = lambda orders: None,
     ) -> None:
-        """copy_aside: begins with copies that run beside the steps."""
+        """copy_aside: begins with copies that run beside the steps. begin_disk: with what is ordered of a disk
+        tier."""
+        self._begin_disk = begin_disk
         self._table, self._runner, self._copy_aside = table, runner, copy_aside
         self._ahead = runner if isinstance(runner, AheadRunner) else None
         self._flights: deque[_Flight] = deque()
@@ -70,8 +77,14 @@ class StepsInFlight:
         if sampled is not None:
             return step, sampled, {}
         fill_in(self._table, step.batch)
-        side_copies = None if step.side_copies is None else partial(self._copy_aside, step.side_copies)
-        return step, *run_step(self._runner, step.copies, step.batch, side_copies, step.state_copies)
+        begin = partial(self._begin_aside, step)
+        return step, *run_step(self._runner, step.copies, step.batch, begin, step.state_copies)
+
+    def _begin_aside(self, step: RunningStep) -> None:
+        if step.side_copies is not None:
+            self._copy_aside(step.side_copies)
+        if step.disk is not None:
+            self._begin_disk(step.disk)
 
     def _launch(self, step: RunningStep) -> Launched | None:
         if self._ahead is None or not may_launch(step):

@@ -193,7 +193,7 @@ class WorkerCore:
         step = RunningStep(
             report, batch, rows, chunks, delta.copies, drafts, refused, failed, ahead, delta.side_copies
         )
-        step.state_copies, step.checkpoints = state_copies, delta.checkpoints
+        step.state_copies, step.checkpoints, step.disk = state_copies, delta.checkpoints, delta.disk
         return step
 
     def refusal_of(self, delta: StepDelta) -> str | None:

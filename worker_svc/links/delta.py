@@ -30,6 +30,7 @@ from worker_svc.core.step import (
 )
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
+from worker_svc.links.disk_orders import parse_disk_orders
 from worker_svc.links.handoff_columns import build_worker, parse_handoffs
 from worker_svc.links.payload import (
     announces_grammar,
@@ -75,6 +76,7 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         may_be_skipped=message.may_be_skipped,
         checkpoints=[CheckpointOrder(*row) for row in columns.CHECKPOINTS.read(message.checkpoints)],
         handoffs=parse_handoffs(message.handoffs) if message.HasField("handoffs") else NO_HANDOFFS,
+        disk=parse_disk_orders(message),
     )
 
 

@@ -74,6 +74,8 @@ class SchedulerLink:
         self._said = ""
         """What was logged last of a search without success."""
         self.is_attached = False
+        self.on_attached: Callable[[], None] = lambda: None
+        """Called when a scheduler has taken a hello."""
 
     # -- what the worker has to say --
 
@@ -107,7 +109,8 @@ class SchedulerLink:
         self._tell(delta.build_fence_ended(fence, failure))
 
     def tell_event(self, event: scheduler_pb2.WorkerEvent) -> None:
-        """Tells what came of a hand-off. Without a stream it is dropped: the next hello says more."""
+        """Tells what came of a hand-off, or something of the disk tier. Without a stream it is dropped: the next hello
+        says more, or is followed by more."""
         self._tell(event)
 
     def tell_draining(self) -> None:
@@ -287,6 +290,7 @@ class SchedulerLink:
         for frontend in lost:  # they travelled with the hello
             self._lost.pop(frontend, None)
         self._steps.greeted(term, instance)
+        self.on_attached()
         return True
 
     async def _beat(self, leader: Leader) -> None:

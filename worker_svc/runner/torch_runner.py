@@ -16,6 +16,7 @@ from signalbox.protocol.model_identity import ModelIdentity
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
+from worker_svc.runner.attention.block_bytes import BlockBytes
 from worker_svc.runner.attention.block_rows import block_memory_of
 from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forward_of
 from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
@@ -146,6 +147,7 @@ class TorchRunner:
             identity=self._identify(path),
             kv_layout=layout_of(self.block_memory if self._can_hand_over else None, self._states),
         )
+        self.blocks = BlockBytes(self._cache, 1 + len(self.info.groups), self.model.device)
         self._forward = forward_of(self.model, self.info.max_model_len)
         if threads is not None and self.model.device.type == "cpu":
             chosen = choose_threads(threads, self._run_one_token)

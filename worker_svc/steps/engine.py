@@ -21,6 +21,7 @@ from typing import Protocol
 from signalbox.v1 import scheduler_pb2
 from worker_svc.core.alone.client_orders import ClientOrders
 from worker_svc.core.batch import ModelRunner
+from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.faults.isolation import check_alive
 from worker_svc.core.requests.masks import Masks
 from worker_svc.core.running_step import RunningStep
@@ -80,6 +81,16 @@ class Copier(Protocol):
         """Waits until all groups have ended, and that was told."""
 
 
+class Disk(Protocol):
+    """Carries out what steps order of the disk tier, and says itself what came of it."""
+
+    def begin(self, orders: DiskOrders) -> None:
+        """Begins behind everything that the runner has been given so far."""
+
+    def wait(self) -> None:
+        """Behind this call nothing that was ordered touches a block."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What the engine needs from whoever drives it."""
@@ -91,6 +102,8 @@ class Surroundings:
     copier: Copier
     fill: Callable[[Masks], None]
     """Told of a step's masks before it starts, so that another thread may fill them."""
+    disk: Disk | None = None
+    """None: there is no disk tier, and nothing is ordered of it."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +140,8 @@ class StepEngine:
         self._bounds = Bounds.of(runner.info, core.table.num_slots, most_tokens)
         self._core, self._runner, self._info = core, runner, runner.info
         self._clock, self._copier, self._fill = around.clock, around.copier, around.fill
-        self._in_flight = StepsInFlight(core.table, runner, around.copier.begin)
+        self._disk = around.disk
+        self._in_flight = StepsInFlight(core.table, runner, around.copier.begin, self._begin_disk)
         self._times: deque[_Times] = deque()
         """The times of the steps in flight, oldest first."""
         self._tell = listeners
@@ -326,13 +340,23 @@ class StepEngine:
 
     def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
         self.is_alone = False
-        self._copier.wait()  # no snapshot tells of a fence
+        self._end_fences()  # no snapshot tells of one
         self._rest()
         return delta.build_snapshot(self._core) if self._core.last_step_id else None
 
     def _rest(self) -> None:
         self._core.rest()
         self._handoffs.rest()
+
+    def _begin_disk(self, orders: DiskOrders) -> None:
+        if self._disk is not None:
+            self._disk.begin(orders)
+
+    def _end_fences(self) -> None:
+        """Nothing that was ordered beside the steps touches a block any more."""
+        self._copier.wait()
+        if self._disk is not None:
+            self._disk.wait()
 
     # -- alone --
 
@@ -341,7 +365,7 @@ class StepEngine:
         if not self._was_greeted:
             self._rest()
             return
-        self._copier.wait()
+        self._end_fences()
         self._rest()
         self._wishes = []
         self._core.loan.settle(self._core.table)

@@ -16,7 +16,7 @@ from worker_svc.core.step import Failure, FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation
-from worker_svc.steps.engine import Listeners, StepEngine, Surroundings
+from worker_svc.steps.engine import Disk, Listeners, StepEngine, Surroundings
 from worker_svc.steps.handoff_coordinator import HandoffListeners
 from worker_svc.steps.inbox import StepInbox
 from worker_svc.steps.items import CopiesFailed, Item
@@ -47,15 +47,17 @@ class StepLoop(StepInbox):
         most_tokens: int = 8192,
         on_turn: Callable[[int], None] = lambda step_id: None,
         handoffs: HandoffListeners | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. on_refusal: what
         frontends are to be told of a request that was refused when it came. most_tokens: that the runner takes in a
-        step. on_turn: told of each step when it becomes the oldest that has not ended."""
+        step. on_turn: told of each step when it becomes the oldest that has not ended. disk: the disk tier, if there
+        is one."""
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         super().__init__(self._inbox.put, time.monotonic)
         self._copier = SideCopier(runner, self._side_copies_ended)
         self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
-        around = Surroundings(time.monotonic, self._inbox.put, self._copier, self._fill)
+        around = Surroundings(time.monotonic, self._inbox.put, self._copier, self._fill, disk)
         listeners = Listeners(
             on_result, on_refused, on_grammar_result, on_refusal, on_turn, handoffs or HandoffListeners()
         )

@@ -17,6 +17,7 @@ from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import scheduler_pb2
 from worker_svc.core.batch import BlockCopy, RunnerInfo
+from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.step import SlotStart, StepDelta
@@ -91,7 +92,7 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
         return f"it names a block that is none of {bounds.num_blocks}"
     misfit = _groups_misfit(delta, starts, bounds) or _checkpoints_misfit(delta, starts, bounds)
     misfit = misfit or misfit_of_handoffs(delta.handoffs, bounds.num_blocks, bounds.groups)
-    return misfit or _copies_misfit(delta.all_copies, bounds)
+    return misfit or _copies_misfit(delta.all_copies, bounds) or _disk_misfit(delta.disk, bounds)
 
 
 def _groups_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds) -> str | None:
@@ -130,6 +131,20 @@ def _copies_misfit(copies: list[BlockCopy], bounds: Bounds) -> str | None:
             if block >= counts[is_host]:
                 place = f"{' of the host tier' * is_host}{f' of group {copy.group}' * (copy.group != SPINE)}"
                 return f"it copies block {block}{place}, and there are {counts[is_host]}"
+    return None
+
+
+def _disk_misfit(orders: DiskOrders | None, bounds: Bounds) -> str | None:
+    """Why what it orders of the disk tier can fit no worker of these bounds: each block is written once."""
+    if orders is None:
+        return None
+    counts = (bounds.num_blocks, *bounds.groups)
+    for group, block, _ in (*orders.loads, *orders.stores):
+        if group >= len(counts) or block >= counts[group]:
+            return f"it loads or stores block {block} of group {group}, and there is none"
+    targets = {(group, block) for group, block, _ in orders.loads}
+    if len(targets) != len(orders.loads) or not targets.isdisjoint((g, b) for g, b, _ in orders.stores):
+        return "it loads a block twice, or one that is to be stored"
     return None
 
 
@@ -194,8 +209,9 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
 
 
 def _copied_to(delta: StepDelta, group: int) -> NDArray[np.int32]:
-    """Blocks of a group on the device that the step's copies write."""
+    """Blocks of a group on the device that the step's copies write, and what is loaded from a disk."""
     targets = [copy.target for copy in delta.copies if copy.group == group and not copy.target_is_host]
+    targets += delta.disk.targets(group) if delta.disk is not None else []
     return np.array(targets, np.int32)
 
 

@@ -17,6 +17,14 @@ class BlockCopy(NamedTuple):
     """Number of the group; that behind the last one: checkpoints of recurrent states."""
 
 
+class NamedBlock(NamedTuple):
+    """A block of the device that is loaded from a disk, or stored there, and the name of its content."""
+
+    group: int
+    block: int
+    name: bytes
+
+
 @dataclass(eq=False)
 class CopyGroup:
     """Copies beside the steps, from the step whose delta carries them until the worker says that they have ended. A
@@ -25,3 +33,5 @@ class CopyGroup:
     fence_id: int
     copies: list[BlockCopy] = field(default_factory=list)
     """In order, behind the copies of the step itself."""
+    loads: list[NamedBlock] = field(default_factory=list)
+    """What comes from a disk: such a group has no copies, and the negative number of its step."""

@@ -43,5 +43,9 @@ class Fence(CopyGroup):
 
     groups: list[FencedBlocks] = field(default_factory=list)
     """By group of blocks, as the worker's `tiers`."""
+    load_us: float = 0.0
+    """How long its loads take, about, in microseconds; 0: it has none."""
+    most_us: int = 0
+    """How long they may take."""
     owners: list[tuple[Request, list[int]]] = field(default_factory=list)
     """Requests for which the copies are made, and how many more blocks of each group each of them starts with."""

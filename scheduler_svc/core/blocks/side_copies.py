@@ -134,7 +134,7 @@ def end_fence(worker: Worker, fence_id: int, *, failed: bool) -> None:
                 tier.host.forget(content, block)
         tier.host.unpin(fenced.host_blocks)
         tier.pool.unfence(fenced.blocks)
-        if not failed and fence_id >= worker.reset_at:
+        if not failed and abs(fence_id) >= worker.reset_at:
             tier.pool.publish(fenced.fetched, fenced.hashes)
 
 

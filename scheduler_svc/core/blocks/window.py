@@ -7,6 +7,8 @@ comes with the chunk, or the row, that writes it (GR, WB).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -170,9 +172,10 @@ class WindowBlocks:
 
     # -- checks --
 
-    def check_integrity(self, slots: list[int]) -> None:
-        """Asserts the invariants; `slots` are those that have blocks."""
-        self.pool.check_integrity([self.table(slot) for slot in slots])
+    def check_integrity(self, slots: list[int], pinned: Sequence[Blocks] = ()) -> None:
+        """Asserts the invariants; `slots` are those that have blocks, `pinned` are held because a disk is to have
+        them."""
+        self.pool.check_integrity([*(self.table(slot) for slot in slots), *pinned])
         for slot in slots:
             held = self.generations[slot, self.firsts[slot] : self.ends[slot]]
             assert np.array_equal(self.pool.generations[self.table(slot)], held), (
@@ -183,11 +186,16 @@ class WindowBlocks:
         assert not (self.ends[others] - self.firsts[others]).any(), "a slot without blocks has some"
 
     def check_slots(
-        self, columns: SlotColumns, running: list[int], decoding: list[int], importing: list[int]
+        self,
+        columns: SlotColumns,
+        running: list[int],
+        decoding: list[int],
+        importing: list[int],
+        pinned: Sequence[Blocks] = (),
     ) -> None:
         """Asserts that each slot that runs has what its queries write and look at; `decoding` are rows among them.
-        Those that are `importing` have blocks, too."""
-        self.check_integrity([*running, *importing])
+        Those that are `importing` have blocks, too; `pinned`: see `check_integrity`."""
+        self.check_integrity([*running, *importing], pinned)
         for slot in running:
             assert self.ends[slot] * self.block_size >= columns.num_sent[slot], (
                 f"group {self.number}: a chunk lacks a block"
@@ -202,7 +210,7 @@ def longest_hit(windows: list[WindowBlocks], hashes: Hashes) -> tuple[int, tuple
     """How many of `hashes`, which the spine has all of, can be gone on from in every group: what the next query looks
     back at is on the device. And the blocks of each group with that."""
     found = [window.find(hashes) for window in windows]
-    length = _longest(windows, [blocks < 0 for blocks in found])
+    length = longest_without(windows, [blocks < 0 for blocks in found])
     return length, tuple(
         blocks[window.first_block(length * window.block_size) : length]
         for window, blocks in zip(windows, found, strict=True)
@@ -214,14 +222,14 @@ def longest_in(
 ) -> tuple[int, tuple[Found, ...]]:
     """As `longest_hit`, with what is in the host tier, too: `tiers` are those of the groups."""
     found = [tier.find(hashes) for tier in tiers]
-    length = _longest(windows, [(each.blocks < 0) & (each.host_blocks < 0) for each in found])
+    length = longest_without(windows, [(each.blocks < 0) & (each.host_blocks < 0) for each in found])
     spans = [slice(window.first_block(length * window.block_size), length) for window in windows]
     return length, tuple(
         Found(each.blocks[span], each.host_blocks[span]) for each, span in zip(found, spans, strict=True)
     )
 
 
-def _longest(windows: list[WindowBlocks], missing: list[NDArray[np.bool_]]) -> int:
+def longest_without(windows: list[WindowBlocks], missing: list[NDArray[np.bool_]]) -> int:
     """The last index at which no group misses a block of those that a query there looks back at."""
     most = len(missing[0])
     good = np.ones(most + 1, np.bool_)

@@ -18,6 +18,13 @@ class WorkerStats:
     num_prefix_hit_tokens: int = 0
     """Prompt tokens found in the prefix cache, host tier included."""
     num_host_hit_tokens: int = 0
+    num_disk_hit_tokens: int = 0
+    """Prompt tokens of blocks that were loaded from disk."""
+    num_disk_loaded_blocks: int = 0
+    num_disk_lost_blocks: int = 0
+    """Loads that did not arrive: what they should have brought was computed."""
+    num_disk_stored_blocks: int = 0
+    """Blocks that were ordered to be stored."""
     num_block_copies: int = 0
     """Block copies, those beside the steps included."""
     num_fences: int = 0

@@ -151,6 +151,8 @@ def _of_leader(dry: DryStep, wait: PrefixWait | None) -> str:
 def _of_copies(dry: DryStep, request: Request) -> str:
     fence = request.history.fence or find_fence(dry.worker, dry.prefix)
     assert fence is not None
+    if fence.loads:
+        return f"{len(fence.loads)} blocks are being loaded from the disk tier of {dry.name}"
     return f"{len(fence.copies)} blocks are being copied between {dry.name} and its host tier"
 
 
@@ -228,6 +230,10 @@ WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
         ),
     ),
     gates.BLOCKS: (Reason.NO_BLOCKS, _of_blocks),
+    gates.LOADS: (
+        Reason.HOST_COPIES,
+        lambda dry, _: f"blocks are to be loaded from the disk tier of {dry.name} before it starts",
+    ),
     gates.OWN_COPIES: (
         Reason.HOST_COPIES,
         lambda dry, _: (

@@ -61,6 +61,7 @@ class Adoption:
             return
         known = [slot.slot for slot in self._withdrawn if _is_there(old, slot)]
         self._handoffs.withdraw(old, withdraw(old, known, self._register), now)
+        self.worker.disk_drops += old.disk.drops if old.disk is not None else old.disk_drops
         self._withdrawn = [slot for slot in self._withdrawn if slot.slot not in known]
 
     def take_some(self, now: float) -> None:

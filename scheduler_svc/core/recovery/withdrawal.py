@@ -26,8 +26,9 @@ def withdraw(worker: Worker, slots: Iterable[int], register: Register) -> list[b
     """What the requests of `slots`, which have failed, have published since they last started is forgotten, on the
     device and in the host tier, and what others have made of it. Those of the others that run start anew. Returns the
     names of what was forgotten: requests may have taken it along to other workers."""
-    names: set[bytes] = set()
+    slots, names = list(slots), set[bytes]()
     spoilt = _forget_all(worker, [(slot, int(worker.table.num_found[slot])) for slot in slots], names)
+    _drop_on_disk(worker, {*slots, *spoilt}, [])
     _start_anew(worker, spoilt, register)
     return sorted(names)
 
@@ -47,6 +48,7 @@ def withdraw_named(worker: Worker, names: list[bytes], register: Register) -> No
         pool.forget(pool.owners(hashes))
     if worker.checkpoints is not None:
         worker.checkpoints.pool.forget(worker.checkpoints.pool.owners(hashes))
+    _drop_on_disk(worker, spoilt, names)
     _start_anew(worker, sorted(spoilt), register)
 
 
@@ -62,6 +64,18 @@ def _start_anew(worker: Worker, spoilt: list[int], register: Register) -> None:
         for window in worker.windows:
             blocks = window.blocks[slot]
             window.pool.outdate(blocks[window.generations[slot] == window.pool.generations[blocks]])
+
+
+def _drop_on_disk(worker: Worker, slots: Iterable[int], also: Iterable[bytes]) -> None:
+    """A disk has none of what these slots have read or published, and nothing of these names: what a request has read
+    may be at fault, too, and would be for ever (DT6)."""
+    table, names = worker.table, set(also)
+    for slot in slots:
+        names.update(table.hashes(slot, 0, int(table.num_hashes[slot])).tolist())
+    if worker.disk is not None:
+        worker.disk.drop(sorted(names))
+    else:
+        worker.disk_drops += sorted(names)
 
 
 def _forget_all(worker: Worker, seeds: Iterable[tuple[int, int]], names: set[bytes]) -> list[int]:
@@ -95,7 +109,7 @@ def _forget(worker: Worker, slot: int, first: int) -> Blocks:
     rows, indexes = _published(worker, slot, first)
     hashes = table.hashes_at(rows, indexes)
     bad = _with_content(pool, table.blocks[rows, indexes], hashes, still_theirs(worker, rows, indexes))
-    if worker.has_host_tier and len(hashes):
+    if (worker.has_host_tier or worker.disk is not None) and len(hashes):
         _forget_saved(worker, hashes)
         # It may have been saved, and fetched for somebody else.
         bad = np.union1d(bad, pool.owners(hashes)).astype(np.int32)
@@ -108,7 +122,7 @@ def _forget_in(worker: Worker, window: WindowBlocks, slot: int, first: int) -> B
     rows, indexes = _published(worker, slot, first)
     hashes = worker.table.hashes_at(rows, indexes)
     bad = _with_content(window.pool, window.blocks[rows, indexes], hashes, window.still_theirs(rows, indexes))
-    if worker.hosts[window.number].num_blocks and len(hashes):
+    if (worker.hosts[window.number].num_blocks or worker.disk is not None) and len(hashes):
         bad = np.union1d(bad, window.pool.owners(hashes)).astype(np.int32)
     window.pool.forget(bad)
     return bad

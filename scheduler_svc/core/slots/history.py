@@ -34,5 +34,7 @@ class SlotHistory:
     """Why roles moved it here (PD4); None: they have not."""
     prefix_wait: PrefixWait | None = field(default=None, repr=False)
     """The block of its prefix that another request computes, and that it waits for; None: there is none."""
+    loaded_on: str = ""
+    """The worker's process that has loaded something for it from disk, since it last started: once there."""
     fence: CopyGroup | None = field(default=None, repr=False)
     """Copies beside the steps that it waits for, or has waited for, since it last started: it waits once only."""

@@ -130,6 +130,7 @@ class SlotTable(PausedSlots):
         request = self.request(slot)
         self.effective_priority[slot] = self.active_priority[slot] = request.entry.effective_priority
         request.entry.waits_since = request.history.fence = None
+        request.history.loaded_on = ""
         self.num_running += 1
         if request.rests:  # it was paused before it had a slot: from the next step on
             self.rest_changes.append(slot)

@@ -20,6 +20,7 @@ from scheduler_svc.core.blocks.window import WindowBlocks
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.config import WorkerLimits
+from scheduler_svc.core.disk.index import DiskIndex
 from scheduler_svc.core.handoff.ends import HandoffEnds
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.vitals import Vitals
@@ -51,6 +52,10 @@ class Worker:
     """What the host tier has of each group, the spine's first, that of checkpoints last."""
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
+    disk: DiskIndex | None = None
+    """What it has on disk; None: it has not said anything of that."""
+    disk_drops: list[bytes] = field(default_factory=list)
+    """Contents that are wrong, as was found out before it said anything of a disk."""
     fences: dict[int, Fence] = field(default_factory=dict)
     """Groups of copies that run beside the steps, by their number."""
     next_step_id: int = 1
@@ -197,6 +202,7 @@ class Worker:
             or table.refused
             or table.rest_changes
             or table.held
+            or (self.disk is not None and self.disk.has_orders)
             or any(self.is_resumable(slot) for slot in table.not_running)
         )
 
@@ -296,6 +302,8 @@ class Worker:
             self.checkpoints.pool.reset_cache()
         for window in self.windows:
             window.pool.reset_cache()
+        if self.disk is not None:
+            self.disk.clear()
         return self.pool.reset_cache() + sum(host.clear() for host in self.hosts)
 
     def take_blocks(self, count: int, step: StepDecision) -> Blocks:

@@ -7,6 +7,7 @@ import numpy as np
 from scheduler_svc.core.slots.state import ENDED, SlotState
 from scheduler_svc.core.slots.table_check import check_table
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.block_groups import SPINE
 
 
 def check_state(worker: Worker) -> None:
@@ -21,9 +22,11 @@ def check_state(worker: Worker) -> None:
     decoding = np.flatnonzero(states == SlotState.DECODE).tolist()
     running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
     holding = [*running, *table.importing]
-    worker.pool.check_integrity([table.table(slot) for slot in holding])
+    disk = worker.disk
+    pinned = [[] if disk is None else disk.pinned(number) for number in range(len(worker.pools))]
+    worker.pool.check_integrity([*(table.table(slot) for slot in holding), *pinned[SPINE]])
     for window in worker.windows:
-        window.check_slots(table, running, decoding, table.importing)
+        window.check_slots(table, running, decoding, table.importing, pinned[window.number])
     if worker.checkpoints is not None:
         written = [order.checkpoint for record in worker.records for order in record.checkpoints]
         read = [each for record in worker.records for each in record.read_checkpoints]

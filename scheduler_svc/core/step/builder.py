@@ -10,6 +10,7 @@ from __future__ import annotations
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.disk.stores import order_stores
 from scheduler_svc.core.handoff.step_orders import go_on, hand_over
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
@@ -46,6 +47,7 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     if worker.checkpoints is not None:
         step.checkpoints += worker.checkpoints.name_leaving()
         worker.save_evicted(step)
+    order_stores(worker, step)
     if not step.is_empty:
         _record(worker, config, step)
     return step

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from scheduler_svc.core.blocks.prefix_sharing import awaits_leader, find_leader, num_known
 from scheduler_svc.core.blocks.side_copies import awaits_copies, count_copies, find_fence, reserved_for_others
+from scheduler_svc.core.disk.loads import find_load
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.displacement import blocks_of_others, may_displace
@@ -96,7 +97,7 @@ def _shares_copies(capacity: StepCapacity, request: Request) -> bool:
     worker = capacity.worker
     return (
         bool(worker.fences)
-        and capacity.may_copy_aside(request)
+        and request.history.fence is None
         and find_fence(worker, capacity.prefix) is not None
     )
 
@@ -127,6 +128,11 @@ def _wants_copies(capacity: StepCapacity, request: Request) -> bool:
     return num_copies >= capacity.config.side_copy_blocks
 
 
+def _wants_load(capacity: StepCapacity, request: Request) -> bool:
+    """A disk has more of its prompt, and gives it sooner than it is computed. It waits for that once per start."""
+    return find_load(capacity.worker, request, capacity.prefix) is not None
+
+
 SLOT = Gate(_lacks_slot)
 PREFIX = Gate(_awaits_leader)
 COPIES = Gate(_awaits_copies)
@@ -140,6 +146,7 @@ LEADER = Gate(_has_leader)
 SHARED_COPIES = Gate(_shares_copies)
 WHOLE_PROMPT = Gate(_is_split)
 BLOCKS = Gate(_lacks_blocks)
+LOADS = Gate(_wants_load)
 OWN_COPIES = Gate(_wants_copies)
 
 OF_TURN = (SLOT, PREFIX, COPIES, GRAMMAR_TURN)
@@ -148,7 +155,7 @@ OF_STEP = (PLACE, TOKENS, PARTIAL_PROMPTS, SHORTAGE, REPORTS)
 """Prompts of its class and those above have gone on. Who stops here holds up whoever comes behind."""
 OF_START = (LEADER, SHARED_COPIES, WHOLE_PROMPT, BLOCKS)
 """What it needs was looked up."""
-HOLD_UP_NOBODY = (LEADER, SHARED_COPIES, OWN_COPIES)
+HOLD_UP_NOBODY = (LEADER, SHARED_COPIES, LOADS, OWN_COPIES)
 """The gates of a start at which whoever stops is passed over."""
 
 
@@ -159,4 +166,4 @@ def gates_for(capacity: StepCapacity, request: Request) -> tuple[Gate, ...]:
         return OF_TURN + OF_STEP
     if capacity.is_displaced(request):
         return (*OF_TURN, *OF_STEP, BLOCKS)
-    return (*OF_TURN, *OF_STEP, *OF_START, OWN_COPIES)
+    return (*OF_TURN, *OF_STEP, *OF_START, LOADS, OWN_COPIES)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
 from scheduler_svc.core.blocks.window import WindowBlocks
+from scheduler_svc.core.disk.stores import wish_for
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import ENDED, RUNNING, SlotState
 from scheduler_svc.core.slots.table import SlotTable
@@ -137,6 +138,8 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
         last = min(end // table.block_size, int(table.num_hashes[chunk.slot]))
         slots, indexes = np.full(max(last - first, 0), chunk.slot), np.arange(first, max(last, first))
         _publish(worker, slots, indexes, worker.windows)
+        if chunk.is_final and worker.disk is not None and table.state[chunk.slot] in RUNNING:
+            wish_for(worker, chunk.slot)
         if worker.windows and table.state[chunk.slot] in RUNNING:
             worker.leave_behind(np.array([chunk.slot]))
     ended = {slot for slot, _, _ in report.finished}
@@ -224,6 +227,8 @@ def _finish(worker: Worker, report: StepReport) -> list[Finish]:
     for slot, reason, count in report.finished:
         if worker.table.state[slot] in ENDED:
             continue  # cancelled before the report came
+        if worker.disk is not None and reason != FinishReason.ERROR and worker.table.state[slot] in RUNNING:
+            wish_for(worker, slot)
         finishes.append(Finish(worker.request(slot), count))
         worker.release(slot, STATUS_OF_REASON[FinishReason(reason)])
     return finishes

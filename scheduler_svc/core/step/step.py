@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
-from scheduler_svc.core.blocks.copy_group import BlockCopy
+from scheduler_svc.core.blocks.copy_group import BlockCopy, NamedBlock
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.handoff.orders import HandoffOrders
 from scheduler_svc.core.request import Request
@@ -79,6 +79,13 @@ class StepDecision:
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
     fence: Fence | None = None
     """Copies that begin behind these and run beside the steps."""
+    loads: Fence | None = None
+    """What comes from a disk, beside the steps, behind the copies."""
+    stores: list[NamedBlock] = field(default_factory=list)
+    """What a disk is to have."""
+    drops: list[bytes] = field(default_factory=list)
+    """Contents that no disk is to have any more."""
+    drops_all: bool = False
     num_decode_rows: int = 0
     num_prefill_tokens: int = 0
     is_solo: bool = False
@@ -140,15 +147,23 @@ class StepDecision:
         )
 
     @property
+    def has_disk_orders(self) -> bool:
+        """It orders something of a disk tier."""
+        return self.loads is not None or bool(self.stores or self.drops or self.drops_all)
+
+    @property
     def only_decodes(self) -> bool:
         """It names nobody but those who get blocks, and copies nothing."""
-        names = self.num_changes or self.placed or self.copies or self.fence is not None
+        names = (
+            self.num_changes or self.placed or self.copies or self.fence is not None or self.has_disk_orders
+        )
         return self.num_decode_rows > 0 and not (names or self.is_solo)
 
     @property
     def is_empty(self) -> bool:
         """Nothing runs and nothing changes."""
         changes = self.num_changes or self.placed or len(self.grant_slots) or self.fence is not None
+        changes = changes or self.has_disk_orders
         return not (self.num_decode_rows or changes)
 
 

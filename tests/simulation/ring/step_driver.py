@@ -22,7 +22,7 @@ from tests.simulation.ring.rules import note
 from worker_svc.core.step import Failure, RequestRef, SideCopies
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared, _Wanted
-from worker_svc.steps.engine import Listeners, StepEngine, StepTotals, Surroundings
+from worker_svc.steps.engine import Disk, Listeners, StepEngine, StepTotals, Surroundings
 from worker_svc.steps.inbox import StepInbox
 from worker_svc.steps.items import ArrivedRequest, ArrivedStep, CopiesFailed, Item, LinkClosed
 
@@ -44,6 +44,7 @@ class StepDriver(StepInbox):
         on_grammar_result: Callable[[Any], None] = lambda result: None,
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
         most_tokens: int = 8192,
+        disk: Disk | None = None,
         **others: Any,
     ) -> None:
         process = self.process = current_process()
@@ -55,7 +56,7 @@ class StepDriver(StepInbox):
         self.core, self.runner = core, runner
         self.copier = SideCopier(node, runner, process, self._copies_ended)
         self._on_fence_ended = on_fence_ended
-        around = Surroundings(self._clock, self._post, self.copier, lambda masks: None)
+        around = Surroundings(self._clock, self._post, self.copier, lambda masks: None, disk)
         listeners = Listeners(
             on_result=on_result, on_refused=on_refused, on_grammar_result=on_grammar_result, **others
         )

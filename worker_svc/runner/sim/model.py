@@ -239,6 +239,24 @@ class SimRunner:
             return (self._group_hosts if are_host else self._group_caches)[group - 1]
         return self._host_checkpoints if are_host else self._checkpoints
 
+    def record_bytes(self) -> list[int]:
+        """Bytes of a block of each group; see `BlockMemory`."""
+        return [self.info.block_size * self._cache.itemsize] * (1 + len(self.info.groups))
+
+    def reads_aside(self, group: int, blocks: I32) -> Callable[[], NDArray[np.uint8]]:
+        """Returns what reads blocks; see `BlockMemory`."""
+        cache = self._cache if group == SPINE else self._group_caches[group - 1]
+        return lambda: cache[blocks].view(np.uint8)
+
+    def writes_aside(self, group: int, blocks: I32) -> Callable[[NDArray[np.uint8]], None]:
+        """Returns what writes blocks; see `BlockMemory`."""
+        cache = self._cache if group == SPINE else self._group_caches[group - 1]
+
+        def write(content: NDArray[np.uint8]) -> None:
+            cache[blocks] = content.view(np.uint64)
+
+        return write
+
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Returns a callable that makes the copies beside the steps; nothing is given ahead."""
         return partial(self.copy_blocks, copies)

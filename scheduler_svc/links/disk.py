@@ -1,0 +1,60 @@
+"""Orders for disk tiers as messages, and messages of disk tiers as news."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler_svc.core.blocks.copy_group import NamedBlock
+from scheduler_svc.core.disk.loads import end_loads
+from scheduler_svc.core.disk.news import DiskNews, GroupNews, take_news
+from scheduler_svc.core.disk.stores import end_stores
+from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.step import StepDecision
+from signalbox.protocol import columns
+from signalbox.protocol.hash_chain import HASH_BYTES
+from signalbox.v1 import scheduler_pb2
+
+DISK_EVENTS = ("disk_news", "disk_loads_ended", "disk_stores_ended")
+
+
+def write_disk_orders(message: scheduler_pb2.DiskOrders, step: StepDecision) -> None:
+    """What `step` orders."""
+    if step.loads is not None:
+        _write_blocks(message.loads, step.loads.loads)
+        message.most_us = step.loads.most_us
+    if step.stores:
+        _write_blocks(message.stores, step.stores)
+    message.drops, message.drops_all = b"".join(step.drops), step.drops_all
+
+
+def _write_blocks(message: scheduler_pb2.NamedBlocks, blocks: Sequence[NamedBlock]) -> None:
+    message.groups = columns.pack([each.group for each in blocks], columns.U8)
+    message.block_ids = columns.pack([each.block for each in blocks], columns.U32)
+    message.hashes = b"".join(each.name for each in blocks)
+
+
+def take_disk_event(worker: Worker, event: scheduler_pb2.WorkerEvent) -> None:
+    """Takes what a worker says of its disk tier. ValueError when it cannot be read."""
+    if event.HasField("disk_news"):
+        take_news(worker, parse_disk_news(event.disk_news))
+    elif event.HasField("disk_loads_ended"):
+        ended = event.disk_loads_ended
+        end_loads(worker, ended.step_id, columns.unpack(ended.lost, columns.U32))
+    else:
+        end_stores(worker, event.disk_stores_ended.step_id)
+
+
+def parse_disk_news(message: scheduler_pb2.DiskNews) -> DiskNews:
+    """What a worker says of its disk tier. ValueError for a name that is cut short."""
+    groups = [
+        GroupNews(each.group, parse_names(each.added), parse_names(each.removed), each.block_ns / 1e3)
+        for each in message.groups
+    ]
+    return DiskNews(message.begins, groups, message.is_off, message.base_us, message.token_ns / 1e3)
+
+
+def parse_names(raw: bytes) -> list[bytes]:
+    """16-byte names one behind the other. ValueError when one is cut short."""
+    if len(raw) % HASH_BYTES:
+        raise ValueError("a name of a content is cut short")
+    return [raw[at : at + HASH_BYTES] for at in range(0, len(raw), HASH_BYTES)]

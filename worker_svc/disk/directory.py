@@ -1,0 +1,270 @@
+"""The directory of one fingerprint: segments of any processes that share it, and an index of what they have.
+
+A segment comes by a rename, so that it is there whole or not at all, and goes by an unlink; whoever reads it then reads
+it to its end. All processes keep the bytes of the root bounded, each by itself: what was used least goes first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_svc.disk import segment
+from worker_svc.disk.segment import Index, Payload, SegmentError
+
+logger = logging.getLogger(__name__)
+SUFFIX = ".kv"
+TEMPORARY = ".tmp"
+MAX_TEMPORARY_AGE_S = 600.0
+"""A file that is being written for longer was left behind by a process that has ended."""
+TOUCH_S = 60.0
+"""How often a use of a segment is noted on the disk."""
+U8 = NDArray[np.uint8]
+
+
+@dataclass
+class Changes:
+    """Names that can be found from now on, and that cannot any more, by group."""
+
+    added: dict[int, list[bytes]] = field(default_factory=dict)
+    removed: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+@dataclass
+class _Segment:
+    path: Path
+    index: Index
+    touched: float = 0.0
+
+
+class SegmentDirectory:
+    """Segments of one fingerprint below a root that may have others. Any thread may ask; I/O is done by the caller."""
+
+    def __init__(self, root: Path, fingerprint: bytes, record_bytes: Sequence[int], max_bytes: int) -> None:
+        """record_bytes: of a block of each group. max_bytes: of all that is below `root`."""
+        self.path, self._root = root / fingerprint.hex(), root
+        self._fingerprint, self.record_bytes, self.max_bytes = fingerprint, list(record_bytes), max_bytes
+        self.num_bytes = 0
+        """Below the root, by the last look."""
+        self._segments: dict[str, _Segment] = {}
+        self._places: dict[tuple[int, bytes], _Segment] = {}
+        self._lock = threading.Lock()
+        self._bad: set[str] = set()
+        """Files that are no segments, and were not taken away."""
+
+    def __contains__(self, place: tuple[int, bytes]) -> bool:
+        """Whether the content (group, name) is there."""
+        return place in self._places
+
+    def contents(self, most: int) -> dict[int, list[bytes]]:
+        """Names of what is there, by group; of each the newest, if there are more than so many."""
+        with self._lock:
+            found: dict[int, list[bytes]] = {group: [] for group in range(len(self.record_bytes))}
+            for group, name in self._places:
+                found[group].append(name)
+        return {group: names[-most:] for group, names in found.items()}
+
+    # -- looking --
+
+    def look(self) -> Changes:
+        """Takes notice of what others have written and deleted, and of files that are left behind. OSError as the disk
+        has it."""
+        changes, seen = Changes(), set()
+        try:
+            with os.scandir(self.path) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            entries = []
+        for entry in entries:
+            name = entry.name
+            if name.endswith(TEMPORARY):
+                self._clear_temporary(Path(entry.path))
+            if not name.endswith(SUFFIX):
+                continue
+            seen.add(name)
+            if name not in self._segments and name not in self._bad:
+                self._open(Path(entry.path), changes)
+        for name in [name for name in self._segments if name not in seen]:
+            self._close(name, changes)
+        self._bad &= seen
+        return changes
+
+    def _open(self, path: Path, changes: Changes) -> None:
+        try:
+            index = segment.read_index(path, self._fingerprint)
+            if index.record_bytes != self.record_bytes[index.group]:
+                raise SegmentError("its blocks are of another size")
+        except FileNotFoundError:
+            return
+        except (SegmentError, IndexError) as error:
+            logger.warning("%s is left out, and deleted: %s", path, error)
+            self._bad.add(path.name)
+            with suppress(OSError):
+                path.unlink()
+            return
+        self._take(_Segment(path, index), changes)
+
+    def _take(self, new: _Segment, changes: Changes) -> None:
+        with self._lock:
+            self._segments[new.path.name] = new
+            group = new.index.group
+            for name in new.index.records:
+                if (group, name) not in self._places:
+                    self._places[group, name] = new
+                    changes.added.setdefault(group, []).append(name)
+
+    def _close(self, name: str, changes: Changes) -> None:
+        with self._lock:
+            gone = self._segments.pop(name, None)
+            if gone is None:
+                return
+            group = gone.index.group
+            for content in gone.index.records:
+                if self._places.get((group, content)) is gone:
+                    self._forget(group, content, changes)
+
+    def _forget(self, group: int, content: bytes, changes: Changes) -> None:
+        """Another segment may have it, too."""
+        del self._places[group, content]
+        for other in self._segments.values():
+            if other.index.group == group and content in other.index.records:
+                self._places[group, content] = other
+                return
+        changes.removed.setdefault(group, []).append(content)
+
+    def _clear_temporary(self, path: Path) -> None:
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > MAX_TEMPORARY_AGE_S:
+                path.unlink()
+
+    # -- reading --
+
+    def read(self, group: int, names: Sequence[bytes], into: U8) -> tuple[NDArray[np.bool_], Changes]:
+        """Reads blocks of a group into `[n, bytes]`. Returns which of them are there and right, and what has turned out
+        not to be. OSError as the disk has it, but for a file that is gone."""
+        is_read, changes = np.zeros(len(names), np.bool_), Changes()
+        with self._lock:
+            places = [self._places.get((group, name)) for name in names]
+        for place in {id(each): each for each in places if each is not None}.values():
+            numbers = [number for number, other in enumerate(places) if other is place]
+            numbers.sort(key=lambda number: place.index.records[names[number]].offset)
+            self._read_of(place, names, numbers, into, is_read, changes)
+        return is_read, changes
+
+    def _read_of(
+        self,
+        place: _Segment,
+        names: Sequence[bytes],
+        numbers: list[int],
+        into: U8,
+        is_read: NDArray[np.bool_],
+        changes: Changes,
+    ) -> None:
+        try:
+            file = os.open(place.path, os.O_RDONLY)
+        except FileNotFoundError:
+            self._close(place.path.name, changes)
+            return
+        try:
+            for number in numbers:
+                name = names[number]
+                record = place.index.records.get(name)
+                is_right = record is not None and segment.read_record(file, name, record, into[number].data)
+                is_read[number] = is_right
+                if not is_right:
+                    logger.warning("a block in %s is damaged; it is computed anew", place.path)
+                    self._drop(place, name, changes)
+        finally:
+            os.close(file)
+        self._touch(place)
+
+    def _drop(self, place: _Segment, name: bytes, changes: Changes) -> None:
+        with self._lock:
+            place.index.records.pop(name, None)
+            if self._places.get((place.index.group, name)) is place:
+                self._forget(place.index.group, name, changes)
+
+    def _touch(self, place: _Segment) -> None:
+        """Others see by its time that it was used."""
+        now = time.time()
+        if now - place.touched > TOUCH_S:
+            place.touched = now
+            with suppress(OSError):
+                os.utime(place.path)
+
+    def drop(self, names: Sequence[bytes]) -> Changes:
+        """Contents that are wrong, in all groups: the segments that have any are deleted, for all who share them."""
+        changes, wrong = Changes(), set(names)
+        for name, each in list(self._segments.items()):
+            if wrong & each.index.records.keys():
+                self._delete(name, each.path, changes)
+        return changes
+
+    def clear(self) -> Changes:
+        """Deletes all segments of the fingerprint, for all who share them."""
+        changes = Changes()
+        for name, each in list(self._segments.items()):
+            self._delete(name, each.path, changes)
+        return changes
+
+    def _delete(self, name: str, path: Path, changes: Changes) -> None:
+        with suppress(FileNotFoundError):
+            path.unlink()
+        self._close(name, changes)
+
+    # -- writing --
+
+    def write(self, group: int, payloads: Sequence[Payload]) -> Changes:
+        """Writes a segment, and makes room for it. OSError as the disk has it: then nothing is left of it."""
+        changes = Changes()
+        size = sum(len(payload.content) + 64 for payload in payloads) + segment.HEADER_BYTES
+        self.make_room(size, changes)
+        name = f"{group}-{uuid.uuid4().hex}"
+        temporary, path = self.path / (name + TEMPORARY), self.path / (name + SUFFIX)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            try:
+                self.num_bytes += segment.write(
+                    file, self._fingerprint, group, self.record_bytes[group], payloads
+                )
+            finally:
+                os.close(file)
+            temporary.rename(path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        self._open(path, changes)
+        return changes
+
+    def make_room(self, num_bytes: int, changes: Changes) -> None:
+        """Deletes what was used least, of whatever fingerprint, until so many bytes more are within the bound. OSError
+        as the disk has it."""
+        files = []
+        for path in self._root.glob(f"*/*{SUFFIX}"):
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                files.append((status.st_mtime, status.st_size, path))
+        self.num_bytes = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if self.num_bytes + num_bytes <= self.max_bytes:
+                return
+            with suppress(FileNotFoundError):
+                path.unlink()
+            self.num_bytes -= size
+            if path.parent == self.path:
+                self._close(path.name, changes)

@@ -1,0 +1,300 @@
+"""The disk tier of one worker: carries out what steps order, in threads of its own, and tells what the disk has (DT).
+
+Three threads, so that a disk that hangs holds up nothing but itself: one reads files, one writes them
+(`writer.py`), and one moves bytes between them and the blocks. The last alone touches blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_svc.core.disk_orders import DiskOrders, NamedBlock
+from worker_svc.disk.breaker import Breaker
+from worker_svc.disk.directory import Changes, SegmentDirectory
+from worker_svc.disk.memory import U8, BlockMemory
+from worker_svc.disk.pace import Pace
+from worker_svc.disk.segment import Payload
+from worker_svc.disk.writer import SegmentWriter
+from worker_svc.links import disk_news as news
+
+logger = logging.getLogger(__name__)
+PROBE_BYTES = 32 << 20
+"""What is read at the start, to know how fast the disk is."""
+
+
+@dataclass
+class _Read:
+    """Blocks of one group that are being read from files."""
+
+    group: int
+    numbers: list[int]
+    """Numbers of the loads, in their order."""
+    names: list[bytes]
+    into: U8
+    is_read: NDArray[np.bool_]
+
+
+@dataclass(eq=False)
+class _Load:
+    """The loads of a step."""
+
+    orders: DiskOrders
+    reads: list[_Read]
+    writes: list[Callable[[U8], None]]
+    """What writes the blocks of each of `reads`."""
+    era: int
+    begun: float
+    has_read: threading.Event = field(default_factory=threading.Event)
+    is_given_up: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Store:
+    """The stores of a step, of each group what reads its blocks."""
+
+    orders: DiskOrders
+    reads: list[tuple[int, list[bytes], Callable[[], U8]]]
+    era: int
+
+
+@dataclass
+class DiskCounts:
+    """Blocks since the start."""
+
+    num_loaded: int = 0
+    num_lost: int = 0
+    """Loads that were not there any more, damaged, or too slow."""
+    num_loaded_bytes: int = 0
+    load_s: float = 0.0
+
+
+class DiskTier:
+    """What steps order goes in by `begin`; events come out by `tell`, in whatever thread."""
+
+    def __init__(self, memory: BlockMemory, directory: SegmentDirectory, tell: news.Tell) -> None:
+        self._memory, self._directory, self._tell = memory, directory, tell
+        self.sizes = directory.record_bytes
+        self.pace, self.counts = Pace(), DiskCounts()
+        self._reading = Breaker()
+        self._era = 0
+        """Rises when links end: what was ordered before touches no block any more."""
+        self._stored_from = 0
+        """Step from which on stores count: the cache was reset with it."""
+        self._told: tuple[float, bool] = (0.0, False)
+        """What a token costs, and whether nothing is read, as was told last."""
+        self._blocks_lock, self._news_lock = threading.Lock(), threading.Lock()
+        self._waiting: queue.SimpleQueue[_Load | _Store | None] = queue.SimpleQueue()
+        self._to_read: queue.SimpleQueue[_Load | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._move, name="disk-blocks", daemon=True),
+            threading.Thread(target=self._read, name="disk-reader", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+        self.writer = SegmentWriter(
+            directory, self.pace, self._tell_changes, self._probe, self._tell_measures
+        )
+
+    @property
+    def is_off(self) -> bool:
+        """Nothing is read for a while."""
+        return self._reading.is_off(time.monotonic())
+
+    @property
+    def num_read_failures(self) -> int:
+        """Reads that failed, and loads that were given up."""
+        return self._reading.num_failures
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes below the directory, by the last look."""
+        return self._directory.num_bytes
+
+    # -- what the step thread has to say --
+
+    def begin(self, orders: DiskOrders) -> None:
+        """Begins with what a step orders, behind everything that the runner has been given so far."""
+        if orders.drops_all:
+            self._stored_from = orders.step_id
+            self.writer.clear()
+        if orders.drops:
+            self.writer.drop(orders.drops)
+        if orders.stores:
+            reads = [
+                (group, [each.name for each in some], self._memory.reads_aside(group, _blocks(some)))
+                for group, some in _by_group(orders.stores)
+            ]
+            self._waiting.put(_Store(orders, reads, self._era))
+        if orders.loads:
+            self._begin_loads(orders)
+
+    def _begin_loads(self, orders: DiskOrders) -> None:
+        reads, writes = [], []
+        for group, some in _by_group(orders.loads):
+            numbers = [number for number, load in enumerate(orders.loads) if load.group == group]
+            size = self.sizes[group]
+            into = np.empty((len(some), size), np.uint8)
+            reads.append(_Read(group, numbers, [e.name for e in some], into, np.zeros(len(some), np.bool_)))
+            writes.append(self._memory.writes_aside(group, _blocks(some)))
+        load = _Load(orders, reads, writes, self._era, time.monotonic())
+        self._to_read.put(load)
+        self._waiting.put(load)
+
+    def wait(self) -> None:
+        """The link has ended: what was ordered by it touches no block behind this call."""
+        with self._blocks_lock:
+            self._era += 1
+
+    # -- what others have to say --
+
+    def announce(self) -> None:
+        """Tells all that the disk has; to a scheduler that has just taken a hello."""
+        with self._news_lock:
+            changes = Changes(added=self._directory.contents(news.MOST_TOLD))
+            self._put_out(changes, begins=True)
+
+    def stepped(self, num_prompt_tokens: int, num_rows: int, execute_us: int) -> None:
+        """A step was reported."""
+        self.pace.computed(num_prompt_tokens, num_rows, execute_us)
+        self._tell_measures()
+
+    def _tell_measures(self) -> None:
+        """Tells what is measured, if that is news."""
+        token_us, was_off = self._told
+        if abs(self.pace.token_us - token_us) > 0.25 * self.pace.token_us or self.is_off != was_off:
+            self._tell_changes(Changes())
+
+    def close(self, timeout_s: float) -> None:
+        """Writes what waits, for so long at most; what was ordered and has not begun is dropped."""
+        self.wait()
+        self._waiting.put(None)
+        self._to_read.put(None)
+        self.writer.close(timeout_s)
+
+    # -- blocks --
+
+    def _move(self) -> None:
+        while (job := self._waiting.get()) is not None:
+            try:
+                if isinstance(job, _Load):
+                    self._load(job)
+                else:
+                    self._store(job)
+            except Exception:  # a device that fails shows in the next step
+                logger.exception("blocks could not be moved between the disk tier and the device")
+                self._end(job, range(len(job.orders.loads)))
+
+    def _load(self, job: _Load) -> None:
+        most_s = job.orders.most_us / 1e6
+        is_there = job.has_read.wait(max(job.begun + most_s - time.monotonic(), 0.0))
+        job.is_given_up = not is_there
+        if not is_there and self._reading.fail(time.monotonic()):
+            logger.error("the disk tier is slow: loads were given up after %.0f ms", most_s * 1e3)
+            self._tell_changes(Changes())
+        lost: list[int] = []
+        with self._blocks_lock:
+            if job.era != self._era:
+                return
+            for read, write in zip(job.reads, job.writes, strict=True):
+                if is_there and read.is_read.any():
+                    write(read.into)
+                lost += [
+                    number
+                    for number, is_read in zip(read.numbers, read.is_read, strict=True)
+                    if not (is_there and is_read)
+                ]
+        seconds, num_bytes = time.monotonic() - job.begun, sum(read.into.nbytes for read in job.reads)
+        self.counts.num_loaded += len(job.orders.loads) - len(lost)
+        self.counts.num_lost += len(lost)
+        if not lost:
+            self.pace.loaded(num_bytes, seconds)
+            self.counts.num_loaded_bytes += num_bytes
+            self.counts.load_s += seconds
+        self._end(job, lost)
+
+    def _store(self, job: _Store) -> None:
+        staged = []
+        with self._blocks_lock:
+            if job.era != self._era:
+                return
+            is_void = job.orders.step_id < self._stored_from
+            for group, names, read in () if is_void else job.reads:
+                if not self.writer.has_room(len(names) * self.sizes[group]):
+                    self.writer.num_dropped += len(names)
+                    self._tell_changes(Changes(removed={group: names}))
+                    continue
+                rows = read()
+                payloads = [Payload(name, memoryview(row)) for name, row in zip(names, rows, strict=True)]
+                staged.append((group, payloads))
+        self._end(job, ())
+        for group, payloads in staged:
+            self.writer.put(group, payloads)
+
+    def _end(self, job: _Load | _Store, lost: Sequence[int]) -> None:
+        if isinstance(job, _Load):
+            self._tell(news.loads_ended(job.orders.step_id, lost))
+        else:
+            self._tell(news.stores_ended(job.orders.step_id))
+
+    # -- files --
+
+    def _read(self) -> None:
+        while (job := self._to_read.get()) is not None:
+            for read in job.reads:
+                if not job.is_given_up and not self.is_off:
+                    self._read_group(read)
+            job.has_read.set()
+
+    def _read_group(self, read: _Read) -> None:
+        try:
+            is_read, changes = self._directory.read(read.group, read.names, read.into)
+        except OSError as error:
+            if self._reading.fail(time.monotonic()):
+                logger.error("the disk tier cannot be read, it is left alone for a while: %s", error)
+                self._tell_changes(Changes())
+            return
+        read.is_read[:] = is_read
+        if is_read.any():
+            self._reading.succeed()
+        if changes:
+            self._tell_changes(changes)
+
+    def _probe(self) -> None:
+        """Reads some of what there is, so that the first request knows what a load takes."""
+        for group, names in self._directory.contents(max(PROBE_BYTES // max(self.sizes), 1)).items():
+            if not names:
+                continue
+            into, begun = np.empty((len(names), self.sizes[group]), np.uint8), time.monotonic()
+            read = _Read(group, [], names, into, np.zeros(len(names), np.bool_))
+            self._read_group(read)
+            if read.is_read.all():
+                self.pace.loaded(into.nbytes, time.monotonic() - begun)
+        self._tell_changes(Changes())
+
+    # -- news --
+
+    def _tell_changes(self, changes: Changes) -> None:
+        with self._news_lock:
+            self._put_out(changes)
+
+    def _put_out(self, changes: Changes, *, begins: bool = False) -> None:
+        self._told = self.pace.token_us, self.is_off
+        for event in news.news_of(self, changes, begins=begins):
+            self._tell(event)
+
+
+def _by_group(some: Sequence[NamedBlock]) -> list[tuple[int, list[NamedBlock]]]:
+    groups = sorted({each.group for each in some})
+    return [(group, [each for each in some if each.group == group]) for group in groups]
+
+
+def _blocks(some: Sequence[NamedBlock]) -> NDArray[np.int32]:
+    return np.array([each.block for each in some], np.int32)
