@@ -16,6 +16,10 @@ from signalbox.runtime.config import flag_of
 from signalbox.telemetry.settings import MetricsSettings
 
 
+HAND_OVER_S = 20.0
+"""Seconds in which a worker that is told to stop hands its requests over, where nothing else is said."""
+
+
 class WorkerSettings(MetricsSettings):
     """A worker of signalbox: owns its requests, runs the model, sends tokens straight to frontends."""
 
@@ -99,9 +103,10 @@ class WorkerSettings(MetricsSettings):
     """Unread output kept per frontend; above it the frontend counts as lost."""
     frontend_timeout_s: float = Field(30.0, gt=0)
     """How long a frontend with unread output may have no stream before it counts as lost, in seconds."""
-    drain_s: float = Field(0.0, ge=0)
+    drain_s: float | None = Field(None, ge=0)
     """How long running requests may go on when the worker is told to stop, in seconds; new ones go to other workers,
-    and are refused where there are none. 0: running ones go on elsewhere at once, and new ones wait for a worker."""
+    and are refused where there are none. 0: running ones go on elsewhere at once, computed again, and new ones wait
+    for a worker. Unset: 20 with hand_off, which moves them away in that time, and 0 without."""
     hand_off: bool = False
     """Whether requests that run here may go on at other workers of this identity, and theirs here, where the scheduler
     says so: of a worker that drains, or that an operator moves. On a CPU alone, so far."""
@@ -177,6 +182,11 @@ class WorkerSettings(MetricsSettings):
     def upward(self) -> Role:
         """What the worker dials as its scheduler."""
         return Role.RELAY if self.behind_relay else Role.SCHEDULER
+
+    @property
+    def drain_time_s(self) -> float:
+        """Seconds for what runs here when the worker is told to stop."""
+        return self.drain_s if self.drain_s is not None else HAND_OVER_S * self.hand_off
 
     @field_validator("scheduler")
     @classmethod

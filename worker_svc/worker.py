@@ -117,7 +117,7 @@ class Worker:
         tasks = [asyncio.create_task(self._link.run()), asyncio.create_task(self._watch(server))]
         try:
             await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done() and self._settings.drain_s:
+            if stopping.done() and self._settings.drain_time_s:
                 tasks.append(asyncio.create_task(self._drain()))
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -162,9 +162,9 @@ class Worker:
             await asyncio.sleep(CHECK_S)
 
     async def _drain(self) -> None:
-        """Lets the requests that are here go on to their end for `drain_s`."""
+        """Lets the requests that are here go on to their end for `drain_time_s`."""
         self._link.tell_draining()
-        end = self._loop.time() + self._settings.drain_s
+        end = self._loop.time() + self._settings.drain_time_s
         while self._loop.time() < end:
             await asyncio.sleep(CHECK_S)  # what was placed before the scheduler knew may be on its way
             _, num_unread, _ = self._outputs.unread()

@@ -74,7 +74,7 @@ def test_a_field_that_nobody_knows_is_found(cluster: Cluster) -> None:
 @only("drain")
 def test_workers_that_go_end_their_requests_first(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     (worker,) = (pod for pod in cluster.pods if pod.component == "worker")
-    assert settings_of(worker, cluster, monkeypatch).drain_s >= 60
+    assert settings_of(worker, cluster, monkeypatch).drain_time_s >= 60
 
 
 @pytest.mark.parametrize("component", ["hpa", "keda"], indirect=True)

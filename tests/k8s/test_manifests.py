@@ -150,7 +150,7 @@ def test_the_grace_period_is_above_pre_stop_and_drain(
     pod: Pod, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(pod, cluster, monkeypatch)
-    drain_s = getattr(settings, "drain_s", STOP_S)
+    drain_s = getattr(settings, "drain_time_s", getattr(settings, "drain_s", STOP_S))
     assert pod.spec["terminationGracePeriodSeconds"] >= pod.pre_stop_s + drain_s + AFTER_DRAIN_S
 
 

@@ -27,7 +27,6 @@ from tests.chaos.handoff.scenarios import (
 from tests.chaos.kinds import PROMPTS, Ask
 from tests.chaos.ring import Shape, open_ring
 
-DRAIN_S = 120
 PLANNED = ("moves", "drain", "roles", "SIGTERM", "rolling restart")
 """Scenarios that cost no attempt, and nothing computed again."""
 REAL_STREAMS, REAL_TOKENS = 16, 4000
@@ -42,7 +41,7 @@ def make_shape(num_streams: int, num_tokens: int, num_workers: int = 2, drafts: 
         num_blocks=blocks,
         drafts=drafts,
         scheduler_flags=("--prefill-hand-off=always", "--rebalance-pause-s=1"),
-        worker_flags=("--hand-off", f"--drain-s={DRAIN_S}"),
+        worker_flags=("--hand-off",),
     )
 
 
