@@ -15,7 +15,6 @@ from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.config import flag_of
 from signalbox.telemetry.settings import MetricsSettings
 
-
 HAND_OVER_S = 20.0
 """Seconds in which a worker that is told to stop hands its requests over, where nothing else is said."""
 
