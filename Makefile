@@ -78,10 +78,10 @@ soak: install  ## faults for real rings, overload, long streams, a poison, and t
 		tests/contract/test_hostile_scheduler.py tests/worker_svc/test_fuzzed_orders.py
 	SIGNALBOX_UPGRADES=5 $(BIN)/python -m pytest -s tests/k8s/network
 	SIGNALBOX_AGENTS=1 $(BIN)/python -m pytest -rs tests/contract/agents tests/contract/sdks
-	SIGNALBOX_COMBINATIONS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m sampled
+	SIGNALBOX_COMBINATIONS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "sampled or soak"
 	SIGNALBOX_COMBINATIONS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/worker_svc/gguf/test_gemma3.py \
 		tests/worker_svc/runner/cpu/test_other_cpus.py
-	SIGNALBOX_SIMULATION=1 $(BIN)/python -m pytest tests/simulation
+	SIGNALBOX_COMBINATIONS=1 SIGNALBOX_SIMULATION=1 $(BIN)/python -m pytest tests/simulation
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seeds 0:20000 --jobs 2
 	$(BIN)/python -m tests.parsing.run --cases 100000
 	$(BIN)/python -m tools.images

@@ -20,6 +20,8 @@ TOGETHER = {
     "tests/contract/test_agents.py": "the demo ring",
     "tests/contract/test_openai_sdk.py": "the demo ring",
     "tests/e2e/test_ring.py": "the demo ring",
+    "tests/worker_svc/runner/cpu/shipped/test_same_bits.py": "shipped libraries",
+    "tests/worker_svc/runner/cpu/shipped/test_wheels.py": "shipped libraries",
 }
 """Files whose tests share what is dear to set up; those of any other file stay together by themselves."""
 
@@ -34,12 +36,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)  # before a choice by -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a test that is `sampled`, all but the first parameters are slow, and those that bring no new pair are left
-    to `make soak`."""
+    to `make soak`, as is what is marked so. Whoever names a test gets it."""
     sampled: dict[str, list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
             sampled.setdefault(f"{item.path}::{item.originalname}", []).append(item)
-    left_out = set[pytest.Item]()
+    left_out = {item for item in items if item.get_closest_marker("soak") and not ALL_COMBINATIONS}
     for group in sampled.values():
         for item in group[1:]:
             item.add_marker(pytest.mark.slow)

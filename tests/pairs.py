@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import pytest
+from _pytest.mark import ParameterSet
 
 ALL_COMBINATIONS = bool(os.environ.get("SIGNALBOX_COMBINATIONS"))
+
 """As `make soak` tries; else so many that every two values of two parameters meet once."""
 Pair = tuple[tuple[str, int], tuple[str, int]]
 
@@ -38,6 +42,21 @@ def numbered(rows: Sequence[Mapping[str, object]]) -> list[dict[str, int]]:
             for name, value in row.items()
         }
         for row in rows
+    ]
+
+
+def in_soak(*values: object) -> list[ParameterSet]:
+    """Values of a parameter that only `make soak` tries."""
+    return [pytest.param(value, marks=pytest.mark.soak) for value in values]
+
+
+def every_other(ones: Iterable[object], others: Iterable[object]) -> list[ParameterSet]:
+    """All combinations of two parameters; every other one, as the fields of one colour on a chessboard, only in
+    `make soak`."""
+    return [
+        pytest.param(one, other, marks=[pytest.mark.soak] if (row + column) % 2 else [])
+        for row, one in enumerate(ones)
+        for column, other in enumerate(others)
     ]
 
 

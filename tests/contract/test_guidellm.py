@@ -12,6 +12,7 @@ import pytest
 
 from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.contract.processes import Process, ServiceRing
+from tests.pairs import in_soak
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,7 +45,7 @@ def measure(url: str, request_format: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("request_format", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("request_format", ["/v1/chat/completions", *in_soak("/v1/completions")])
 def test_it_measures_what_it_asked_for(ring: ServiceRing, tmp_path: Path, request_format: str) -> None:
     before = ring.ended("length")
     benchmark = measure(ring.url, request_format, tmp_path)

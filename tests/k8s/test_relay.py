@@ -75,6 +75,7 @@ def test_it_runs_from_the_image_of_the_workers_and_wherever_they_run(cluster: Cl
     assert all(taint in pod.spec["tolerations"] for taint in worker.spec.get("tolerations", []))
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(290)
 def test_requests_are_served_through_it(

@@ -110,6 +110,7 @@ def test_everybody_dials_the_service_behind_which_both_stand(
         assert set(cluster.addresses(cluster.find("Service", host), int(port))) == both
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(290)
 def test_requests_are_served_whichever_leads(

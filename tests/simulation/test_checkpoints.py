@@ -16,6 +16,7 @@ from scheduler_svc.core.step.step import StepDecision, StepRecord, StepReport
 from scheduler_svc.links.delta import parse_offer
 from signalbox.protocol.block_groups import StateGroup
 from signalbox.v1 import scheduler_pb2
+from tests.pairs import ALL_COMBINATIONS, in_soak
 from tests.simulation import groups
 from tests.simulation.random_scenario import Scenario
 from worker_svc.core.batch import Batch, RunnerInfo
@@ -25,7 +26,7 @@ from worker_svc.core.requests.state_versions import NOTHING, StateVersions
 from worker_svc.core.step import CheckpointOrder
 from worker_svc.links.delta import build_state_group
 
-SEEDS = 16
+SEEDS = 16 if ALL_COMBINATIONS else 8
 BUDGET = 100
 """Scenarios within which a planted bug has to show."""
 
@@ -224,7 +225,7 @@ def written_twice(patch: Patch) -> None:
         kept_a_token_early,
         kept_where_the_row_is,
         given_away_while_it_is_read,
-        given_to_a_victim_of_the_start,
+        *in_soak(given_to_a_victim_of_the_start),
         blocks_without_a_state,
         named_by_the_next_boundary,
         never_told,

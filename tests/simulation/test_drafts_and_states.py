@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import pytest
 
+from tests.pairs import ALL_COMBINATIONS, in_soak
 from tests.simulation.random_scenario import Scenario
 from worker_svc.core.batch import Batch
 from worker_svc.core.faults.isolation import RunnerBrokenError
@@ -16,7 +17,7 @@ from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.core.step import I64, CheckpointOrder
 from worker_svc.runner.sim.model import U64, SimRunner
 
-SEEDS = 16
+SEEDS = 16 if ALL_COMBINATIONS else 8
 BUDGET = 300
 """Scenarios within which a planted bug has to show."""
 DRAFTS = 4
@@ -123,7 +124,7 @@ def a_boundary_in_a_tail_is_passed(patch: Patch) -> None:
         right_drafts_are_lost,
         a_tail_outlives_a_preemption,
         a_boundary_among_drafts,
-        a_boundary_in_a_tail_is_passed,
+        *in_soak(a_boundary_in_a_tail_is_passed),
     ],
 )
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:

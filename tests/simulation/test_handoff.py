@@ -99,7 +99,7 @@ def test_a_worker_that_drains_is_empty_while_its_requests_run_on() -> None:
         (mutants.frozen_rows_run_alone, "handoff", 0),
         (mutants.gates_stay_open, "handoff", 0),
         (mutants.committed_when_it_is_ready, "handoff calm", 0),
-        (mutants.started_without_a_commit, "handoff calm", 0),
+        pytest.param(mutants.started_without_a_commit, "handoff calm", 0, marks=pytest.mark.soak),
         (mutants.grants_do_not_follow, "handoff calm", 0),
         (mutants.frozen_blocks_are_given_away, "handoff calm", 0),
     ],

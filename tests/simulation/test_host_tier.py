@@ -22,6 +22,7 @@ from scheduler_svc.links import delta
 from signalbox.protocol import columns
 from signalbox.protocol.block_groups import SPINE, states_number
 from signalbox.protocol.columns import HOST_BIT
+from tests.pairs import ALL_COMBINATIONS
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.ring.hunt import Found as FoundBug
 from tests.simulation.ring.hunt import try_plot
@@ -31,7 +32,7 @@ from worker_svc.core import steps_in_flight
 from worker_svc.core.faults.isolation import RunnerBrokenError
 from worker_svc.core.requests import checkpoints as kept
 
-SEEDS = 12
+SEEDS = 12 if ALL_COMBINATIONS else 6
 BUDGET = 300
 """Scenarios within which a planted bug has to show."""
 KINDS = {
@@ -186,14 +187,14 @@ def passed_to_a_step(patch: Patch) -> None:
     patch.setattr(side_copies, "_fence_off", opened)
 
 
-PLANTS: list[tuple[Callable[[Patch], None], str]] = [
+PLANTS = [
     (copied_in_another_group, "windows"),
     (copied_in_another_group, "states"),
-    (given_away_while_a_fence_reads_it, "windows"),
+    pytest.param(given_away_while_a_fence_reads_it, "windows", marks=pytest.mark.soak),
     (brought_back_to_another_place, "states"),
     (a_hit_of_the_spine_alone, "windows"),
     (a_hit_without_its_state, "states"),
-    (saved_behind_what_overwrites_it, "windows"),
+    pytest.param(saved_behind_what_overwrites_it, "windows", marks=pytest.mark.soak),
     (states_before_blocks, "states"),
     (what_is_brought_is_not_followed, "states"),
     (passed_to_a_step, "both"),

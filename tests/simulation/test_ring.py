@@ -25,7 +25,7 @@ from tests.simulation.ring.ring import Outcome, Ring
 from tests.simulation.ring.scenario import CALM, draw
 from tests.simulation.ring.setup import Fault
 
-SEEDS_PER_TEST = 50 if FULL_COUNTS else 15
+SEEDS_PER_TEST = 50 if FULL_COUNTS else 6
 SEEDS = dict.fromkeys(PROFILES, SEEDS_PER_TEST) | {"any": 3 * SEEDS_PER_TEST}
 """By profile: 300 together, or 1,000."""
 RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in range(0, seeds, SEEDS_PER_TEST)]

@@ -14,12 +14,13 @@ from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import ENDED
+from tests.pairs import ALL_COMBINATIONS
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.ring.hunt import Found, try_plot
 from tests.simulation.ring.profiles import PROFILES
 from tests.simulation.ring.scenario import draw
 
-NUM_SEEDS = 12
+NUM_SEEDS = 12 if ALL_COMBINATIONS else 5
 
 
 def make_suspect(request: Request, share: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from signalbox.client import Client
 from tests.e2e.conftest import RunningRing, StartRing
+from tests.pairs import every_other
 from worker_svc.runner.sim.model import continuation
 
 SIM = ("--runner", "sim", "--worker-set", "sim-base-ms=1", "--block-size", "4")
@@ -47,9 +48,8 @@ def workers_of(ring: RunningRing) -> list[dict[str, Any]]:
     return workers
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("num_blocks", ["1024", "40"], ids=["roomy", "short of blocks"])
-@pytest.mark.parametrize("depth", ["1", "2", "4"])
+@pytest.mark.slow
+@pytest.mark.parametrize(("depth", "num_blocks"), every_other(("1", "2", "4"), ("40", "1024")))
 async def test_tokens_do_not_depend_on_depth_and_cache(
     start_ring: StartRing, depth: str, num_blocks: str
 ) -> None:

@@ -19,6 +19,7 @@ from signalbox.cli.models.packaged import pull
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
 from tests.e2e.conftest import Launch, RunningRing
+from tests.pairs import in_soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -131,7 +132,7 @@ def test_the_first_thing_to_be_seen_is_an_answer_in_english(launch_ring: Launch,
     assert answers == expected_answers(Reference(smollm2), answers)
 
 
-@pytest.mark.parametrize("form", ["none", "auto"])
+@pytest.mark.parametrize("form", ["auto", *in_soak("none")])
 def test_chats_in_bfloat16_are_transformers_own_but_for_near_ties(
     launch_ring: Launch, smollm2: Path, form: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from signalbox.client import Client
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.e2e.outputs.test_options import workers_of
+from tests.pairs import every_other
 from tests.ports import free_ports
 
 PROMPTS = ("def quicksort(", "import os\n\ndef read_json(path):\n", "class Stack:\n    def __init__(self")
@@ -31,8 +32,7 @@ async def generate_all(ring: RunningRing, **options: Any) -> list[list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_blocks", ["512", "24"], ids=["roomy", "short of blocks"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "num_blocks"), every_other(METHODS, ("512", "24")))
 async def test_outputs_are_those_without_drafts(start_ring: StartRing, method: str, num_blocks: str) -> None:
     """In float32: in bfloat16 a position that is computed again, after a preemption, differs by more than rounding."""
     plain = start_ring("--dtype", "float32")

@@ -15,6 +15,7 @@ import pytest
 from signalbox.v1 import frontend_pb2, frontend_pb2_grpc
 from tests.e2e.conftest import Launch, RunningRing, StartRing
 from tests.e2e.outputs.test_options import SIM, workers_of
+from tests.pairs import in_soak
 
 PROMPT = "def read(path):\n"
 SCHEMA = {
@@ -139,7 +140,7 @@ async def constrained_texts(http: httpx.AsyncClient, *, together: bool) -> list[
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("depth", ["1", "2", "4"])
+@pytest.mark.parametrize("depth", ["2", *in_soak("1", "4")])
 async def test_constrained_output_is_the_same_at_every_depth_and_preempted(
     launch_ring: Launch, depth: str
 ) -> None:

@@ -19,7 +19,7 @@ import torch
 from tokenizers import Tokenizer
 
 from tests.downloads import CACHE, wheel
-from tests.pairs import ALL_COMBINATIONS
+from tests.pairs import ALL_COMBINATIONS, in_soak
 from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, continuation, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
@@ -146,7 +146,7 @@ def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) ->
         assert output == continuation(module, prompt, output, NUM_TOKENS), tokenizer.decode(prompt)
 
 
-@pytest.mark.parametrize("form", [Quantization.NONE, Quantization.AUTO])
+@pytest.mark.parametrize("form", [Quantization.AUTO, *in_soak(Quantization.NONE)])
 def test_completions_in_bfloat16_are_transformers_own_but_for_near_ties(
     gemma: Path, tmp_path: Path, form: Quantization
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from signalbox.v1 import generation_pb2
+from tests.pairs import every_other
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
@@ -110,8 +111,7 @@ async def moves(
     return [seen[n] for n in range(COUNT)], [logprobs[n] for n in range(COUNT)], list(prompt.values())
 
 
-@pytest.mark.parametrize("drafts", [0, NUM_DRAFTS])
-@pytest.mark.parametrize("preset", FAMILIES)
+@pytest.mark.parametrize(("preset", "drafts"), every_other(FAMILIES, (0, NUM_DRAFTS)))
 def test_tokens_and_log_probabilities_are_those_of_one_that_stayed(
     model_dir: ModelDir, preset: str, drafts: int
 ) -> None:

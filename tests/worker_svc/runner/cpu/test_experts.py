@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.pairs import every_other
 from tests.worker_svc.runner.cpu.test_kept_linear import needs_kernels
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.cpu.experts.code_stack import CodeStack
@@ -96,8 +97,7 @@ def rows_of(count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), every_other(FAMILIES, DTYPES))
 def test_the_block_computes_what_transformers_does(family: str, dtype: torch.dtype) -> None:
     """Against float32 of the same numbers. In bfloat16 a router's near tie may be decided otherwise in a row."""
     block = make_block(family, dtype)
@@ -108,8 +108,7 @@ def test_the_block_computes_what_transformers_does(family: str, dtype: torch.dty
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), every_other(FAMILIES, DTYPES))
 def test_neither_company_nor_threads_matter(family: str, dtype: torch.dtype) -> None:
     """Y2, with the router's scores."""
     kernels = native_kernels()

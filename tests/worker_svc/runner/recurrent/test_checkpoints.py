@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pairs import every_other
 from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
@@ -92,8 +93,7 @@ def test_the_longest_of_two_prefixes_is_gone_on_from(model_dir: ModelDir) -> Non
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("side_copy_blocks", [0, 2])
-@pytest.mark.parametrize("preset", HYBRID_PRESETS)
+@pytest.mark.parametrize(("preset", "side_copy_blocks"), every_other(HYBRID_PRESETS, (0, 2)))
 def test_checkpoints_come_back_from_the_host_tier(
     model_dir: ModelDir, preset: str, side_copy_blocks: int
 ) -> None:
