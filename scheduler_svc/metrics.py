@@ -11,6 +11,7 @@ from scheduler_svc.core.cluster.identities import identities_of
 from scheduler_svc.core.cluster.worker_stats import WorkerStats
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.step_loop import StepLoop
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import WorkerHealth
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import Labels, counter, gauge, span_counts
@@ -111,6 +112,12 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         "Blocks of layers that look back so far and no farther, and checkpoints of recurrent states, by state.",
         others,
     )
+    hosts = [sample for labels, worker in workers for sample in _group_host_blocks(labels, worker)]
+    yield gauge(names.METRIC_GROUP_HOST_BLOCKS, "The same in the host tier, those that are taken.", hosts)
+    on_disk = [
+        (labels, sum(map(len, worker.disk.contents))) for labels, worker in workers if worker.disk is not None
+    ]
+    yield gauge(names.METRIC_DISK_BLOCKS, "Blocks that could be loaded from disk, of all groups.", on_disk)
     made = [sample for labels, worker in workers for sample in _checkpoints(labels, worker)]
     yield counter(names.METRIC_CHECKPOINTS, "Checkpoints of recurrent states, by what became of them.", made)
     for name, documentation, total in _COUNTERS:
@@ -178,6 +185,15 @@ def _group_blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, floa
         of_states = labels | {"group": "states", "reach": str(worker.checkpoints.group.boundary)}
         for state, count in _states(worker.checkpoints.pool):
             yield of_states | {"state": state}, count
+
+
+def _group_host_blocks(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:
+    for window, host in zip(worker.windows, worker.hosts[SPINE + 1 :], strict=False):
+        if host.num_blocks:
+            yield labels | {"group": str(window.number), "reach": str(window.group.reach)}, len(host)
+    if worker.checkpoints is not None and worker.hosts[-1].num_blocks:
+        boundary = str(worker.checkpoints.group.boundary)
+        yield labels | {"group": "states", "reach": boundary}, len(worker.hosts[-1])
 
 
 def _checkpoints(labels: Labels, worker: Worker) -> Iterator[tuple[Labels, float]]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.admin.board_times import ReportTimes, SampleRing
-from scheduler_svc.admin.group_status import checkpoint_status, group_statuses
+from scheduler_svc.admin.group_status import checkpoint_status, disk_status, group_statuses
 from scheduler_svc.core.blocks.block_pool import BlockPool
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
@@ -167,6 +167,8 @@ def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> admin_pb2.Boa
         num_unheard_by=len(worker.vitals.unheard_by),
         groups=group_statuses(worker),
         checkpoints=checkpoint_status(worker),
+        disk=disk_status(worker),
+        role=int(worker.role),  # type: ignore[arg-type]
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.block_groups import SPINE
 from signalbox.v1 import admin_pb2
 
 
@@ -17,8 +18,10 @@ def group_statuses(worker: Worker) -> list[admin_pb2.GroupStatus]:
             num_blocks=window.pool.num_blocks,
             num_free_blocks=window.pool.num_free,
             num_cached_blocks=window.pool.num_cached,
+            num_host_blocks=host.num_blocks,
+            num_used_host_blocks=len(host),
         )
-        for window in worker.windows
+        for window, host in zip(worker.windows, worker.hosts[SPINE + 1 :], strict=False)
     ]
 
 
@@ -32,5 +35,22 @@ def checkpoint_status(worker: Worker) -> admin_pb2.CheckpointStatus | None:
         num_checkpoints=checkpoints.pool.num_blocks,
         num_free_checkpoints=checkpoints.pool.num_free,
         num_cached_checkpoints=checkpoints.pool.num_cached,
+        num_host_checkpoints=worker.hosts[-1].num_blocks,
+        num_used_host_checkpoints=len(worker.hosts[-1]),
         **asdict(checkpoints.counts),
+    )
+
+
+def disk_status(worker: Worker) -> admin_pb2.DiskStatus | None:
+    """None: the worker has no disk tier."""
+    disk, stats = worker.disk, worker.stats
+    if disk is None:
+        return None
+    return admin_pb2.DiskStatus(
+        num_blocks=sum(map(len, disk.contents)),
+        is_off=disk.is_off,
+        num_hit_tokens=stats.num_disk_hit_tokens,
+        num_loaded_blocks=stats.num_disk_loaded_blocks,
+        num_lost_blocks=stats.num_disk_lost_blocks,
+        num_stored_blocks=stats.num_disk_stored_blocks,
     )

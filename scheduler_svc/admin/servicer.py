@@ -11,7 +11,7 @@ import grpc
 from scheduler_svc.admin.board_feed import BoardFeed
 from scheduler_svc.admin.board_snapshot import HEALTH
 from scheduler_svc.admin.explanation_message import make_explanation
-from scheduler_svc.admin.group_status import checkpoint_status, group_statuses
+from scheduler_svc.admin.group_status import checkpoint_status, disk_status, group_statuses
 from scheduler_svc.admin.tenant_file import Limits
 from scheduler_svc.core.handoff.desk import HandoffRefusedError
 from scheduler_svc.core.slots.worker import Worker
@@ -169,6 +169,7 @@ def worker_status(worker: Worker) -> admin_pb2.WorkerStatus:
         num_unheard_by=len(worker.vitals.unheard_by),
         groups=group_statuses(worker),
         checkpoints=checkpoint_status(worker),
+        disk=disk_status(worker),
         worker_instance=worker.info.instance,
         num_lent_blocks=worker.loan.num_left(worker.pool),
         num_requests=len(worker.requests()),

@@ -9,6 +9,7 @@ from scheduler_svc.core.disk.loads import end_loads
 from scheduler_svc.core.disk.news import DiskNews, GroupNews, take_news
 from scheduler_svc.core.disk.stores import end_stores
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol import columns
 from signalbox.protocol.hash_chain import HASH_BYTES
@@ -34,14 +35,17 @@ def _write_blocks(message: scheduler_pb2.NamedBlocks, blocks: Sequence[NamedBloc
 
 
 def take_disk_event(worker: Worker, event: scheduler_pb2.WorkerEvent) -> None:
-    """Takes what a worker says of its disk tier. ValueError when it cannot be read."""
-    if event.HasField("disk_news"):
-        take_news(worker, parse_disk_news(event.disk_news))
-    elif event.HasField("disk_loads_ended"):
-        ended = event.disk_loads_ended
-        end_loads(worker, ended.step_id, columns.unpack(ended.lost, columns.U32))
-    else:
-        end_stores(worker, event.disk_stores_ended.step_id)
+    """Takes what a worker says of its disk tier. DivergenceError when it cannot be read."""
+    try:
+        if event.HasField("disk_news"):
+            take_news(worker, parse_disk_news(event.disk_news))
+        elif event.HasField("disk_loads_ended"):
+            ended = event.disk_loads_ended
+            end_loads(worker, ended.step_id, columns.unpack(ended.lost, columns.U32))
+        else:
+            end_stores(worker, event.disk_stores_ended.step_id)
+    except ValueError as error:
+        raise DivergenceError(f"what it says of its disk cannot be read: {error}") from error
 
 
 def parse_disk_news(message: scheduler_pb2.DiskNews) -> DiskNews:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from signalbox.board.snapshot import (
     Board,
     Checkpoints,
+    Disk,
     Group,
     Percentiles,
     Queue,
@@ -21,6 +22,7 @@ from signalbox.board.snapshot import (
 from signalbox.cli.safe_mode import SafeMode
 from signalbox.links.leader import leader_search
 from signalbox.links.rpc_errors import error_of
+from signalbox.protocol.enums import WorkerRole
 from signalbox.v1 import admin_pb2, admin_pb2_grpc, scheduler_pb2
 
 T = TypeVar("T")
@@ -79,6 +81,8 @@ def _read_worker(worker: admin_pb2.BoardWorker) -> Worker:
         health=health_of(worker.health),
         groups=read_groups(worker),
         checkpoints=read_checkpoints(worker),
+        role=role_of(worker.role),
+        disk=read_disk(worker),
     )
 
 
@@ -92,6 +96,16 @@ def read_groups(worker: admin_pb2.BoardWorker | admin_pb2.WorkerStatus) -> tuple
 def read_checkpoints(worker: admin_pb2.BoardWorker | admin_pb2.WorkerStatus) -> Checkpoints | None:
     """The checkpoints of a worker as values; None: it keeps none."""
     return _values(Checkpoints, worker.checkpoints) if worker.HasField("checkpoints") else None
+
+
+def read_disk(worker: admin_pb2.BoardWorker | admin_pb2.WorkerStatus) -> Disk | None:
+    """The disk tier of a worker as values; None: it has none."""
+    return _values(Disk, worker.disk) if worker.HasField("disk") else None
+
+
+def role_of(value: scheduler_pb2.WorkerRole) -> str:
+    """A word; one that nobody has said, or of another version, is both."""
+    return WorkerRole(value).name.lower() if int(value) in set(WorkerRole) else "both"
 
 
 def health_of(value: admin_pb2.WorkerHealth) -> str:

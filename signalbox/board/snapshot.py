@@ -28,6 +28,8 @@ class Group:
     num_blocks: int
     num_free_blocks: int
     num_cached_blocks: int
+    num_host_blocks: int = 0
+    num_used_host_blocks: int = 0
 
     @property
     def name(self) -> str:
@@ -53,6 +55,8 @@ class Checkpoints:
     num_used: int
     """Starts that went on from one."""
     num_evicted: int
+    num_host_checkpoints: int = 0
+    num_used_host_checkpoints: int = 0
 
     @property
     def name(self) -> str:
@@ -63,6 +67,21 @@ class Checkpoints:
     def num_held_checkpoints(self) -> int:
         """How many are being written, or gone on from."""
         return self.num_checkpoints - self.num_free_checkpoints - self.num_cached_checkpoints
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The third tier of a worker; counters are since it attached."""
+
+    num_blocks: int
+    """What it could load, of all groups."""
+    is_off: bool
+    """It failed, and is left alone for a while."""
+    num_hit_tokens: int
+    num_loaded_blocks: int
+    num_lost_blocks: int
+    """Ordered, and not there any more, damaged, or too slow."""
+    num_stored_blocks: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +119,10 @@ class Worker:
     groups: tuple[Group, ...] = ()
     checkpoints: Checkpoints | None = None
     """None: it keeps none."""
+    role: str = "both"
+    """both, prefill or decode."""
+    disk: Disk | None = None
+    """None: it has none."""
 
     @property
     def trouble(self) -> str:

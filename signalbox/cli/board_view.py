@@ -78,6 +78,7 @@ def _figures(board: Board, rates: Rates) -> Table:
 
 def _worker(worker: Worker) -> Panel:
     state = worker.trouble or ("draining" if worker.draining else worker.model)
+    state += f", {worker.role}" if worker.role != "both" else ""
     lines = Text()
     for sign, style in map(_cell, _shrink(worker.cells, MAP_COLUMNS * MAP_ROWS)):
         if lines.plain and not (len(lines.plain) + 1) % (MAP_COLUMNS + 1):
@@ -87,6 +88,8 @@ def _worker(worker: Worker) -> Panel:
     if worker.num_host_blocks:
         counts += f", host {worker.num_used_host_blocks:,} of {worker.num_host_blocks:,}"
     lines.append(f"\n{counts}", "dim")
+    if worker.disk is not None:
+        lines.append(f"\ndisk {worker.disk.num_blocks:,}" + (" (off)" if worker.disk.is_off else ""), "dim")
     for line in _groups(worker):
         lines.append("\n").append_text(line)
     return Panel(
@@ -102,12 +105,19 @@ def _groups(worker: Worker) -> Iterable[Text]:
         held, cached, of = group.num_held_blocks, group.num_cached_blocks, group.num_blocks
         yield _shares(held, cached, of)
         yield Text(f"{group.name}: {held:,} held, {cached:,} cached of {of:,}", "dim")
+        yield from _host(group.num_used_host_blocks, group.num_host_blocks)
     kept = worker.checkpoints
     if kept is not None:
         held, cached, of = kept.num_held_checkpoints, kept.num_cached_checkpoints, kept.num_checkpoints
         yield _shares(held, cached, of)
         yield Text(f"{kept.name}: {held:,} held, {cached:,} cached of {of:,}", "dim")
+        yield from _host(kept.num_used_host_checkpoints, kept.num_host_checkpoints)
         yield Text(f"made {kept.num_made:,}, used {kept.num_used:,}, evicted {kept.num_evicted:,}", "dim")
+
+
+def _host(used: int, of: int) -> Iterable[Text]:
+    if of:
+        yield Text(f"host {used:,} of {of:,}", "dim")
 
 
 def _shares(held: int, cached: int, of: int) -> Text:

@@ -127,7 +127,7 @@ class GetStatusResponse(_message.Message):
     def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints", "num_requests", "role")
+    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints", "num_requests", "role", "disk")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +154,7 @@ class WorkerStatus(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     model: str
@@ -180,24 +181,45 @@ class WorkerStatus(_message.Message):
     checkpoints: CheckpointStatus
     num_requests: int
     role: _scheduler_pb2.WorkerRole
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ...) -> None: ...
+    disk: DiskStatus
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("kind", "reach", "num_blocks", "num_free_blocks", "num_cached_blocks")
+    __slots__ = ("kind", "reach", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks")
     KIND_FIELD_NUMBER: _ClassVar[int]
     REACH_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_CACHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_USED_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     kind: _scheduler_pb2.BlockGroupKind
     reach: int
     num_blocks: int
     num_free_blocks: int
     num_cached_blocks: int
-    def __init__(self, kind: _Optional[_Union[_scheduler_pb2.BlockGroupKind, str]] = ..., reach: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ...) -> None: ...
+    num_host_blocks: int
+    num_used_host_blocks: int
+    def __init__(self, kind: _Optional[_Union[_scheduler_pb2.BlockGroupKind, str]] = ..., reach: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ...) -> None: ...
+
+class DiskStatus(_message.Message):
+    __slots__ = ("num_blocks", "is_off", "num_hit_tokens", "num_loaded_blocks", "num_lost_blocks", "num_stored_blocks")
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    IS_OFF_FIELD_NUMBER: _ClassVar[int]
+    NUM_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LOADED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STORED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    num_blocks: int
+    is_off: bool
+    num_hit_tokens: int
+    num_loaded_blocks: int
+    num_lost_blocks: int
+    num_stored_blocks: int
+    def __init__(self, num_blocks: _Optional[int] = ..., is_off: bool = ..., num_hit_tokens: _Optional[int] = ..., num_loaded_blocks: _Optional[int] = ..., num_lost_blocks: _Optional[int] = ..., num_stored_blocks: _Optional[int] = ...) -> None: ...
 
 class CheckpointStatus(_message.Message):
-    __slots__ = ("boundary", "num_checkpoints", "num_free_checkpoints", "num_cached_checkpoints", "num_made", "num_used", "num_evicted")
+    __slots__ = ("boundary", "num_checkpoints", "num_free_checkpoints", "num_cached_checkpoints", "num_made", "num_used", "num_evicted", "num_host_checkpoints", "num_used_host_checkpoints")
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     NUM_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     NUM_FREE_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +227,8 @@ class CheckpointStatus(_message.Message):
     NUM_MADE_FIELD_NUMBER: _ClassVar[int]
     NUM_USED_FIELD_NUMBER: _ClassVar[int]
     NUM_EVICTED_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_USED_HOST_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     num_checkpoints: int
     num_free_checkpoints: int
@@ -212,7 +236,9 @@ class CheckpointStatus(_message.Message):
     num_made: int
     num_used: int
     num_evicted: int
-    def __init__(self, boundary: _Optional[int] = ..., num_checkpoints: _Optional[int] = ..., num_free_checkpoints: _Optional[int] = ..., num_cached_checkpoints: _Optional[int] = ..., num_made: _Optional[int] = ..., num_used: _Optional[int] = ..., num_evicted: _Optional[int] = ...) -> None: ...
+    num_host_checkpoints: int
+    num_used_host_checkpoints: int
+    def __init__(self, boundary: _Optional[int] = ..., num_checkpoints: _Optional[int] = ..., num_free_checkpoints: _Optional[int] = ..., num_cached_checkpoints: _Optional[int] = ..., num_made: _Optional[int] = ..., num_used: _Optional[int] = ..., num_evicted: _Optional[int] = ..., num_host_checkpoints: _Optional[int] = ..., num_used_host_checkpoints: _Optional[int] = ...) -> None: ...
 
 class ExplainRequestRequest(_message.Message):
     __slots__ = ("request_id",)
@@ -421,7 +447,7 @@ class BoardQueue(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., num_waiting: _Optional[int] = ..., oldest_ms: _Optional[int] = ...) -> None: ...
 
 class BoardWorker(_message.Message):
-    __slots__ = ("worker_id", "model", "attached", "draining", "num_running", "num_preempted", "num_inflight_steps", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks", "cells", "blocks_per_cell", "num_steps", "num_preemptions", "num_output_tokens", "num_prefill_tokens", "num_prefix_query_tokens", "num_prefix_hit_tokens", "step_us", "model_us", "health", "num_unheard_by", "groups", "checkpoints")
+    __slots__ = ("worker_id", "model", "attached", "draining", "num_running", "num_preempted", "num_inflight_steps", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks", "cells", "blocks_per_cell", "num_steps", "num_preemptions", "num_output_tokens", "num_prefill_tokens", "num_prefix_query_tokens", "num_prefix_hit_tokens", "step_us", "model_us", "health", "num_unheard_by", "groups", "checkpoints", "role", "disk")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
@@ -448,6 +474,8 @@ class BoardWorker(_message.Message):
     NUM_UNHEARD_BY_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     attached: bool
@@ -474,7 +502,9 @@ class BoardWorker(_message.Message):
     num_unheard_by: int
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     checkpoints: CheckpointStatus
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., draining: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ..., cells: _Optional[bytes] = ..., blocks_per_cell: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., step_us: _Optional[int] = ..., model_us: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ...) -> None: ...
+    role: _scheduler_pb2.WorkerRole
+    disk: DiskStatus
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., draining: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ..., cells: _Optional[bytes] = ..., blocks_per_cell: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., step_us: _Optional[int] = ..., model_us: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ...) -> None: ...
 
 class BoardRequest(_message.Message):
     __slots__ = ("request_id", "worker_id", "slot", "phase", "priority", "tenant", "num_prompt_tokens", "num_computed_tokens", "num_output_tokens", "max_output_tokens", "num_cached_tokens", "num_blocks", "num_preemptions", "age_ms")

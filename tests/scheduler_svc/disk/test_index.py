@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.disk.index import MOST_WISHES, DiskIndex
+from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.core.step.step import StepDecision
 from scheduler_svc.links.delta import build_step
 from scheduler_svc.links.events import take_event
 from signalbox.v1 import scheduler_pb2
+from tests.scheduler_svc.harness import WORKER, make_scheduler
 from worker_svc.links.delta import parse_step
 
 NAMES = [number.to_bytes(16, "little") for number in range(1, 30)]
@@ -73,3 +76,21 @@ def test_who_knows_no_disk_orders_nothing_and_leaves_news_out() -> None:
     )  # of a field that does not exist yet
     core: Any = None
     take_event(core, "worker-0", unknown, 0.0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"disk_news": {"groups": [{"group": 0, "added": b"x" * 17}]}},
+        {"disk_news": {"groups": [{"group": 0, "removed": b"x"}]}},
+        {"disk_loads_ended": {"step_id": 1, "lost": b"xyz"}},
+    ],
+)
+def test_what_cannot_be_read_ends_the_link_alone(said: dict[str, Any]) -> None:
+    """DT9: the worker is asked for its snapshot, as with any other message."""
+    core = make_scheduler()
+    with pytest.raises(DivergenceError, match="what it says of its disk cannot be read"):
+        take_event(core, WORKER, scheduler_pb2.WorkerEvent(**said), 0.0)
+    take_event(core, WORKER, scheduler_pb2.WorkerEvent(disk_loads_ended={"step_id": 9, "lost": b""}), 0.0)
+    take_event(core, WORKER, scheduler_pb2.WorkerEvent(disk_news={"groups": [{"group": 99}]}), 0.0)
+    core.check_integrity()

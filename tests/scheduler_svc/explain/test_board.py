@@ -17,17 +17,23 @@ from scheduler_svc.admin.servicer import worker_status
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
 from scheduler_svc.core.blocks.checkpoints import CheckpointCounts
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.disk.news import DiskNews, GroupNews, take_news
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.metrics import read
 from scheduler_svc.step_loop import StepLoop
 from signalbox.board.link import read_board, watch_board
-from signalbox.board.snapshot import Checkpoints
+from signalbox.board.snapshot import Checkpoints, Disk
 from signalbox.cli.commands.service.status import to_json, to_table
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
-from signalbox.protocol.enums import BlockGroupKind, WorkerHealth
-from signalbox.telemetry.attributes import METRIC_CHECKPOINTS, METRIC_GROUP_BLOCKS
+from signalbox.protocol.enums import BlockGroupKind, WorkerHealth, WorkerRole
+from signalbox.telemetry.attributes import (
+    METRIC_CHECKPOINTS,
+    METRIC_DISK_BLOCKS,
+    METRIC_GROUP_BLOCKS,
+    METRIC_GROUP_HOST_BLOCKS,
+)
 from signalbox.telemetry.spans import SpanCounts
 from signalbox.v1 import admin_pb2
 from tests.scheduler_svc.attached import dial, make_hello, serve
@@ -159,11 +165,15 @@ def test_rows_and_counted_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 # ---- groups and checkpoints
 
 
-def make_hybrid() -> Scheduler:
-    """A worker with a window of 6 positions and checkpoints at each 8, in blocks of 4."""
+def make_hybrid(num_host_blocks: int = 0) -> Scheduler:
+    """A worker with a window of 6 positions and checkpoints at each 8, in blocks of 4; of each group the host tier has
+    so many blocks."""
     core = Scheduler(SchedulerConfig(max_inflight_steps=1), epoch=1, now=0.0)
-    groups = (BlockGroup(BlockGroupKind.WINDOW, 6, 9), BlockGroup(BlockGroupKind.CHUNK, 8, 11))
-    core.attach_worker(make_info(groups=groups, state_group=StateGroup(8, 5)), None, 0.0)
+    window = BlockGroup(BlockGroupKind.WINDOW, 6, 9, num_host_blocks=num_host_blocks)
+    chunk = BlockGroup(BlockGroupKind.CHUNK, 8, 11, num_host_blocks=num_host_blocks)
+    states = StateGroup(8, 5, num_host_checkpoints=num_host_blocks)
+    info = make_info(groups=(window, chunk), state_group=states, num_host_blocks=num_host_blocks)
+    core.attach_worker(info, None, 0.0)
     return core
 
 
@@ -183,6 +193,52 @@ def test_groups_and_checkpoints_are_on_the_board() -> None:
     kept = told.checkpoints
     assert kept == Checkpoints(8, 5, 4, 1, num_made=1, num_used=0, num_evicted=0)
     assert (kept.name, kept.num_held_checkpoints) == ("states at each 8", 0)
+
+
+def test_the_host_tier_of_each_group_is_told() -> None:
+    """X13: used of all, on the board, in `status` and in the metrics."""
+    core = make_hybrid(num_host_blocks=4)
+    worker = core.workers[WORKER]
+    for number, host in enumerate(worker.hosts):
+        for name in range(number):
+            host.store(bytes([number, name]) * 8, set())
+    (told,) = snapshot(core).workers
+    assert [(group.num_used_host_blocks, group.num_host_blocks) for group in told.groups] == [(1, 4), (2, 4)]
+    assert (told.checkpoints.num_used_host_checkpoints, told.checkpoints.num_host_checkpoints) == (3, 4)
+    taken = samples(core, METRIC_GROUP_HOST_BLOCKS, "group", "reach")
+    assert taken == [("1", "6", 1), ("2", "8", 2), ("states", "8", 3)]
+    table = to_table(admin_pb2.GetStatusResponse(workers=[worker_status(worker)]), "a:1")
+    assert all(words in table for words in ("1 of 4", "2 of 4", "3 of 4"))
+
+
+def test_the_disk_tier_is_told() -> None:
+    """DT3, DT5: what it could load, and whether it is left alone."""
+    core = make_scheduler()
+    worker = core.workers[WORKER]
+    assert snapshot(core).workers[0].disk is None and samples(core, METRIC_DISK_BLOCKS, "worker_id") == []
+    take_news(
+        worker, DiskNews(begins=True, groups=[GroupNews(0, [b"a" * 16, b"b" * 16], [], 0.0)], is_off=True)
+    )
+    worker.stats.num_disk_hit_tokens = 48
+    assert snapshot(core).workers[0].disk == Disk(2, True, 48, 0, 0, 0)
+    assert samples(core, METRIC_DISK_BLOCKS, "worker_id") == [("w", 2)]
+    status = admin_pb2.GetStatusResponse(workers=[worker_status(worker)])
+    words = "w: 2 blocks on disk, which is left alone for a while; 0 stored, 0 loaded, 0 lost, 48 tokens hit"
+    assert words in to_table(status, "a:1")
+    assert to_json(status)["workers"][0]["disk"]["num_blocks"] == 2
+
+
+@pytest.mark.parametrize("role", list(WorkerRole))
+def test_a_role_is_told_where_it_is_one(role: WorkerRole) -> None:
+    """PD1"""
+    core = make_scheduler()
+    worker = core.workers[WORKER]
+    worker.role = role
+    word = role.name.lower()
+    assert snapshot(core).workers[0].role == word
+    status = admin_pb2.GetStatusResponse(workers=[worker_status(worker)])
+    assert to_json(status)["workers"][0]["role"] == word
+    assert (f"attached, {word}" in to_table(status, "a:1")) is (role is not WorkerRole.BOTH)
 
 
 def test_a_worker_of_one_group_has_no_others() -> None:
@@ -222,14 +278,15 @@ def test_groups_and_checkpoints_are_in_the_status() -> None:
     status = admin_pb2.GetStatusResponse(workers=[worker_status(core.workers[WORKER])])
     rows = [line.split() for line in to_table(status, "here:1").splitlines()[-4:]]
     assert rows == [
-        ["worker", "group", "held", "cached", "made", "used", "evicted"],
-        ["w", "window", "of", "6", "2", "of", "9", "0", "-", "-", "-"],
-        ["w", "chunk", "of", "8", "0", "of", "11", "0", "-", "-", "-"],
-        ["w", "states", "at", "each", "8", "0", "of", "5", "0", "7", "3", "2"],
+        ["worker", "group", "held", "cached", "host", "made", "used", "evicted"],
+        ["w", "window", "of", "6", "2", "of", "9", "0", "-", "-", "-", "-"],
+        ["w", "chunk", "of", "8", "0", "of", "11", "0", "-", "-", "-", "-"],
+        ["w", "states", "at", "each", "8", "0", "of", "5", "0", "-", "7", "3", "2"],
     ]
     (document,) = json.loads(json.dumps(to_json(status)))["workers"]
     assert document["groups"][1] == {
         "kind": "chunk", "reach": 8, "num_blocks": 11, "num_free_blocks": 11, "num_cached_blocks": 0,
+        "num_host_blocks": 0, "num_used_host_blocks": 0,
     }  # fmt: skip
     assert document["checkpoints"]["num_made"] == 7
     alone = admin_pb2.GetStatusResponse(workers=[worker_status(make_scheduler().workers[WORKER])])

@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from signalbox.board.rates import Rates
-from signalbox.board.snapshot import Board, Checkpoints, Group, Percentiles, Queue, Request, Times, Worker
+from signalbox.board.snapshot import (
+    Board,
+    Checkpoints,
+    Disk,
+    Group,
+    Percentiles,
+    Queue,
+    Request,
+    Times,
+    Worker,
+)
 from signalbox.cli.safe_mode import SafeMode
 from tests.scheduler_svc.attached import dial, make_hello, serve
 
@@ -92,8 +102,9 @@ def test_what_is_drawn() -> None:
 
 def test_groups_and_checkpoints_have_a_bar_each() -> None:
     groups = (Group("window", 512, 80, 60, 1), Group("chunk", 8192, 8, 0, 0))
-    kept = Checkpoints(64, 16, 8, 6, num_made=1200, num_used=30, num_evicted=4)
-    worker = dataclasses.replace(WORKER, groups=groups, checkpoints=kept)
+    kept = Checkpoints(64, 16, 8, 6, 1200, 30, 4, num_host_checkpoints=40, num_used_host_checkpoints=9)
+    disk = Disk(1234, True, 0, 0, 0, 0)
+    worker = dataclasses.replace(WORKER, groups=groups, checkpoints=kept, disk=disk, role="decode")
     text = draw(dataclasses.replace(make_board(), workers=(worker,)), Rates())
     for words in (
         "│ " + "█" * 12 + "▒" + "·" * 35,  # of 48; what is there at all has one
@@ -102,6 +113,9 @@ def test_groups_and_checkpoints_have_a_bar_each() -> None:
         "chunk of 8,192: 8 held, 0 cached of 8",
         "│ " + "█" * 6 + "▒" * 18 + "·" * 24,
         "states at each 64: 2 held, 6 cached of 16",
+        "host 9 of 40",
+        "disk 1,234 (off)",
+        "w m, decode",
         "made 1,200, used 30, evicted 4",
     ):
         assert words in text, words

@@ -35,12 +35,14 @@ function makeCard(worker) {
 function showWorker(card, worker) {
   const held = worker.num_blocks - worker.num_free_blocks - worker.num_cached_blocks;
   const trouble = troubleOf(worker);
-  const state = trouble || (worker.draining ? "draining" : worker.model);
+  const doing = trouble || (worker.draining ? "draining" : worker.model);
+  const state = worker.role === "both" ? doing : `${doing}, ${worker.role}`;
   card.box.classList.toggle("gone", !worker.attached);
   card.state.classList.toggle("trouble", Boolean(trouble));
   setText(card.state, state);
   const parts = [`${count(held)} held`, `${count(worker.num_cached_blocks)} cached`, `${count(worker.num_free_blocks)} free of ${count(worker.num_blocks)}`];
   if (worker.num_host_blocks) parts.push(`host ${count(worker.num_used_host_blocks)} of ${count(worker.num_host_blocks)}`);
+  if (worker.disk) parts.push(`disk ${count(worker.disk.num_blocks)}${worker.disk.is_off ? " (off)" : ""}`);
   const hits = share(worker.num_prefix_hit_tokens, worker.num_prefix_query_tokens);
   setText(card.line, `${parts.join(", ")} · ${count(worker.num_running)} running · hits ${hits}`);
   card.canvas.setAttribute("aria-label", `KV blocks: ${parts.join(", ")}`);

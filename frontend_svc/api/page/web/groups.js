@@ -21,8 +21,11 @@ function ofGroup(group) {
     all: group.num_blocks,
     free: group.num_free_blocks,
     cached: group.num_cached_blocks,
+    more: hostOf(group.num_used_host_blocks, group.num_host_blocks),
   };
 }
+
+const hostOf = (used, all) => (all ? `, host ${count(used)} of ${count(all)}` : "");
 
 function ofCheckpoints(kept) {
   return {
@@ -30,7 +33,7 @@ function ofCheckpoints(kept) {
     all: kept.num_checkpoints,
     free: kept.num_free_checkpoints,
     cached: kept.num_cached_checkpoints,
-    more: ` · made ${count(kept.num_made)}, used ${count(kept.num_used)}, evicted ${count(kept.num_evicted)}`,
+    more: `${hostOf(kept.num_used_host_checkpoints, kept.num_host_checkpoints)} · made ${count(kept.num_made)}, used ${count(kept.num_used)}, evicted ${count(kept.num_evicted)}`,
   };
 }
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from signalbox.board.link import health_of, read_checkpoints, read_groups, read_safe_mode
+from signalbox.board.link import health_of, read_checkpoints, read_disk, read_groups, read_safe_mode, role_of
 from signalbox.cli import explanation_view
 from signalbox.cli.admin_client import admin_client, is_drained
 from signalbox.cli.commands.arguments import add_scheduler
 from signalbox.cli.safe_mode import describe
 from signalbox.cli.table import count, render
 from signalbox.errors import RequestNotFoundError
-from signalbox.v1 import admin_pb2, scheduler_pb2
+from signalbox.v1 import admin_pb2
 
 EXAMPLE = """\
 examples:
@@ -35,7 +35,7 @@ HEADS = (
     *("blocks held", "cached", "steps", "prefix hits", "drafts right", "tokens out"),
 )
 NUM_WORD_COLUMNS = 4
-GROUP_HEADS = ("worker", "group", "held", "cached", "made", "used", "evicted")
+GROUP_HEADS = ("worker", "group", "held", "cached", "host", "made", "used", "evicted")
 NUM_GROUP_WORDS = 2
 
 
@@ -89,11 +89,13 @@ def to_json(status: admin_pb2.GetStatusResponse) -> dict[str, Any]:
 
 
 def _worker(worker: admin_pb2.WorkerStatus) -> dict[str, Any]:
-    checkpoints = read_checkpoints(worker)
+    checkpoints, disk = read_checkpoints(worker), read_disk(worker)
     return {
         **_fields(worker),
         "groups": [dataclasses.asdict(group) for group in read_groups(worker)],
         "checkpoints": dataclasses.asdict(checkpoints) if checkpoints is not None else None,
+        "role": role_of(worker.role),
+        "disk": dataclasses.asdict(disk) if disk is not None else None,
     }
 
 
@@ -117,6 +119,9 @@ def to_table(status: admin_pb2.GetStatusResponse, scheduler: str) -> str:
     groups = [row for worker in status.workers for row in _group_rows(worker)]
     if groups:
         lines += ["", *render([GROUP_HEADS, *groups], NUM_GROUP_WORDS)]
+    disks = [line for worker in status.workers if (line := _disk_line(worker))]
+    if disks:
+        lines += ["", *disks]
     return "\n".join(lines)
 
 
@@ -142,18 +147,35 @@ def _row(worker: admin_pb2.WorkerStatus) -> tuple[str, ...]:
 def _group_rows(worker: admin_pb2.WorkerStatus) -> Iterator[tuple[str, ...]]:
     for group in read_groups(worker):
         held = f"{group.num_held_blocks} of {group.num_blocks}"
-        yield worker.worker_id, group.name, held, str(group.num_cached_blocks), "-", "-", "-"
+        host = _of(group.num_used_host_blocks, group.num_host_blocks)
+        yield worker.worker_id, group.name, held, str(group.num_cached_blocks), host, "-", "-", "-"
     kept = read_checkpoints(worker)
     if kept is not None:
         held = f"{kept.num_held_checkpoints} of {kept.num_checkpoints}"
-        counts = (kept.num_cached_checkpoints, kept.num_made, kept.num_used, kept.num_evicted)
-        yield worker.worker_id, kept.name, held, *map(str, counts)
+        host = _of(kept.num_used_host_checkpoints, kept.num_host_checkpoints)
+        counts = (kept.num_made, kept.num_used, kept.num_evicted)
+        yield worker.worker_id, kept.name, held, str(kept.num_cached_checkpoints), host, *map(str, counts)
+
+
+def _of(count: int, of: int) -> str:
+    return f"{count} of {of}" if of else "-"
+
+
+def _disk_line(worker: admin_pb2.WorkerStatus) -> str:
+    disk = read_disk(worker)
+    if disk is None:
+        return ""
+    off = ", which is left alone for a while" if disk.is_off else ""
+    return (
+        f"{worker.worker_id}: {count(disk.num_blocks, 'block')} on disk{off}; {disk.num_stored_blocks} stored, "
+        f"{disk.num_loaded_blocks} loaded, {disk.num_lost_blocks} lost, {count(disk.num_hit_tokens, 'token')} hit"
+    )
 
 
 def _state(worker: admin_pb2.WorkerStatus) -> str:
     """In words, with the role behind it where it has one."""
-    role = {scheduler_pb2.WORKER_ROLE_PREFILL: ", prefill", scheduler_pb2.WORKER_ROLE_DECODE: ", decode"}
-    return _health(worker) + role.get(worker.role, "")
+    role = role_of(worker.role)
+    return _health(worker) + (f", {role}" if role != "both" else "")
 
 
 def _health(worker: admin_pb2.WorkerStatus) -> str:
