@@ -47,6 +47,9 @@ class Client:
     """What it had before included."""
     ends: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    prompt_logprobs: list[float] = field(default_factory=list)
+    """From the second token on."""
+    vector: list[float] = field(default_factory=list)
     num_accepted: int = 0
     """Drafts that became output."""
     preempted_at: list[int] = field(default_factory=list)
@@ -88,6 +91,7 @@ class LocalRing:
             model=scheduler_pb2.ModelEntry(
                 model=info.model, max_model_len=info.max_model_len, block_size=info.block_size
             ),
+            kinds=[generation_pb2.REQUEST_KIND_GENERATE, generation_pb2.REQUEST_KIND_POOLING],
             num_slots=2 * num_seqs,
             num_blocks=info.num_blocks,
             max_num_batched_tokens=1024,
@@ -113,9 +117,10 @@ class LocalRing:
         bad_words: Sequence[Sequence[int]] = (),
         prior: Sequence[int] = (),
         budget: generation_pb2.ReasoningBudget | None = None,
+        pooling: generation_pb2.PoolingParams | None = None,
     ) -> Client:
         """A client sends `prompt`; `prior` is the output that it got elsewhere. An output without a form goes on to
-        `max_tokens`."""
+        `max_tokens`. With `pooling` it wants a vector, and no output."""
         info, attempt = self._runner.info, len(self._clients) + 1
         raw, root = np.array([*prompt, *prior], "<i4").tobytes(), root_hash(info.model)
         has_form = sampling.HasField("structured_output")
@@ -132,7 +137,8 @@ class LocalRing:
                 block_hashes=chain_hashes(root, raw, info.block_size),
                 hash_block_size=info.block_size,
                 root_hash=root,
-                kind=generation_pb2.REQUEST_KIND_GENERATE,
+                kind=generation_pb2.REQUEST_KIND_POOLING if pooling else generation_pb2.REQUEST_KIND_GENERATE,
+                wants_prompt_logprobs=sampling.HasField("prompt_logprobs"),
                 has_grammar=has_form,
             ),
             payload=generation_pb2.RequestPayload(
@@ -141,6 +147,7 @@ class LocalRing:
                 sampling=params,
                 bad_token_sequences=[generation_pb2.TokenSequence(token_ids=word) for word in bad_words],
                 reasoning_budget=budget,
+                pooling=pooling,
             ).SerializeToString(),
         )
         self.scheduler.submit(scheduler_delta.parse_submit(request, FRONTEND), 0.0)
@@ -209,6 +216,10 @@ class LocalRing:
                 client.num_accepted += max(count - 1, 0)
             for attempt, values in output.logprobs:
                 self._clients[attempt].logprobs += [value.logprob for value in values]
+            for attempt, _, tokens_read in output.prompt_logprobs:
+                self._clients[attempt].prompt_logprobs += [token.logprob for token in tokens_read]
+            for attempt, vector in output.vectors:
+                self._clients[attempt].vector = vector.tolist()
             for attempt, reason, _, _ in output.finished:
                 self._clients[attempt].ends.append(int(reason))
 

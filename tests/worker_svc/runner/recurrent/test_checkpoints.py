@@ -7,10 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from signalbox.v1 import generation_pb2
 from tests.pairs import every_other
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
+from tests.worker_svc.runner.reference import (
+    assert_same_but_for_ties,
+    generate,
+    load_reference,
+    make_prompts,
+    make_runner,
+)
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from tools.hybrid_families import HYBRID_PRESETS
 from worker_svc.runner.errors import ModelLoadError
@@ -20,6 +28,8 @@ ModelDir = Callable[[str], Path]
 PRESET = "hybrid-qwen3-5"
 NUM_TOKENS = 70
 """Each output passes a boundary."""
+TOLERANCE = 2e-4
+"""Of log-probabilities and vectors, in float32."""
 
 
 def ring_of(path: Path, num_blocks: int, side_copy_blocks: int = 0, **settings: int) -> LocalRing:
@@ -111,6 +121,33 @@ def test_checkpoints_come_back_from_the_host_tier(
     assert stats.num_preemptions and stats.num_host_hit_tokens >= 128 + 3 * 64
     assert stats.num_prefix_hit_tokens - before >= 128 + 4 * 64
     assert len(ring.worker.hosts[-1]) > 3, "more states are kept than the device has places for"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("preset", ["hybrid-qwen3-5", "hybrid-granite", "hybrid-kimi-linear", "hybrid-lfm2"])
+def test_what_needs_every_position_goes_on_from_no_checkpoint(model_dir: ModelDir, preset: str) -> None:
+    """C5, CK5: log-probabilities of a prompt and vectors are of all positions, beside others that go on from what is
+    kept of the same prompt; and what they compute is gone on from in turn."""
+    path, prompt = model_dir(preset), make_prompts((150,))[0]
+    ring = ring_of(path, num_blocks=300)
+    check(path, ring, [prompt])
+    stats = ring.worker.stats
+    assert not stats.num_prefix_hit_tokens
+    wants = generation_pb2.SamplingParams(temperature=0.0, prompt_logprobs=0)
+    mean = generation_pb2.PoolingParams(mode=generation_pb2.POOLING_MODE_MEAN, raw=True)
+    read = ring.submit(prompt, NUM_TOKENS, wants)
+    pooled = ring.submit(prompt, 0, pooling=mean)
+    plain = ring.submit(prompt, NUM_TOKENS)
+    ring.run()
+    assert stats.num_prefix_hit_tokens == 128, "one of three goes on from the checkpoint at 128"
+    model, ids = load_reference(path), torch.tensor([prompt])
+    with torch.inference_mode():
+        expected = model(ids, output_hidden_states=True)
+    wanted = expected.logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+    assert (torch.tensor(read.prompt_logprobs) - wanted).abs().max() < TOLERANCE
+    assert (torch.tensor(pooled.vector) - expected.hidden_states[-1][0].mean(0)).abs().max() < TOLERANCE
+    for client in (read, plain):
+        assert_same_but_for_ties(client.output, *generate(path, tuple(prompt), NUM_TOKENS))
 
 
 def test_one_checkpoint_is_enough_to_be_right(model_dir: ModelDir) -> None:

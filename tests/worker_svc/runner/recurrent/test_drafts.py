@@ -85,10 +85,24 @@ def test_drafts_that_are_all_wrong_or_all_right(model_dir: ModelDir, luck: int) 
     assert (ring.core.draft_totals.num_accepted > 0) == (luck > 0)
 
 
-@pytest.mark.parametrize("method", ["ngram", "draft model"])
-def test_drafts_of_each_method(model_dir: ModelDir, tmp_path: Path, method: str) -> None:
+FEW = ("hybrid-granite", "hybrid-kimi-linear", "hybrid-lfm2")
+
+
+@pytest.mark.parametrize(
+    ("preset", "method"),
+    [
+        *((PRESET, method) for method in ("ngram", "draft model")),
+        *((preset, "ngram") for preset in FEW),
+        *(
+            pytest.param(preset, "ngram", marks=pytest.mark.soak)
+            for preset in HYBRID_PRESETS
+            if preset not in (PRESET, *FEW)
+        ),
+    ],
+)
+def test_drafts_of_each_method(model_dir: ModelDir, tmp_path: Path, preset: str, method: str) -> None:
     """SG10, D6."""
-    path = model_dir(PRESET)
+    path = model_dir(preset)
     ring = ring_of(path, None, num_blocks=200)
     drafter: Drafter = NgramDrafter(1, 4)
     if method == "draft model":
